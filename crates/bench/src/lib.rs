@@ -1,0 +1,1 @@
+//! Benchmarks: the mount, the floor, the disk, in one run.

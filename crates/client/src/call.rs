@@ -1,0 +1,130 @@
+//! The file API of a machine: what front doors ask of the client, and what they are told.
+
+use bytes::Bytes;
+use ident::FileId;
+use lease::Label;
+use namespace::{AttributeChange, Entry, FileKind, RenameMode, ShareId, Stat, XattrMode};
+
+/// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol
+/// calls them.
+#[derive(Clone, Debug)]
+pub enum Call {
+    /// Finds `label` in `dir`: [`Reply::Node`].
+    Lookup { dir: FileId, label: Label },
+    /// The directory that `dir` is linked in, itself for the root: [`Reply::Node`].
+    Parent { dir: FileId },
+    /// [`Reply::Stat`].
+    Stat { file: FileId },
+    /// May the asker read (4), write (2), execute (1)? [`Reply::Nothing`].
+    Access { file: FileId, mask: u8 },
+    /// [`Reply::Bytes`].
+    ReadLink { file: FileId },
+    /// Makes a file: [`Reply::Node`]. With `open`, a handle is opened on it in the same step.
+    Create { dir: FileId, label: Label, kind: FileKind, mode: u16, umask: u16, rdev: u32, target: Vec<u8>, open: bool },
+    /// Links `file` once more: [`Reply::Node`].
+    Link { file: FileId, dir: FileId, label: Label },
+    /// unlink; rmdir if `directory`: [`Reply::Nothing`].
+    Unlink { dir: FileId, label: Label, directory: bool },
+    /// [`Reply::Nothing`].
+    Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode },
+    /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by a handle opened for writing, so
+    /// permissions are not checked again.
+    SetAttributes { file: FileId, change: AttributeChange, size: Option<u64>, through_handle: bool },
+    /// Opens a handle; the file stays until it is closed, whatever its links: [`Reply::Opened`].
+    Open { file: FileId, read: bool, write: bool },
+    /// Closes a handle: [`Reply::Nothing`].
+    Close { file: FileId, write: bool },
+    /// [`Reply::Data`], shorter at the end of the file.
+    Read { file: FileId, offset: u64, length: u32 },
+    /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the authoritative end.
+    Write { file: FileId, offset: u64, data: Bytes, append: bool },
+    /// Reserves, punches, zeroes: the FALLOC_FL bits that are known here: [`Reply::Nothing`].
+    Allocate { file: FileId, offset: u64, length: u64, what: Allocate },
+    /// The next data (or hole) at or after `offset`: [`Reply::Offset`]; `Error::NotFound` beyond the end (ENXIO).
+    Seek { file: FileId, offset: u64, hole: bool },
+    /// Returns when content and metadata of `file` are durable: [`Reply::Nothing`].
+    Sync { file: FileId },
+    /// Returns when everything of this machine is durable: [`Reply::Nothing`].
+    SyncAll,
+    /// Entries of `dir` whose position is above `after`, in order, at most `limit`: [`Reply::Listing`].
+    List { dir: FileId, after: u64, limit: usize, stat: bool },
+    /// [`Reply::Bytes`].
+    GetXattr { file: FileId, name: Label },
+    /// [`Reply::Names`].
+    ListXattrs { file: FileId },
+    /// [`Reply::Nothing`].
+    SetXattr { file: FileId, name: Label, value: Vec<u8>, mode: XattrMode },
+    /// [`Reply::Nothing`].
+    RemoveXattr { file: FileId, name: Label },
+    /// What is free: [`Reply::Space`].
+    Space,
+}
+
+/// What `fallocate` is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Set space aside; grow the file unless `keep_size`.
+    Reserve { keep_size: bool },
+    /// Make a hole; the size stays.
+    Punch,
+    /// Read as zeros afterwards; grow unless `keep_size`.
+    Zero { keep_size: bool },
+}
+
+/// What a front door is told.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Done.
+    Nothing,
+    /// A file found or made, and its stat.
+    Node(Entry, Stat),
+    /// Everything that stat shows.
+    Stat(Stat),
+    /// A link's target, or an attribute's value.
+    Bytes(Vec<u8>),
+    /// Names of extended attributes.
+    Names(Vec<Label>),
+    /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says.
+    Opened { keep_pages: bool },
+    /// Content: where each part of what was asked for is to be had. The host gathers it.
+    Data(ReadPlan),
+    /// Bytes taken.
+    Written(u32),
+    /// An offset.
+    Offset(u64),
+    /// Entries of a directory; `end` when none follow.
+    Listing { entries: Vec<Listed>, end: bool },
+    /// Free space: bytes in all, bytes free, files in all.
+    Space { total: u64, free: u64, files: u64 },
+}
+
+/// One entry of a listing.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// Its exact label.
+    pub label: Label,
+    /// What it is bound to; `position` is the cookie.
+    pub entry: Entry,
+    /// Its stat, if asked for and known without another round trip.
+    pub stat: Option<Stat>,
+}
+
+/// The parts that together are `length` bytes of content.
+#[derive(Clone, Debug, Default)]
+pub struct ReadPlan {
+    /// How many bytes in all.
+    pub length: u32,
+    /// In order, without gaps.
+    pub parts: Vec<ReadPart>,
+}
+
+/// A part of a read.
+#[derive(Clone, Debug)]
+pub enum ReadPart {
+    /// Bytes at hand.
+    Bytes(Bytes),
+    /// Zeros.
+    Zeros(u32),
+    /// `length` bytes from byte `skip` of what a piece of a share holds once it is opened with the file's key.
+    Piece { share: ShareId, at: u32, piece_length: u32, nonce: [u8; 12], hash: [u8; 32], key: [u8; 32], skip: u32, length: u32 },
+}

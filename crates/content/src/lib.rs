@@ -1,0 +1,1 @@
+//! File content as pure transforms: extents, dirty data, encryption, packing.

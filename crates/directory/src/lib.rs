@@ -1,0 +1,1 @@
+//! The directory server's state machine.

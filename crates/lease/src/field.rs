@@ -1,0 +1,84 @@
+//! What is leased: one field of one file (Farsite §5.1).
+
+use crate::Label;
+use ident::FileId;
+use serde::{Deserialize, Serialize};
+
+/// A client's session at one server. Never reused; a machine that restarts gets a new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SessionId(pub u64);
+
+/// What a lease lets its holder do with the field.
+///
+/// `Touch` belongs to the multi-writer field alone: any number of clients may push a directory's times forward at
+/// once, so `Touch` goes with `Touch`, and with nothing else. `Write` is `Read` and `Touch` without company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// Knows the value.
+    Read,
+    /// May move the value forward, without knowing it ([`Field::Times`] only).
+    Touch,
+    /// Knows the value and may change it: authority has left the server.
+    Write,
+}
+
+impl Kind {
+    /// Whether holding `self` is enough for what needs `need`.
+    pub fn covers(self, need: Kind) -> bool {
+        self == Kind::Write || self == need
+    }
+
+    /// Whether two clients may hold `self` and `other` on the same field at the same time.
+    pub fn agrees_with(self, other: Kind) -> bool {
+        matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Touch, Kind::Touch))
+    }
+}
+
+/// One separately leased piece of a file's metadata.
+///
+/// The order is the key order in which requests queue (no deadlock among requests).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Field {
+    /// Mode, owner, group, flags, link count, change time, birth time, access time, inode number. One field
+    /// (departs from Farsite §5.1: because POSIX ties each of them to ctime, and `stat` reads them all).
+    Attributes,
+    /// Size, modification time, version, and the tree of extents.
+    Content,
+    /// A directory's modification and change times: the multi-writer field.
+    Times,
+    /// Whether the file is deleted at its last close.
+    Disposition,
+    /// Where the file is linked: one (directory, label) for a directory, a set for anything else.
+    Parent,
+    /// Whether somebody may have the file open: a client holds `Read` while it has a handle.
+    Handles,
+    /// The chain of identifiers up to the root; directories only, between servers only (Farsite §4.3). A client never
+    /// holds it: an operation that wants it is shipped.
+    Path,
+    /// What one label is bound to; the label is a *fold* (see `namespace::fold`).
+    Child(Label),
+    /// All labels but those that the lease excludes: the infinite child lease (Farsite §5.1).
+    Children,
+    /// One extended attribute.
+    Xattr(Label),
+    /// All extended attributes but those that the lease excludes: the same construction.
+    Xattrs,
+}
+
+/// A lease as messages name it: the kind on the field of the file. Before the grant it is a want.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Lease {
+    /// The file.
+    pub file: FileId,
+    /// Its field.
+    pub field: Field,
+    /// What the holder may do.
+    pub kind: Kind,
+}
+
+impl Lease {
+    /// `kind` on `field` of `file`.
+    pub fn new(file: FileId, field: Field, kind: Kind) -> Lease {
+        Lease { file, field, kind }
+    }
+}

@@ -1,0 +1,9 @@
+//! Leases on single metadata fields: who holds what, requests, recalls, reports (Farsite §5).
+
+mod field;
+mod label;
+mod time;
+
+pub use field::{Field, Kind, Lease, SessionId};
+pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
+pub use time::Time;

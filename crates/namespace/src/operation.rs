@@ -1,0 +1,217 @@
+//! What users ask for, in the form in which clients log it and servers replay it.
+//!
+//! An operation holds everything that its decision needs beside knowledge: who asks, when, and the numbers drawn from the client's
+//! reservations. So deciding it again elsewhere can only give the same result.
+
+use crate::{Cred, FileKind, Timestamp};
+use ident::FileId;
+use lease::Label;
+use serde::{Deserialize, Serialize};
+
+/// What a create makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewFile {
+    /// Its identifier: `FileId::for_child(parent, position, ino)`.
+    pub file: FileId,
+    /// Its inode number, from the session's block.
+    pub ino: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// Wanted permission bits.
+    pub mode: u16,
+    /// Bits that `mode` loses unless the directory has a default ACL, which takes the umask's place (POSIX.1e).
+    pub umask: u16,
+    /// For devices.
+    pub rdev: u32,
+    /// For symbolic links.
+    #[serde(with = "serde_bytes")]
+    pub target: Vec<u8>,
+}
+
+/// How a rename treats the target label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameMode {
+    /// POSIX: replace what is there if kinds allow (the four-file case that Farsite §4.2 leaves out).
+    Replace,
+    /// Windows, and RENAME_NOREPLACE: fail on an existing target.
+    NoReplace,
+    /// RENAME_EXCHANGE: both exist and change places.
+    Exchange,
+}
+
+/// A time given to `utimensat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SetTime {
+    /// The operation's own time (UTIME_NOW); needs write permission only.
+    Now,
+    /// Exactly this; needs ownership.
+    At(Timestamp),
+}
+
+/// Which attributes to set; `None` leaves one as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeChange {
+    /// The 12 permission bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time (of content, or of a directory's entries).
+    pub mtime: Option<SetTime>,
+}
+
+/// How setting an extended attribute treats an existing one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrMode {
+    /// Either way.
+    Set,
+    /// XATTR_CREATE.
+    Create,
+    /// XATTR_REPLACE.
+    Replace,
+}
+
+/// A stored piece of content: bytes `offset..offset + length` of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// Place in the file, bytes.
+    pub offset: u64,
+    /// How many bytes of the file it gives: at most what the piece holds from `skip` on.
+    pub length: u32,
+    /// Bytes of the opened piece to skip (what overwriting left of it need not begin at its beginning).
+    pub skip: u32,
+    /// The sealed piece.
+    pub piece: Piece,
+}
+
+/// A sealed (encrypted) run of bytes: the unit that is hashed, sealed and read whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    /// Bytes of plain content in it (its ciphertext is 16 longer, the authentication tag).
+    pub length: u32,
+    /// Nonce; never used twice under one file's key.
+    pub nonce: [u8; 12],
+    /// BLAKE3 of the ciphertext; every reader checks it.
+    pub hash: [u8; 32],
+    /// Where the ciphertext is.
+    pub place: Place,
+}
+
+/// Where a piece's ciphertext is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// In the metadata: a small synchronous write, pending until it is folded into a share.
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// In a share of this file, from byte `at` of it.
+    Share {
+        /// The share's name: random, never derived from content.
+        share: ShareId,
+        /// Byte offset of the ciphertext in the share.
+        at: u32,
+    },
+}
+
+/// Name of a share: 128 random bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ShareId(pub [u8; 16]);
+
+/// What a publication does to content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContentChange {
+    /// The whole content is these bytes (at most [`crate::INLINE_BYTES_MAX`]); extents, if any, go.
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Content beyond `truncate_to` goes first (when the file was cut shorter in between); then each range in `punch` becomes a
+    /// hole; then each extent replaces whatever its range had. Inline content, if any, goes: who publishes has carried it over.
+    Extents {
+        /// Smallest size that the file had since the last publication, if it ever shrank.
+        truncate_to: Option<u64>,
+        /// Ranges (offset, length) that are holes now.
+        punch: Vec<(u64, u64)>,
+        /// In order of offset, without overlap.
+        put: Vec<Extent>,
+        /// The file's key, the first time that it needs one.
+        key: Option<[u8; 32]>,
+    },
+    /// Only size and times change.
+    None,
+}
+
+/// An operation. Labels of children are exact; `namespace::fold` gives what is leased.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    // Questions: they have no effects and are never logged.
+    /// What is `label` in `dir`? (needs search permission)
+    Lookup { dir: FileId, label: Label, cred: Cred },
+    /// `stat`.
+    Stat { file: FileId },
+    /// May `cred` read, write, execute (bits 4, 2, 1)? `open` and `access` ask this.
+    Access { file: FileId, mask: u8, cred: Cred },
+    /// Target of a symbolic link.
+    ReadLink { file: FileId },
+    /// All names and entries of `dir` are wanted.
+    List { dir: FileId },
+    /// Value of an extended attribute.
+    GetXattr { file: FileId, name: Label, cred: Cred },
+    /// Names of all extended attributes.
+    ListXattrs { file: FileId },
+
+    // Updates.
+    /// create, mkdir, mknod, symlink.
+    Create { dir: FileId, label: Label, position: u64, new: NewFile, cred: Cred, time: Timestamp },
+    /// A further label for a file that is not a directory.
+    Link { file: FileId, dir: FileId, label: Label, position: u64, cred: Cred, time: Timestamp },
+    /// unlink, or rmdir when `directory`. `open`: this client has handles on the file, so it stays until they are closed.
+    Unlink { dir: FileId, label: Label, directory: bool, open: bool, cred: Cred, time: Timestamp },
+    /// Rename. `position` is the moved entry's new place in `to_dir`; `back_position` that of the exchanged one in
+    /// `from_dir`. `open` as in `Unlink`, of a replaced file.
+    Rename {
+        from_dir: FileId,
+        from: Label,
+        to_dir: FileId,
+        to: Label,
+        mode: RenameMode,
+        position: u64,
+        back_position: u64,
+        open: bool,
+        cred: Cred,
+        time: Timestamp,
+    },
+    /// chmod, chown, utimens.
+    SetAttributes { file: FileId, change: AttributeChange, cred: Cred, time: Timestamp },
+    /// setxattr; ACLs are the attributes `system.posix_acl_access` and `system.posix_acl_default`.
+    SetXattr {
+        file: FileId,
+        name: Label,
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+        mode: XattrMode,
+        cred: Cred,
+        time: Timestamp,
+    },
+    /// removexattr.
+    RemoveXattr { file: FileId, name: Label, cred: Cred, time: Timestamp },
+    /// New content, under the content's write lease. Whether the user might write was decided when the file was opened
+    /// (POSIX checks then, and only then), so what counts here is the lease.
+    Publish { file: FileId, version: u64, size: u64, mtime: Timestamp, ctime: Timestamp, change: ContentChange },
+    /// The last handle of a file without links was closed.
+    Dispose { file: FileId },
+}
+
+impl Operation {
+    /// Whether it may have effects, and so is logged and replayed.
+    pub fn is_update(&self) -> bool {
+        !matches!(
+            self,
+            Operation::Lookup { .. }
+                | Operation::Stat { .. }
+                | Operation::Access { .. }
+                | Operation::ReadLink { .. }
+                | Operation::List { .. }
+                | Operation::GetXattr { .. }
+                | Operation::ListXattrs { .. }
+        )
+    }
+}

@@ -1,0 +1,1 @@
+//! Hosts the state machines: data directory, Raft, metadata store, threads, clocks.

@@ -1,0 +1,1 @@
+//! Whole clusters in one thread, from one seed: network, disks, crashes, oracle.

@@ -1,0 +1,171 @@
+//! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
+//! draw inferences).
+
+use ident::FileId;
+use lease::{Field, Kind, Label, Lease};
+use namespace::{Answer, Attributes, ContentHead, Effect, Entry, Error, Extent, Links, Operation, Times};
+use serde::{Deserialize, Serialize};
+
+/// A machine of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MachineId(pub u64);
+
+/// Client to server, within its session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToServer {
+    /// Keeps the session alive.
+    Renew,
+    /// Wants what `operation` needs, all or nothing.
+    Ask {
+        /// Names the request; counts up within the session.
+        number: u64,
+        /// The whole operation: the server decides on the authoritative state what is really needed.
+        operation: Operation,
+        /// What the client found missing. Anything that it holds already it gets the values of once more.
+        wants: Vec<Lease>,
+        /// What is wanted of the server.
+        mode: AskMode,
+    },
+    /// Updates and releases, one FIFO: a release stands behind every update that used the lease.
+    Log {
+        /// Sequence number of the first entry; entries count up by one. What was seen already is skipped.
+        first: u64,
+        /// The entries.
+        entries: Vec<LogEntry>,
+    },
+    /// Wants the next integers of `dir`, for identifiers and positions. Only who may write labels of `dir` gets them.
+    Reserve { dir: FileId },
+    /// Wants a block of inode numbers.
+    ReserveInodes,
+    /// Wants the allowance filled up to this much in all.
+    Allow { bytes: u64, files: u64 },
+    /// Wants extents of `file` from `from` on, under the content lease that it holds. Changes no state.
+    Extents { number: u64, file: FileId, from: u64 },
+    /// Ends the session in order: everything is logged and released.
+    Goodbye,
+}
+
+/// What an `Ask` wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AskMode {
+    /// Leases and values, so that the client can decide itself.
+    Lease,
+    /// Leases and values for a page of a directory: entries whose position is above `after`.
+    Page { after: u64 },
+    /// The server is to do it: recall, decide on the authoritative state, commit, answer, grant nothing. For what is contended, and for what
+    /// only a server knows.
+    Ship,
+    /// Only the current values, no lease; a write holder flushes and keeps its lease.
+    Report,
+}
+
+/// An entry of a client's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogEntry {
+    /// Decided and done on the client under its leases, to be replayed. `rules` is the version of `decide`.
+    Update { rules: u16, operation: Operation },
+    /// Lets go.
+    Release(Vec<Released>),
+    /// Everything before this that touches what the report asked for is in the log now.
+    Flushed { number: u64 },
+}
+
+/// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease, `field` is that `Child` (`Xattr`)
+/// field: the holder keeps the infinite lease and now excludes the label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    pub file: FileId,
+    pub field: Field,
+    /// What is still held afterwards.
+    pub keep: Option<Kind>,
+}
+
+/// Server to client, within its session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// The session has begun (or goes on).
+    Opened {
+        /// What integers to use first: inode numbers `first..end`.
+        inodes: (u64, u64),
+        /// Allowance: bytes and files.
+        allowance: (u64, u64),
+        /// How long without a renewal until the session may be taken for lapsed, ms.
+        term_ms: u64,
+        /// Version of `decide` in force.
+        rules: u16,
+    },
+    /// Renewed.
+    Renewed { space: Space },
+    /// Answers an `Ask` in mode `Lease` or `Page`.
+    Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
+    /// Answers an `Ask` in mode `Ship`. The effects bring the client's own knowledge up to date, as far as it holds leases.
+    Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
+    /// Answers an `Ask` in mode `Report`: the values at the time of the flush; no lease.
+    Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
+    /// Someone else needs these.
+    Recall { leases: Vec<Released> },
+    /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.
+    Flush { number: u64, file: FileId, field: Field },
+    /// All log entries up to and including `through` are durable at the server; these were refused.
+    Applied { through: u64, rejected: Vec<(u64, Error)> },
+    /// Answers `Reserve`: integers `first..end`.
+    Reserved { dir: FileId, first: u64, end: u64 },
+    /// Answers `ReserveInodes`.
+    ReservedInodes { first: u64, end: u64 },
+    /// Answers `Allow`: this much more than before.
+    Allowance { bytes: u64, files: u64, space: Space },
+    /// Answers `Extents`: those that begin in `from..to` or reach into it; `to` is `u64::MAX` at the end.
+    Extents { number: u64, file: FileId, from: u64, to: u64, extents: Vec<Extent> },
+    /// The session is over; nothing that was not `Applied` counts.
+    Fenced,
+}
+
+/// Leases on one file, and the values that they give knowledge of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileGrant {
+    /// The file.
+    pub file: FileId,
+    /// Everything is granted in write: each field, all labels, all attributes. Then the lists below are empty.
+    pub whole: bool,
+    /// What is granted.
+    pub fields: Vec<(Field, Kind)>,
+    /// Labels (as folds) that an infinite child lease among `fields` does not cover.
+    pub excluded: Vec<Label>,
+    /// Names that an infinite attribute lease among `fields` does not cover.
+    pub excluded_xattrs: Vec<Label>,
+    /// The values.
+    pub values: Values,
+}
+
+/// Values of a file's fields; what is not granted is not here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Values {
+    pub attributes: Option<Attributes>,
+    pub content: Option<ContentHead>,
+    /// Inline content, with `content`.
+    pub inline: Option<Vec<u8>>,
+    /// Extents from offset 0 on, with `content`: complete below the second number.
+    pub extents: Option<(Vec<Extent>, u64)>,
+    pub times: Option<Times>,
+    pub links: Option<Links>,
+    /// Exact labels and what they are bound to. A leased label that is not here (nor in a page still to come) is known to be unused.
+    pub children: Vec<(Label, Entry)>,
+    /// With an infinite child lease or a page: all entries with positions up to this one that the lease covers are in `children`, or were in earlier
+    /// pages; `u64::MAX` when that is all of them.
+    pub children_through: Option<u64>,
+    /// Attributes; with the infinite attribute lease, all that it covers.
+    pub xattrs: Vec<(Label, Vec<u8>)>,
+    /// Integers for identifiers and positions, with the right to write labels.
+    pub reservation: Option<(u64, u64)>,
+}
+
+/// What is free, as the servers see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that can still be set aside.
+    pub free: u64,
+    /// Files in all.
+    pub files: u64,
+}
