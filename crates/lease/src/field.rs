@@ -82,3 +82,15 @@ impl Lease {
         Lease { file, field, kind }
     }
 }
+
+/// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease, `field` is that `Child` (`Xattr`)
+/// field: the holder keeps the infinite lease and now excludes the label.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Released {
+    /// The file.
+    pub file: FileId,
+    /// Its field.
+    pub field: Field,
+    /// What is still held afterwards.
+    pub keep: Option<Kind>,
+}

@@ -4,6 +4,6 @@ mod field;
 mod label;
 mod time;
 
-pub use field::{Field, Kind, Lease, SessionId};
+pub use field::{Field, Kind, Lease, Released, SessionId};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
 pub use time::Time;

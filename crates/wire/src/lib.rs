@@ -5,5 +5,5 @@
 mod message;
 
 pub use message::{
-    AskMode, FileGrant, LogEntry, MachineId, Released, Space, ToClient, ToServer, Values,
+    AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
 };

@@ -2,7 +2,7 @@
 //! draw inferences).
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease};
+use lease::{Field, Kind, Label, Lease, Released};
 use namespace::{Answer, Attributes, ContentHead, Effect, Entry, Error, Extent, Links, Operation, Times};
 use serde::{Deserialize, Serialize};
 
@@ -68,16 +68,6 @@ pub enum LogEntry {
     Release(Vec<Released>),
     /// Everything before this that touches what the report asked for is in the log now.
     Flushed { number: u64 },
-}
-
-/// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease, `field` is that `Child` (`Xattr`)
-/// field: the holder keeps the infinite lease and now excludes the label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Released {
-    pub file: FileId,
-    pub field: Field,
-    /// What is still held afterwards.
-    pub keep: Option<Kind>,
 }
 
 /// Server to client, within its session.

@@ -1,0 +1,91 @@
+//! What the host gives the client and takes from it.
+
+use bytes::Bytes;
+use ident::FileId;
+use lease::{Label, Time};
+use namespace::{Error, ShareId, Timestamp};
+use wire::{ToClient, ToServer};
+
+use crate::Reply;
+
+/// The clocks, read by the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// What leases count in (the clock that runs during suspend).
+    pub time: Time,
+    /// What files are stamped with.
+    pub wall: Timestamp,
+}
+
+/// Names a call that could not be answered at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// What became of a call.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Answered on the spot: the leases at hand covered it.
+    Done(Result<Reply, Error>),
+    /// An [`Output::Answer`] with this ticket follows.
+    Waiting(Ticket),
+}
+
+/// An input beside calls.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// From the server.
+    Message(ToClient),
+    /// The share server has, or cannot take, this upload: the hashes of the sealed pieces in order.
+    Stored {
+        /// Which [`Output::Store`].
+        upload: u64,
+        /// BLAKE3 of each piece's ciphertext, or why not.
+        result: Result<Vec<[u8; 32]>, Error>,
+    },
+    /// Time has passed; spurious ones do no harm.
+    Tick,
+}
+
+/// What the host is to do.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// To the server, in this order.
+    Send(ToServer),
+    /// Answers a waiting call.
+    Answer {
+        /// Which.
+        ticket: Ticket,
+        /// How.
+        result: Result<Reply, Error>,
+    },
+    /// Seal these pieces and store them as one share, durably; then [`Input::Stored`].
+    Store(Upload),
+    /// What front doors have handed out below is no longer covered by a lease.
+    Invalidate(Invalidation),
+    /// The session is over: whatever was handed out below must go.
+    CutOff,
+}
+
+/// Pieces of one file, to be sealed and stored as one share.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// Names it.
+    pub upload: u64,
+    /// The share to make.
+    pub share: ShareId,
+    /// The file's key.
+    pub key: [u8; 32],
+    /// Nonce and plain bytes of each piece; their ciphertexts stand in the share one after the other.
+    pub pieces: Vec<([u8; 12], Bytes)>,
+}
+
+/// What to invalidate below.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Invalidation {
+    /// A label may be bound to something else (or be bound at all) now.
+    Entry(FileId, Label),
+    /// Attributes (and a directory's times).
+    Attributes(FileId),
+    /// Pages, and attributes with them.
+    Pages(FileId),
+}

@@ -1,0 +1,76 @@
+//! What the host gives the server and takes from it.
+
+use lease::SessionId;
+use namespace::ShareId;
+use serde::{Deserialize, Serialize};
+use wire::{MachineId, Space, ToClient, ToServer};
+
+/// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
+/// log entry; a store that can no longer read or write stops the server (a wrong server is worse than a stopped one), so nothing here fails.
+pub trait Store {
+    /// The value at `key`.
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
+    /// Sets `key`.
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>);
+    /// Removes `key`, if it is there.
+    fn delete(&mut self, key: &[u8]);
+    /// The first `limit` rows with `start <= key < end`, in order.
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)>;
+}
+
+/// One input; a log entry holds a batch of them and one time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// A machine begins a session. Sessions of its earlier incarnations end at once.
+    Open {
+        /// The machine.
+        machine: MachineId,
+        /// Counts the machine's starts.
+        incarnation: u64,
+    },
+    /// A session's message.
+    Message {
+        /// Whose.
+        session: SessionId,
+        /// What.
+        message: ToServer,
+    },
+    /// Time has passed, or background work is to go on.
+    Tick,
+    /// What the host measured: bytes in all and really free (already less the reserve that deleting needs).
+    Space(Space),
+    /// The share server has durably done this work.
+    SharesSettled(Vec<ShareWork>),
+}
+
+/// What is to be done about a share's lease for this server's account. Idempotent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum ShareWork {
+    /// A reference was published: lease it for the server's account, then let go the uploader's lease.
+    Adopt(ShareId),
+    /// The last reference is gone: let go all leases on it.
+    Drop(ShareId),
+}
+
+/// What the host is to do. Only a leader's outputs leave the process; nothing leaves before its log entry is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Answers [`Input::Open`]; `ToClient::Opened` follows in the session.
+    Opened {
+        /// The machine.
+        machine: MachineId,
+        /// Its new session.
+        session: SessionId,
+    },
+    /// To a client.
+    Send {
+        /// Whose session.
+        session: SessionId,
+        /// What.
+        message: ToClient,
+    },
+    /// To the share server; confirmed by [`Input::SharesSettled`], given out again after a restart until then.
+    Shares(Vec<ShareWork>),
+    /// Background work (the rows of a dead file, say) is left: give a [`Input::Tick`] soon.
+    Again,
+}
