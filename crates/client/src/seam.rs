@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ident::FileId;
 use lease::{Label, Time};
-use namespace::{Error, ShareId, Timestamp};
+use namespace::{Error, Operation, ShareId, Timestamp};
 use wire::{ToClient, ToServer};
 
 use crate::Reply;
@@ -60,6 +60,15 @@ pub enum Output {
     },
     /// Seal these pieces and store them as one share, durably; then [`Input::Stored`].
     Store(Upload),
+    /// These shares were stored and are not needed after all: let go the machine's leases on them.
+    Unneeded(Vec<ShareId>),
+    /// A server refused an update: what was done here did not happen there. Never silent.
+    Rejected {
+        /// What was refused.
+        operation: Operation,
+        /// Why.
+        error: Error,
+    },
     /// What front doors have handed out below is no longer covered by a lease.
     Invalidate(Invalidation),
     /// The session is over: whatever was handed out below must go.

@@ -37,8 +37,10 @@ pub enum ToServer {
     Reserve { dir: FileId },
     /// Wants a block of inode numbers.
     ReserveInodes,
-    /// Wants the allowance filled up to this much in all.
-    Allow { bytes: u64, files: u64 },
+    /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what is set aside for content not yet published
+    /// and updates not yet applied. The server takes `held` for what is outstanding and adds what it grants, so accounts cannot drift
+    /// apart however often a client overwrites what it was charged for.
+    Allow { held: (u64, u64), want: (u64, u64) },
     /// Wants extents of `file` from `from` on, under the content lease that it holds. Changes no state.
     Extents { number: u64, file: FileId, from: u64 },
     /// Ends the session in order: everything is logged and released.
@@ -102,7 +104,7 @@ pub enum ToClient {
     Reserved { dir: FileId, first: u64, end: u64 },
     /// Answers `ReserveInodes`.
     ReservedInodes { first: u64, end: u64 },
-    /// Answers `Allow`: this much more than before.
+    /// Answers `Allow`: this much more than `held`; zero when nothing is left to set aside.
     Allowance { bytes: u64, files: u64, space: Space },
     /// Answers `Extents`: those that begin in `from..to` or reach into it; `to` is `u64::MAX` at the end.
     Extents { number: u64, file: FileId, from: u64, to: u64, extents: Vec<Extent> },
