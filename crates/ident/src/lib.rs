@@ -1,1 +1,8 @@
 //! Tree-structured file identifiers, their order-preserving code, and prefix maps (Farsite §4.1).
+
+mod code;
+mod file_id;
+mod serial;
+
+pub use code::Malformed;
+pub use file_id::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, OVERFLOW, Parts};

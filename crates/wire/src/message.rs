@@ -41,7 +41,8 @@ pub enum ToServer {
     /// and updates not yet applied. The server takes `held` for what is outstanding and adds what it grants, so accounts cannot drift
     /// apart however often a client overwrites what it was charged for.
     Allow { held: (u64, u64), want: (u64, u64) },
-    /// Wants extents of `file` from `from` on, under the content lease that it holds. Changes no state.
+    /// Wants inline content, or extents from `from` on, of `file`, under the content lease that it holds. Changes no state, so it is answered
+    /// without a log entry.
     Extents { number: u64, file: FileId, from: u64 },
     /// Ends the session in order: everything is logged and released.
     Goodbye,
@@ -106,8 +107,8 @@ pub enum ToClient {
     ReservedInodes { first: u64, end: u64 },
     /// Answers `Allow`: this much more than `held`; zero when nothing is left to set aside.
     Allowance { bytes: u64, files: u64, space: Space },
-    /// Answers `Extents`: those that begin in `from..to` or reach into it; `to` is `u64::MAX` at the end.
-    Extents { number: u64, file: FileId, from: u64, to: u64, extents: Vec<Extent> },
+    /// Answers `Extents`: those that begin in `from..to` or reach into it; `to` is `u64::MAX` at the end. Or all of the content, where it is inline.
+    Extents { number: u64, file: FileId, from: u64, to: u64, extents: Vec<Extent>, inline: Option<Vec<u8>> },
     /// The session is over; nothing that was not `Applied` counts.
     Fenced,
 }
