@@ -1,0 +1,273 @@
+//! The identifier of a file.
+
+use crate::code::{self, Malformed, Token};
+use smallvec::SmallVec;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU8;
+use std::sync::Arc;
+
+/// The largest integer of an identifier.
+pub const INTEGER_MAX: u64 = (1 << 63) - 1;
+
+/// The longest identifier, in bits: what decoding accepts. Longer than [`FileId::for_child`] makes any, so that the overflow
+/// rule can change without changing what is readable.
+pub const BITS_MAX: usize = 1024;
+
+/// The longest identifier, in bits, that [`FileId::for_child`] makes from the parent's.
+pub const CHILD_BITS_MAX: usize = 256;
+
+/// The root's integer under which [`FileId::for_child`] puts files of directories whose identifiers are long already. Other
+/// children of the root begin at 2.
+pub const OVERFLOW: u64 = 1;
+
+/// Bytes of a code that need no allocation.
+const INLINE_BYTES: usize = 15;
+
+/// A file's identifier: a sequence of integers, usually that of the directory it was created in and one more, which is never used again. It never
+/// changes (Farsite §4.1.1).
+///
+/// The order is that of the sequences, parents before their children; the bytes sort the same way. Up to 120 bits need no
+/// allocation, and such identifiers are compared and hashed as two words.
+#[derive(Clone)]
+pub struct FileId(Code);
+
+#[derive(Clone)]
+enum Code {
+    /// `bytes` are zero after the code. `bits` can't be zero, which leaves that value to tell `Long` by: 16 bytes in all.
+    Short { bits: NonZeroU8, bytes: [u8; INLINE_BYTES] },
+    /// Only what is too long for `Short`, so that equal identifiers are of one variant.
+    Long(Arc<Long>),
+}
+
+struct Long {
+    bits: usize,
+    bytes: SmallVec<[u8; CHILD_BITS_MAX / 8]>,
+}
+
+impl FileId {
+    /// The root: the empty sequence.
+    pub const fn root() -> FileId {
+        FileId(Code::Short { bits: NonZeroU8::MIN, bytes: [0; INLINE_BYTES] })
+    }
+
+    /// `self` and the integer `n` after it.
+    ///
+    /// # Panics
+    /// When `n` is not in `1..=INTEGER_MAX`, or the code gets longer than [`BITS_MAX`]: use [`FileId::for_child`] for what is not
+    /// known to fit.
+    pub fn child(&self, n: u64) -> FileId {
+        assert!((1..=INTEGER_MAX).contains(&n), "{n} is not an integer of an identifier");
+        let bits = self.bit_len() + code::integer_bits(n);
+        assert!(bits <= BITS_MAX, "identifier of {bits} bits");
+        let mut bytes = [0; BITS_MAX / 8];
+        bytes[..self.as_bytes().len()].copy_from_slice(self.as_bytes());
+        let end = code::write(&mut bytes, self.bit_len() - 1, n);
+        FileId::from_code(&bytes[..end.div_ceil(8)], end)
+    }
+
+    /// The identifier of a new file with inode number `ino` in `parent`: `parent` with the integer `n` that the directory's counter gave, or ⟨1.ino⟩ when
+    /// that would be longer than [`CHILD_BITS_MAX`].
+    ///
+    /// Total, because the arguments may be a message's claim: an `n` out of range (or [`OVERFLOW`] in the root) leads
+    /// to ⟨1.ino⟩ as well, and an `ino` out of range to the nearest in it. Whether they were ever given out is for the caller to check.
+    pub fn for_child(parent: &FileId, n: u64, ino: u64) -> FileId {
+        let usable = if *parent == FileId::root() { OVERFLOW + 1..=INTEGER_MAX } else { 1..=INTEGER_MAX };
+        if usable.contains(&n) && parent.bit_len() + code::integer_bits(n) <= CHILD_BITS_MAX {
+            parent.child(n)
+        } else {
+            FileId::root().child(OVERFLOW).child(ino.clamp(1, INTEGER_MAX))
+        }
+    }
+
+    /// The integers.
+    pub fn parts(&self) -> Parts<'_> {
+        Parts { bytes: self.as_bytes(), at: 0 }
+    }
+
+    /// The sequence without its last integer; nothing for the root.
+    pub fn parent(&self) -> Option<FileId> {
+        let mut last = None;
+        let mut at = 0;
+        while let Ok((Token::Integer(_), end)) = code::read(self.as_bytes(), at) {
+            last = Some(at);
+            at = end;
+        }
+        // The last integer begins with a 1 bit; the parent has its end there instead.
+        let end = last?;
+        let mut bytes: SmallVec<[u8; CHILD_BITS_MAX / 8]> =
+            SmallVec::from_slice(&self.as_bytes()[..=end / 8]);
+        bytes[end / 8] &= !(0xff >> (end % 8));
+        Some(FileId::from_code(&bytes, end + 1))
+    }
+
+    /// The length of the code in bits, before padding.
+    pub fn bit_len(&self) -> usize {
+        match &self.0 {
+            Code::Short { bits, .. } => bits.get().into(),
+            Code::Long(long) => long.bits,
+        }
+    }
+
+    /// The code, padded with zero bits to bytes. Sorts as the identifiers do; none is the beginning of another.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Code::Short { bits, bytes } => &bytes[..usize::from(bits.get()).div_ceil(8)],
+            Code::Long(long) => &long.bytes,
+        }
+    }
+
+    /// The identifier whose [`FileId::as_bytes`] this is exactly.
+    pub fn from_bytes(bytes: &[u8]) -> Result<FileId, Malformed> {
+        match FileId::split_from(bytes)? {
+            (id, []) => Ok(id),
+            (_, rest) => Err(Malformed::Trailing(rest.len())),
+        }
+    }
+
+    /// The identifier at the front of a key, and what follows it.
+    pub fn split_from(bytes: &[u8]) -> Result<(FileId, &[u8]), Malformed> {
+        let bits = code::measure(bytes)?;
+        let (code, rest) = bytes.split_at(bits.div_ceil(8));
+        Ok((FileId::from_code(code, bits), rest))
+    }
+
+    /// Whether `other` is `self` or has it as a beginning: whether it is in the subtree of identifiers below `self`.
+    pub fn is_prefix_of(&self, other: &FileId) -> bool {
+        let (mine, theirs) = (self.as_bytes(), other.as_bytes());
+        // All bits but the end.
+        let bits = self.bit_len() - 1;
+        let (whole, left) = (bits / 8, bits % 8);
+        theirs.len() >= mine.len()
+            && mine[..whole] == theirs[..whole]
+            && (left == 0 || (mine[whole] ^ theirs[whole]) >> (8 - left) == 0)
+    }
+
+    /// The keys (start, and end if there is one; the end is not in it) of everything whose identifier has `self` as a
+    /// beginning, and nothing else: identifiers' bytes, and those with anything after them.
+    pub fn region_range(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        // They all begin with the bits of `self` before its end; the end of the range is those bits counted up by one.
+        let start = self.as_bytes().to_vec();
+        let bits = self.bit_len() - 1;
+        let mut end = start[..bits.div_ceil(8)].to_vec();
+        let mut unit = 1u8 << ((8 - bits % 8) % 8);
+        while let Some(last) = end.last_mut() {
+            match last.checked_add(unit) {
+                Some(sum) => {
+                    *last = sum;
+                    return (start, Some(end));
+                }
+                None => unit = 1,
+            }
+            end.pop();
+        }
+        (start, None)
+    }
+
+    /// `bytes` hold the code of `bits` bits, at least 1 and at most `BITS_MAX`, and zeros to the end of the last byte.
+    fn from_code(bytes: &[u8], bits: usize) -> FileId {
+        if bytes.len() <= INLINE_BYTES {
+            let mut short = [0; INLINE_BYTES];
+            short[..bytes.len()].copy_from_slice(bytes);
+            let bits = NonZeroU8::MIN.saturating_add((bits - 1) as u8);
+            FileId(Code::Short { bits, bytes: short })
+        } else {
+            FileId(Code::Long(Arc::new(Long { bits, bytes: SmallVec::from_slice(bytes) })))
+        }
+    }
+
+    /// The short ones as two numbers that sort as the bytes do.
+    fn words(bytes: &[u8; INLINE_BYTES]) -> (u64, u64) {
+        let mut all = [0; 16];
+        all[..INLINE_BYTES].copy_from_slice(bytes);
+        let all = u128::from_be_bytes(all);
+        ((all >> 64) as u64, all as u64)
+    }
+}
+
+impl PartialEq for FileId {
+    fn eq(&self, other: &FileId) -> bool {
+        match (&self.0, &other.0) {
+            // The code says where it ends: equal bytes are of equal length.
+            (Code::Short { bytes: a, .. }, Code::Short { bytes: b, .. }) => {
+                FileId::words(a) == FileId::words(b)
+            }
+            (Code::Long(a), Code::Long(b)) => a.bytes == b.bytes,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for FileId {}
+
+impl PartialOrd for FileId {
+    fn partial_cmp(&self, other: &FileId) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for FileId {
+    fn cmp(&self, other: &FileId) -> Ordering {
+        match (&self.0, &other.0) {
+            (Code::Short { bytes: a, .. }, Code::Short { bytes: b, .. }) => {
+                FileId::words(a).cmp(&FileId::words(b))
+            }
+            _ => self.as_bytes().cmp(other.as_bytes()),
+        }
+    }
+}
+
+impl Hash for FileId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match &self.0 {
+            Code::Short { bytes, .. } => {
+                let (high, low) = FileId::words(bytes);
+                state.write_u64(high);
+                state.write_u64(low);
+            }
+            Code::Long(long) => long.bytes.hash(state),
+        }
+    }
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("⟨")?;
+        for (at, part) in self.parts().enumerate() {
+            if at > 0 {
+                f.write_str(".")?;
+            }
+            write!(f, "{part}")?;
+        }
+        f.write_str("⟩")
+    }
+}
+
+impl fmt::Debug for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The integers of an identifier, first to last.
+#[derive(Clone, Debug)]
+pub struct Parts<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Iterator for Parts<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        // The bytes are an identifier's, so there is no error.
+        match code::read(self.bytes, self.at) {
+            Ok((Token::Integer(n), end)) => {
+                self.at = end;
+                Some(n)
+            }
+            _ => None,
+        }
+    }
+}
