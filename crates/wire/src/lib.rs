@@ -2,8 +2,13 @@
 
 #![allow(missing_docs, reason = "fields of messages are documented on the messages")]
 
+mod allowance;
 mod message;
 
+pub use allowance::{EXTENT_BYTES, FILE_BYTES, cost};
 pub use message::{
     AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
 };
+
+/// A directory's creator starts with the integers `1..=BIRTH_RESERVATION` of it, without asking.
+pub const BIRTH_RESERVATION: u64 = 64;

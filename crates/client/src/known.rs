@@ -1,0 +1,275 @@
+//! What this client knows, file by file, and by which leases.
+
+use content::FileContent;
+use ident::FileId;
+use lease::{Field, Held, Kind, Label};
+use namespace::{Attributes, ContentHead, Entry, FileKind, Known, Knowledge, Links, Times, fold};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// One file: the leases held on it, and the values that they give knowledge of. A value without its lease is no
+/// knowledge; letting a lease go forgets the value with it.
+#[derive(Debug, Default)]
+pub(crate) struct KnownFile {
+    /// What is held.
+    pub held: Held,
+    /// Deleted here, or known to be gone for good; kept until the server knows it too.
+    pub gone: bool,
+    /// Used since the eviction hand last passed.
+    pub recent: bool,
+    /// Unsettled xattrs are unknown, settled ones that are not listed do not exist.
+    pub xattrs_complete: bool,
+    /// Open handles.
+    pub handles: u32,
+    pub attributes: Option<Attributes>,
+    pub times: Option<Times>,
+    pub links: Option<Links>,
+    pub content: KnownContent,
+    pub children: Option<Box<Children>>,
+    pub xattrs: Option<Box<BTreeMap<Label, Option<Vec<u8>>>>>,
+}
+
+/// What is known of a file's content.
+#[derive(Debug, Default)]
+pub(crate) enum KnownContent {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// The head, and inline content if the server sent it along.
+    Head(ContentHead, Option<Box<[u8]>>),
+    /// All that is needed to read and write.
+    Open(Box<FileContent>),
+}
+
+impl KnownContent {
+    /// The head as it is to be shown now, unpublished changes included.
+    pub fn head(&self) -> Option<ContentHead> {
+        match self {
+            KnownContent::Unknown => None,
+            KnownContent::Head(head, _) => Some(*head),
+            KnownContent::Open(content) => Some(content.head()),
+        }
+    }
+}
+
+/// What is known of a directory's children.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// Exact labels; `None` is known to be unused.
+    pub by_label: FxHashMap<Label, Option<Entry>>,
+    /// The order of reading.
+    pub by_position: BTreeMap<u64, Label>,
+    /// Every entry with a position up to this one is in here (as far as leases cover it); `u64::MAX`: all of them.
+    pub through: u64,
+    /// Integers for identifiers and positions: the block in use, and the next.
+    pub integers: (u64, u64),
+    pub integers_next: (u64, u64),
+    /// A further block is on its way.
+    pub reserving: bool,
+}
+
+impl Children {
+    /// Of a directory just made here: nothing, and all of that is known. It is born with the first block of integers.
+    pub fn born() -> Children {
+        Children { through: u64::MAX, integers: (1, wire::BIRTH_RESERVATION + 1), ..Children::default() }
+    }
+
+    /// Whether all children are known.
+    pub fn complete(&self) -> bool {
+        self.through == u64::MAX
+    }
+
+    /// Binds `label`, whatever it was bound to.
+    pub fn bind(&mut self, label: &Label, entry: Entry) {
+        let position = entry.position;
+        if let Some(Some(old)) = self.by_label.insert(label.clone(), Some(entry)) {
+            self.by_position.remove(&old.position);
+        }
+        self.by_position.insert(position, label.clone());
+    }
+
+    /// `label` is bound to nothing; in a directory that is known completely absence says so by itself.
+    pub fn unbind(&mut self, label: &Label) {
+        let old =
+            if self.complete() { self.by_label.remove(label) } else { self.by_label.insert(label.clone(), None) };
+        if let Some(Some(old)) = old {
+            self.by_position.remove(&old.position);
+        }
+    }
+
+    /// Forgets whatever is known of labels that fold to `folded`.
+    pub fn forget(&mut self, folded: &Label) {
+        let Children { by_label, by_position, .. } = self;
+        by_label.retain(|label, entry| {
+            let forget = fold(label) == *folded;
+            if forget && let Some(entry) = entry {
+                by_position.remove(&entry.position);
+            }
+            !forget
+        });
+    }
+
+    /// The next integer, if the blocks at hand have one; `take` uses it up.
+    pub fn next_integer(&self) -> Option<u64> {
+        (self.integers.0 < self.integers.1).then_some(self.integers.0)
+    }
+
+    /// Uses up `next_integer`.
+    pub fn take_integer(&mut self) {
+        self.integers.0 += 1;
+        if self.integers.0 >= self.integers.1 {
+            self.integers = std::mem::take(&mut self.integers_next);
+        }
+    }
+
+    /// A block from the server; of two that are at hand it is the later.
+    pub fn add_integers(&mut self, block: (u64, u64)) {
+        if self.integers.0 >= self.integers.1 {
+            self.integers = block;
+        } else if block.0 >= self.integers.1 {
+            self.integers_next = block;
+        }
+    }
+
+    /// Whether it is time to ask for more.
+    pub fn integers_low(&self) -> bool {
+        let left = self.integers.1.saturating_sub(self.integers.0);
+        !self.reserving && self.integers_next.0 >= self.integers_next.1 && left <= wire::BIRTH_RESERVATION / 2
+    }
+}
+
+/// All files that this client knows something of.
+#[derive(Debug, Default)]
+pub(crate) struct Files(pub FxHashMap<FileId, Box<KnownFile>>);
+
+impl Files {
+    pub fn get(&self, file: &FileId) -> Option<&KnownFile> {
+        self.0.get(file).map(|known| &**known)
+    }
+
+    pub fn get_mut(&mut self, file: &FileId) -> Option<&mut KnownFile> {
+        self.0.get_mut(file).map(|known| &mut **known)
+    }
+
+    /// The value that `pick` finds, if the lease on `field` covers `kind`.
+    fn under<T>(
+        &self,
+        file: &FileId,
+        field: &Field,
+        kind: Kind,
+        pick: impl FnOnce(&KnownFile) -> Option<T>,
+    ) -> Known<T> {
+        let Some(known) = self.get(file) else { return Known::Unknown };
+        if known.gone {
+            return Known::Unused;
+        }
+        if !known.held.covers(field, kind) {
+            return Known::Unknown;
+        }
+        pick(known).map_or(Known::Unknown, Known::Used)
+    }
+}
+
+impl Knowledge for Files {
+    fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes> {
+        self.under(file, &Field::Attributes, kind, |known| known.attributes)
+    }
+
+    fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead> {
+        self.under(file, &Field::Content, kind, |known| known.content.head())
+    }
+
+    fn inline(&self, file: &FileId) -> Known<Vec<u8>> {
+        self.under(file, &Field::Content, Kind::Read, |known| match &known.content {
+            KnownContent::Head(head, None) if head.size == 0 => Some(Vec::new()),
+            KnownContent::Head(_, Some(inline)) => Some(inline.to_vec()),
+            KnownContent::Open(_) | KnownContent::Unknown | KnownContent::Head(_, None) => None,
+        })
+    }
+
+    fn times(&self, dir: &FileId, kind: Kind) -> Known<Times> {
+        self.under(dir, &Field::Times, kind, |known| known.times)
+    }
+
+    fn links(&self, file: &FileId, kind: Kind) -> Known<Links> {
+        self.under(file, &Field::Parent, kind, |known| known.links.clone())
+    }
+
+    fn child(&self, dir: &FileId, label: &Label, kind: Kind) -> Known<Entry> {
+        let Some(known) = self.get(dir) else { return Known::Unknown };
+        if known.gone {
+            return Known::Unused;
+        }
+        let Some(children) = &known.children else { return Known::Unknown };
+        if !known.held.is_whole() && !known.held.covers(&Field::Child(fold(label)), kind) {
+            return Known::Unknown;
+        }
+        match children.by_label.get(label) {
+            Some(Some(entry)) => Known::Used(entry.clone()),
+            Some(None) => Known::Unused,
+            None if children.complete() => Known::Unused,
+            None => Known::Unknown,
+        }
+    }
+
+    fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool> {
+        self.under(dir, &Field::Children, kind, |known| {
+            let children = known.children.as_ref()?;
+            let alone = known.held.excluded().next().is_none();
+            match children.by_position.is_empty() {
+                false => Some(false),
+                true if children.complete() && alone => Some(true),
+                true => None,
+            }
+        })
+    }
+
+    fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>> {
+        let Some(known) = self.get(file) else { return Known::Unknown };
+        if known.gone {
+            return Known::Unused;
+        }
+        if !known.held.is_whole() && !known.held.covers(&Field::Xattr(name.clone()), kind) {
+            return Known::Unknown;
+        }
+        match known.xattrs.as_ref().and_then(|xattrs| xattrs.get(name)) {
+            Some(value) => Known::of(value.clone()),
+            None if known.xattrs_complete => Known::Unused,
+            None => Known::Unknown,
+        }
+    }
+
+    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+        self.under(file, &Field::Xattrs, Kind::Read, |known| {
+            let names = known.xattrs.iter().flat_map(|xattrs| xattrs.iter());
+            known.xattrs_complete.then(|| names.filter(|(_, v)| v.is_some()).map(|(n, _)| n.clone()).collect())
+        })
+    }
+
+    fn is_above(&self, _ancestor: &FileId, _dir: &FileId) -> Known<bool> {
+        Known::Unknown
+    }
+
+    fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
+        self.get(file).is_some_and(|known| !known.gone && known.held.covers(field, kind))
+    }
+}
+
+impl KnownFile {
+    /// A file just made here: everything is held and known (the creator's birthright).
+    pub fn born(attributes: Attributes, head: ContentHead, target: &[u8], times: Times) -> KnownFile {
+        let directory = attributes.kind == FileKind::Directory;
+        let inline = (!target.is_empty()).then(|| target.into());
+        KnownFile {
+            held: Held::whole(),
+            recent: true,
+            xattrs_complete: true,
+            attributes: Some(attributes),
+            times: directory.then_some(times),
+            links: Some(Links::new()),
+            content: KnownContent::Head(head, inline),
+            children: directory.then(|| Box::new(Children::born())),
+            ..KnownFile::default()
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
+
+use namespace::{Operation, RULES};
+use std::collections::VecDeque;
+use wire::{LogEntry, ToServer};
+
+/// Entries of one message: the server decides each again, so a message must not hold up its other clients for long.
+const ENTRIES_PER_MESSAGE: usize = 1_000;
+/// And so many bytes, about.
+const BYTES_PER_MESSAGE: usize = 512 << 10;
+/// Entries that may wait for their acknowledgment before new updates have to wait too.
+const ENTRIES_MAX: usize = 64_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Log {
+    /// Not yet acknowledged, in order, with their approximate sizes.
+    entries: VecDeque<(LogEntry, usize)>,
+    /// Sequence number of the first of them; numbers begin at 1.
+    first: u64,
+    /// How many of them were sent.
+    sent: usize,
+    /// Approximate bytes not yet sent.
+    unsent_bytes: usize,
+}
+
+impl Log {
+    pub fn new() -> Log {
+        Log { entries: VecDeque::new(), first: 1, sent: 0, unsent_bytes: 0 }
+    }
+
+    /// Appends an update; its sequence number.
+    pub fn push_update(&mut self, operation: Operation) -> u64 {
+        let bytes = weight(&operation);
+        self.push(LogEntry::Update { rules: RULES, operation }, bytes)
+    }
+
+    /// Appends something; its sequence number.
+    pub fn push(&mut self, entry: LogEntry, bytes: usize) -> u64 {
+        self.entries.push_back((entry, bytes));
+        self.unsent_bytes += bytes;
+        self.last()
+    }
+
+    /// The sequence number of the last entry that was appended; 0 before the first.
+    pub fn last(&self) -> u64 {
+        self.first + self.entries.len() as u64 - 1
+    }
+
+    /// All entries up to this one are durable at the server.
+    pub fn applied(&self) -> u64 {
+        self.first - 1
+    }
+
+    /// Whether something was not sent yet.
+    pub fn has_unsent(&self) -> bool {
+        self.sent < self.entries.len()
+    }
+
+    /// Whether a message is full.
+    pub fn is_due(&self) -> bool {
+        self.entries.len() - self.sent >= ENTRIES_PER_MESSAGE || self.unsent_bytes >= BYTES_PER_MESSAGE
+    }
+
+    /// Whether new updates have to wait for acknowledgments.
+    pub fn is_full(&self) -> bool {
+        self.entries.len() >= ENTRIES_MAX
+    }
+
+    /// The next message, if something is unsent.
+    pub fn next_message(&mut self) -> Option<ToServer> {
+        let first = self.first + self.sent as u64;
+        let mut bytes = 0;
+        let mut count = 0;
+        for (_, size) in self.entries.iter().skip(self.sent).take(ENTRIES_PER_MESSAGE) {
+            if count > 0 && bytes + size > BYTES_PER_MESSAGE {
+                break;
+            }
+            bytes += size;
+            count += 1;
+        }
+        if count == 0 {
+            return None;
+        }
+        let entries = self.entries.range(self.sent..self.sent + count).map(|(entry, _)| entry.clone()).collect();
+        self.sent += count;
+        self.unsent_bytes -= bytes;
+        Some(ToServer::Log { first, entries })
+    }
+
+    /// The server has all entries up to `through`. Those that it refused are given back.
+    pub fn acknowledge(&mut self, through: u64, rejected: &[u64]) -> Vec<Operation> {
+        let mut refused = Vec::new();
+        while self.first <= through && self.sent > 0 {
+            let Some((entry, _)) = self.entries.pop_front() else { break };
+            if let LogEntry::Update { operation, .. } = entry
+                && rejected.contains(&self.first)
+            {
+                refused.push(operation);
+            }
+            self.first += 1;
+            self.sent -= 1;
+        }
+        refused
+    }
+
+    /// What the updates that are not yet acknowledged were charged: bytes and files.
+    pub fn charged(&self) -> (u64, u64) {
+        self.entries.iter().fold((0, 0), |(bytes, files), (entry, _)| match entry {
+            LogEntry::Update { operation, .. } => {
+                let cost = wire::cost(operation);
+                (bytes + cost.0, files + cost.1)
+            }
+            LogEntry::Release(_) | LogEntry::Flushed { .. } => (bytes, files),
+        })
+    }
+}
+
+/// About how many bytes an operation takes in a message.
+fn weight(operation: &Operation) -> usize {
+    use namespace::{ContentChange, Place};
+    match operation {
+        Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
+        Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => {
+            put.iter().map(|extent| 96 + if let Place::Inline(b) = &extent.piece.place { b.len() } else { 0 }).sum()
+        }
+        Operation::SetXattr { value, .. } => 64 + value.len(),
+        Operation::Create { new, .. } => 128 + new.target.len(),
+        _ => 128,
+    }
+}

@@ -1,0 +1,234 @@
+//! How knowledge grows and changes: effects of decided operations, grants, releases.
+
+use crate::known::{Children, Files, KnownContent, KnownFile};
+use content::FileContent;
+use ident::FileId;
+use lease::{Field, Kind, Label, Released};
+use namespace::{ContentChange, ContentHead, Effect, FileKind, Known, Knowledge};
+use wire::{FileGrant, Values};
+
+impl Files {
+    /// Carries out an effect, as far as the fields it changes are known here. Of operations decided here all are; of those that the server
+    /// did for this client (shipped), some.
+    pub fn apply(&mut self, effect: &Effect, decided_here: bool) {
+        match effect {
+            Effect::Birth { file, attributes, content, target, times } => {
+                if decided_here {
+                    let born = KnownFile::born(*attributes, *content, target, *times);
+                    self.0.insert(file.clone(), Box::new(born));
+                }
+            }
+            Effect::Bind { dir, label, entry } => self.children(dir, label, |c| c.bind(label, entry.clone())),
+            Effect::Unbind { dir, label } => self.children(dir, label, |children| children.unbind(label)),
+            Effect::AddLink { file, link } => self.edit(file, |known| {
+                if let Some(links) = &mut known.links {
+                    links.push(link.clone());
+                }
+            }),
+            Effect::DropLink { file, link } => self.edit(file, |known| {
+                if let Some(links) = &mut known.links {
+                    links.retain(|other| other != link);
+                }
+            }),
+            Effect::Attributes { file, attributes } => self.edit(file, |known| {
+                if known.attributes.is_some() {
+                    known.attributes = Some(*attributes);
+                }
+            }),
+            Effect::Touch { dir, time, generation } => self.edit(dir, |known| {
+                if let Some(times) = &mut known.times
+                    && times.generation == *generation
+                {
+                    *times = times.touched(*time);
+                }
+            }),
+            Effect::Times { dir, times } => self.edit(dir, |known| {
+                if known.times.is_some() {
+                    known.times = Some(*times);
+                }
+            }),
+            Effect::Xattr { file, name, value } => self.edit(file, |known| known.set_xattr(name, value.clone())),
+            Effect::Content { file, head, change } => self.edit(file, |known| known.set_content(head, change)),
+            Effect::Orphan { .. } => {}
+            Effect::Death { file } => self.edit(file, |known| {
+                let handles = known.handles;
+                *known = KnownFile { gone: true, handles, ..KnownFile::default() };
+            }),
+        }
+    }
+
+    fn edit(&mut self, file: &FileId, change: impl FnOnce(&mut KnownFile)) {
+        if let Some(known) = self.get_mut(file)
+            && !known.gone
+        {
+            change(known);
+        }
+    }
+
+    fn children(&mut self, dir: &FileId, label: &Label, change: impl FnOnce(&mut Children)) {
+        // What no lease covers must not become known by the back door.
+        if !self.holds(dir, &Field::Child(namespace::fold(label)), Kind::Read) {
+            return;
+        }
+        self.edit(dir, |known| {
+            if let Some(children) = &mut known.children {
+                change(children);
+            }
+        });
+    }
+
+    /// Takes a grant. What is known already is newer than what the server sends (its leases were held all along, and updates may be on
+    /// their way), so a value is only taken where there was none.
+    pub fn grant(&mut self, grant: FileGrant) {
+        let known = self.0.entry(grant.file.clone()).or_default();
+        if known.gone {
+            return;
+        }
+        known.recent = true;
+        if grant.whole {
+            known.held = lease::Held::whole();
+        }
+        for (field, kind) in &grant.fields {
+            match field {
+                Field::Children => known.held.add_infinite(Field::Children, *kind, grant.excluded.iter().cloned()),
+                Field::Xattrs => known.held.add_infinite(Field::Xattrs, *kind, grant.excluded_xattrs.iter().cloned()),
+                _ => known.held.add(field.clone(), *kind),
+            }
+        }
+        known.learn(grant.values);
+    }
+
+    /// Lets go of a lease and forgets what it gave knowledge of.
+    pub fn release(&mut self, released: &Released) {
+        let Some(known) = self.get_mut(&released.file) else { return };
+        known.held.release(&released.field, released.keep);
+        if released.keep.is_some() {
+            return;
+        }
+        match &released.field {
+            Field::Attributes => known.attributes = None,
+            Field::Content => known.content = KnownContent::Unknown,
+            Field::Times => known.times = None,
+            Field::Parent => known.links = None,
+            Field::Child(folded) => {
+                if let Some(children) = &mut known.children {
+                    children.forget(folded);
+                }
+            }
+            Field::Children => known.children = None,
+            Field::Xattr(name) => {
+                known.xattrs_complete = false;
+                if let Some(xattrs) = &mut known.xattrs {
+                    xattrs.remove(name);
+                }
+            }
+            Field::Xattrs => {
+                known.xattrs_complete = false;
+                known.xattrs = None;
+            }
+            Field::Disposition | Field::Handles | Field::Path => {}
+        }
+    }
+
+    /// A label was asked for and granted, and the server sent no entry: it is known to be unused.
+    pub fn note_unused(&mut self, dir: &FileId, label: &Label) {
+        let granted = self.holds(dir, &Field::Child(namespace::fold(label)), Kind::Read);
+        if granted && matches!(self.child(dir, label, Kind::Read), Known::Unknown) {
+            self.edit(dir, |known| {
+                known.children.get_or_insert_default().by_label.insert(label.clone(), None);
+            });
+        }
+    }
+}
+
+impl KnownFile {
+    fn learn(&mut self, values: Values) {
+        self.attributes = self.attributes.or(values.attributes);
+        self.times = self.times.or(values.times);
+        if self.links.is_none() {
+            self.links = values.links;
+        }
+        if let Some(head) = values.content {
+            self.learn_content(head, values.inline, values.extents);
+        }
+        for (name, value) in values.xattrs {
+            self.xattrs.get_or_insert_default().entry(name).or_insert(Some(value));
+        }
+        // The server sends every attribute that an infinite lease covers along with it.
+        self.xattrs_complete |= self.held.kind(&Field::Xattrs).is_some();
+        let directory = self.attributes.is_some_and(|a| a.kind == FileKind::Directory);
+        if directory || !values.children.is_empty() || values.children_through.is_some() {
+            self.learn_children(values.children, values.children_through, values.reservation);
+        }
+    }
+
+    fn learn_content(
+        &mut self,
+        head: ContentHead,
+        inline: Option<Vec<u8>>,
+        extents: Option<(Vec<namespace::Extent>, u64)>,
+    ) {
+        match &mut self.content {
+            KnownContent::Unknown => {
+                let inline = inline.map(Vec::into_boxed_slice);
+                self.content = KnownContent::Head(head, inline);
+            }
+            KnownContent::Head(_, known @ None) => *known = inline.map(Vec::into_boxed_slice),
+            KnownContent::Head(..) | KnownContent::Open(_) => {}
+        }
+        if let (KnownContent::Head(head, None), Some((extents, through))) = (&self.content, extents) {
+            self.content = KnownContent::Open(Box::new(FileContent::new(*head, None, Some((extents, through)))));
+        }
+    }
+
+    fn learn_children(
+        &mut self,
+        entries: Vec<(Label, namespace::Entry)>,
+        through: Option<u64>,
+        reservation: Option<(u64, u64)>,
+    ) {
+        let children = self.children.get_or_insert_default();
+        if let Some(block) = reservation {
+            children.add_integers(block);
+        }
+        // A directory that is known completely is known better here than there.
+        if children.complete() {
+            return;
+        }
+        for (label, entry) in entries {
+            if !children.by_label.contains_key(&label) {
+                children.bind(&label, entry);
+            }
+        }
+        children.through = children.through.max(through.unwrap_or(0));
+    }
+
+    fn set_xattr(&mut self, name: &Label, value: Option<Vec<u8>>) {
+        if !self.held.covers(&Field::Xattr(name.clone()), Kind::Read) {
+            return;
+        }
+        if value.is_none() && self.xattrs_complete {
+            if let Some(xattrs) = &mut self.xattrs {
+                xattrs.remove(name);
+            }
+        } else {
+            self.xattrs.get_or_insert_default().insert(name.clone(), value);
+        }
+    }
+
+    fn set_content(&mut self, head: &ContentHead, change: &ContentChange) {
+        match &mut self.content {
+            // Publications are made from what is open here; only times come from elsewhere (utimens).
+            KnownContent::Open(content) => content.set_times(head.mtime, head.ctime),
+            KnownContent::Head(known, inline) => {
+                *known = *head;
+                match change {
+                    ContentChange::None => {}
+                    ContentChange::Inline(bytes) => *inline = Some(bytes.as_slice().into()),
+                    ContentChange::Extents { .. } => *inline = None,
+                }
+            }
+            KnownContent::Unknown => {}
+        }
+    }
+}
