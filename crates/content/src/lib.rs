@@ -1,1 +1,36 @@
 //! File content as pure transforms: extents, dirty data, encryption, packing.
+//!
+//! Nothing here touches a disk, a clock or a source of randomness: the owner passes times and a generator in, stores the shares that
+//! [`FileContent`] plans, and logs the publications that it hands out.
+
+mod chunk;
+mod edit;
+mod extents;
+mod file;
+mod flight;
+mod fold;
+mod overlay;
+mod plan;
+mod read;
+mod seal;
+
+pub use edit::{Edit, Malformed, affected, check, edit, replace_range};
+pub use extents::{ExtentMap, Span, What};
+pub use file::FileContent;
+pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};
+pub use seal::{Cipher, Damaged, Hash, Key, Nonce, TAG_BYTES, open, seal, seal_share};
+
+/// Plain bytes of a piece at most; pieces do not cross multiples of it in the file, so that rewriting replaces whole pieces.
+pub const PIECE_BYTES_MAX: u32 = 128 << 10;
+
+/// Plain bytes of a share at most (each piece adds [`TAG_BYTES`] to what is stored).
+pub const SHARE_BYTES_MAX: usize = 1 << 20;
+
+/// Pieces of a share at most: bounds the tags' part of it when pieces are tiny.
+pub const SHARE_PIECES_MAX: usize = 1024;
+
+/// Dirty bytes up to which an urgent flush publishes them inline instead of waiting for shares.
+pub const URGENT_BYTES_MAX: u64 = 64 << 10;
+
+/// Inline bytes pending of one file from which on they should be folded into shares; at twice that, slow the writer.
+pub const FOLD_BYTES: u64 = 4 << 20;

@@ -1,0 +1,92 @@
+//! Sealing and opening pieces: AES-256-GCM under the file's key, and BLAKE3 of the ciphertext.
+//!
+//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check fails; both are [`Damaged`].
+
+use bytes::Bytes;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce as RingNonce, UnboundKey};
+
+/// A file's key.
+pub type Key = [u8; 32];
+/// Never used twice under one key.
+pub type Nonce = [u8; 12];
+/// BLAKE3 of a piece's ciphertext.
+pub type Hash = [u8; 32];
+
+/// Bytes that a piece's ciphertext is longer than what it holds: the authentication tag.
+pub const TAG_BYTES: usize = 16;
+
+/// Why a piece could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damaged {
+    /// The ciphertext is not the one that was hashed.
+    #[error("the ciphertext does not have the hash that its extent records")]
+    Hash,
+    /// The ciphertext was not sealed with this key and nonce.
+    #[error("the ciphertext was not sealed with this key and nonce")]
+    Seal,
+    /// The file has no key, or an extent reaches beyond its piece.
+    #[error("the extent does not fit its piece, or its file has no key")]
+    Extent,
+}
+
+/// A file's key, expanded once for many pieces.
+pub struct Cipher(LessSafeKey);
+
+impl Cipher {
+    /// Of this key.
+    pub fn new(key: &Key) -> Cipher {
+        // ring refuses keys of the wrong length only, which the type excludes.
+        Cipher(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes")))
+    }
+
+    /// Appends the ciphertext of `plain` to `out`, and hashes it. A piece is far below the cipher's limit of 64 GiB.
+    pub fn seal_into(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) -> Hash {
+        out.reserve(plain.len() + TAG_BYTES);
+        let start = out.len();
+        out.extend_from_slice(plain);
+        let sealed = &mut out[start..];
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), sealed)
+            .expect("a piece is below 64 GiB");
+        out.extend_from_slice(tag.as_ref());
+        blake3::hash(&out[start..]).into()
+    }
+
+    /// Opens `ciphertext` in place; what it held is the front of it.
+    pub fn open_in_place<'a>(
+        &self,
+        nonce: &Nonce,
+        hash: &Hash,
+        ciphertext: &'a mut [u8],
+    ) -> Result<&'a mut [u8], Damaged> {
+        if blake3::hash(ciphertext) != *hash {
+            return Err(Damaged::Hash);
+        }
+        self.0
+            .open_in_place(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), ciphertext)
+            .map_err(|_| Damaged::Seal)
+    }
+}
+
+/// Seals one piece.
+pub fn seal(key: &Key, nonce: &Nonce, plain: &[u8]) -> (Vec<u8>, Hash) {
+    let mut out = Vec::with_capacity(plain.len() + TAG_BYTES);
+    let hash = Cipher::new(key).seal_into(nonce, plain, &mut out);
+    (out, hash)
+}
+
+/// Opens one piece, in the buffer of its ciphertext.
+pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> Result<Vec<u8>, Damaged> {
+    let length = Cipher::new(key).open_in_place(nonce, hash, &mut ciphertext)?.len();
+    ciphertext.truncate(length);
+    Ok(ciphertext)
+}
+
+/// Seals the pieces of a share: what to store, and the hash of each piece's ciphertext in order.
+pub fn seal_share<'a>(key: &Key, pieces: impl Iterator<Item = (Nonce, &'a Bytes)> + Clone) -> (Vec<u8>, Vec<Hash>) {
+    let cipher = Cipher::new(key);
+    let mut out = Vec::with_capacity(pieces.clone().map(|(_, plain)| plain.len() + TAG_BYTES).sum());
+    let hashes = pieces.map(|(nonce, plain)| cipher.seal_into(&nonce, plain, &mut out)).collect();
+    (out, hashes)
+}
