@@ -35,10 +35,8 @@ impl Files {
                     known.attributes = Some(*attributes);
                 }
             }),
-            Effect::Touch { dir, time, generation } => self.edit(dir, |known| {
-                if let Some(times) = &mut known.times
-                    && times.generation == *generation
-                {
+            Effect::Touch { dir, time } => self.edit(dir, |known| {
+                if let Some(times) = &mut known.times {
                     *times = times.touched(*time);
                 }
             }),

@@ -93,7 +93,8 @@ pub struct Times {
     pub mtime: Timestamp,
     /// The same, but not settable.
     pub ctime: Timestamp,
-    /// Raised by each explicit utimes, so that a touch decided before it does not undo it.
+    /// Raised by each explicit utimes. A touch need not name it: explicit times want the field in write, so every touch decided under a
+    /// lease stands before them in its client's log.
     pub generation: u64,
 }
 

@@ -103,7 +103,7 @@ pub enum Effect {
     /// The attributes become these.
     Attributes { file: FileId, attributes: Attributes },
     /// An entry of `dir` changed at `time`: [`Times::touched`].
-    Touch { dir: FileId, time: Timestamp, generation: u64 },
+    Touch { dir: FileId, time: Timestamp },
     /// A directory's times become these.
     Times { dir: FileId, times: Times },
     /// The extended attribute becomes this, or goes.
