@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use ident::FileId;
 use lease::Label;
-use namespace::{AttributeChange, Entry, FileKind, RenameMode, ShareId, Stat, XattrMode};
+use namespace::{AttributeChange, Entry, FileKind, RenameMode, Stat, XattrMode};
 
 /// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol
 /// calls them.
@@ -87,7 +87,7 @@ pub enum Reply {
     /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says.
     Opened { keep_pages: bool },
     /// Content: where each part of what was asked for is to be had. The host gathers it.
-    Data(ReadPlan),
+    Data(Vec<content::Part>),
     /// Bytes taken.
     Written(u32),
     /// An offset.
@@ -107,24 +107,4 @@ pub struct Listed {
     pub entry: Entry,
     /// Its stat, if asked for and known without another round trip.
     pub stat: Option<Stat>,
-}
-
-/// The parts that together are `length` bytes of content.
-#[derive(Clone, Debug, Default)]
-pub struct ReadPlan {
-    /// How many bytes in all.
-    pub length: u32,
-    /// In order, without gaps.
-    pub parts: Vec<ReadPart>,
-}
-
-/// A part of a read.
-#[derive(Clone, Debug)]
-pub enum ReadPart {
-    /// Bytes at hand.
-    Bytes(Bytes),
-    /// Zeros.
-    Zeros(u32),
-    /// `length` bytes from byte `skip` of what a piece of a share holds once it is opened with the file's key.
-    Piece { share: ShareId, at: u32, piece_length: u32, nonce: [u8; 12], hash: [u8; 32], key: [u8; 32], skip: u32, length: u32 },
 }

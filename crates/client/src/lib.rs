@@ -1,7 +1,21 @@
 //! The client's state machine: a machine's single holder of leases.
+//!
+//! Operations that its leases cover are decided and done here, logged, and replayed at the server later (Farsite §2.3, §6). [`Client`] is
+//! pure: calls, messages and the time come in; answers, messages and things for the host to do go out.
 
+mod attempt;
 mod call;
+mod client;
+mod file_io;
+mod known;
+mod log;
+mod merge;
+mod publish;
+mod recall;
+mod reserve;
 mod seam;
+mod waiting;
 
-pub use call::{Allocate, Call, Listed, ReadPart, ReadPlan, Reply};
+pub use call::{Allocate, Call, Listed, Reply};
+pub use client::{Client, Settings};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};

@@ -1,0 +1,417 @@
+//! One try at a call: every operation on names and attributes, from what is known here.
+
+use crate::client::Client;
+use crate::known::KnownContent;
+use crate::waiting::{Need, Stop, Waiting};
+use crate::{Call, Listed, Now, Output, Reply};
+use ident::FileId;
+use lease::{Field, Kind, Label};
+use namespace::{
+    Answer, AttributeChange, Cred, Entry, Error, FileKind, Known, Knowledge, NewFile, Operation, RenameMode, XattrMode,
+};
+use wire::cost;
+
+type Tried = Result<Reply, Stop>;
+
+/// What a create is to make, as the call said it.
+struct Make {
+    kind: FileKind,
+    mode: u16,
+    umask: u16,
+    rdev: u32,
+    target: Vec<u8>,
+    open: bool,
+}
+
+impl Client {
+    pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
+        self.require_session(now)?;
+        let cred = waiting.cred.clone();
+        match waiting.call.clone() {
+            Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
+            Call::Parent { dir } => self.parent(now, &dir),
+            Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
+            Call::Access { file, mask } => {
+                self.decide(now, Operation::Access { file, mask, cred })?;
+                Ok(Reply::Nothing)
+            }
+            Call::ReadLink { file } => self.read_link(now, file),
+            Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
+                let make = Make { kind, mode, umask, rdev, target, open };
+                self.create(now, waiting, dir, label, make, out)
+            }
+            Call::Link { file, dir, label } => self.link(now, waiting, file, dir, label, out),
+            Call::Unlink { dir, label, directory } => self.unlink(now, cred, dir, label, directory),
+            Call::Rename { from_dir, from, to_dir, to, mode } => {
+                self.rename(now, waiting, (from_dir, from), (to_dir, to), mode, out)
+            }
+            Call::SetAttributes { file, change, size, through_handle } => {
+                self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
+            }
+            Call::Open { file, read, write } => self.open(now, cred, file, read, write),
+            Call::Close { file, .. } => self.close_handle(now, &file),
+            Call::Read { file, offset, length } => self.read(now, &file, offset, length),
+            Call::Write { file, offset, data, append } => self.write(now, waiting, &file, offset, data, append, out),
+            Call::Allocate { file, offset, length, what } => {
+                self.allocate(now, waiting, &file, offset, length, what)
+            }
+            Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
+            Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
+            Call::SyncAll => self.sync(now, waiting, None, out),
+            Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),
+            Call::GetXattr { file, name } => self.answer(now, Operation::GetXattr { file, name, cred }),
+            Call::ListXattrs { file } => self.answer(now, Operation::ListXattrs { file }),
+            Call::SetXattr { file, name, value, mode } => self.set_xattr(now, waiting, file, name, value, mode),
+            Call::RemoveXattr { file, name } => {
+                self.require_quiet()?;
+                self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
+            }
+            Call::Space => Ok(self.space()),
+        }
+    }
+
+    /// Updates wait while the server does one for this client, and while the log has no room.
+    fn require_quiet(&self) -> Result<(), Stop> {
+        if !self.ships.is_empty() {
+            return Err(Stop::Need(Need::Quiet));
+        }
+        if self.log.is_full() {
+            return Err(Stop::Need(Need::Applied(self.log.applied() + 1)));
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, now: Now, operation: Operation) -> Tried {
+        match self.decide(now, operation)? {
+            Answer::Nothing => Ok(Reply::Nothing),
+            Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
+            Answer::Names(names) => Ok(Reply::Names(names)),
+            Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Entry(entry) => self.node(now, entry),
+        }
+    }
+
+    fn lookup(&mut self, now: Now, dir: FileId, label: Label, cred: Cred) -> Tried {
+        self.used(&dir);
+        self.answer(now, Operation::Lookup { dir, label, cred })
+    }
+
+    fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
+        let parent = match self.files.links(dir, Kind::Read) {
+            Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
+            Known::Unused => return Err(Stop::Error(Error::Stale)),
+            Known::Unknown => return Err(self.want(Operation::Stat { file: dir.clone() }, dir, Field::Parent)),
+        };
+        let stat = self.stat(now, &parent)?;
+        let kind = stat.attributes.kind;
+        Ok(Reply::Node(Entry { file: parent, kind, ino: stat.attributes.ino, position: 0 }, stat))
+    }
+
+    /// A want of one field to read, on behalf of an operation that says what it is for.
+    pub(crate) fn want(&self, operation: Operation, file: &FileId, field: Field) -> Stop {
+        let wants = vec![lease::Lease::new(file.clone(), field, Kind::Read)];
+        Stop::Need(Need::Leases { operation: Box::new(operation), wants })
+    }
+
+    fn read_link(&mut self, now: Now, file: FileId) -> Tried {
+        // The head may be known while the target is still at the server: no lease is missing, a value is.
+        if let Some(known) = self.files.get(&file)
+            && let KnownContent::Head(head, None) = &known.content
+            && head.size > 0
+        {
+            return Err(Stop::Need(Need::Extents { file, from: 0 }));
+        }
+        self.answer(now, Operation::ReadLink { file })
+    }
+
+    fn create(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        dir: FileId,
+        label: Label,
+        make: Make,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        self.require_quiet()?;
+        self.used(&dir);
+        let ino = self.inode()?;
+        let integer = self.integer(&dir);
+        // Without integers at hand the leases come first, and bring some along; the server decides with any number.
+        let position = integer.unwrap_or(1);
+        let file = FileId::for_child(&dir, position, ino);
+        let Make { kind, mode, umask, rdev, target, open } = make;
+        let new = NewFile { file: file.clone(), ino, kind, mode, umask, rdev, target };
+        let cred = waiting.cred.clone();
+        let operation = Operation::Create { dir: dir.clone(), label, position, new, cred, time: now.wall };
+        if integer.is_none() {
+            return Err(self.without_integer(now, operation, dir));
+        }
+        let cost = cost(&operation);
+        self.charge(waiting, cost.0, cost.1)?;
+        let entry = match self.decide(now, operation) {
+            Ok(Answer::Entry(entry)) => entry,
+            Ok(_) => return Err(Stop::Error(Error::Invalid)),
+            Err(stop) => {
+                self.give_back(cost.0, cost.1);
+                return Err(stop);
+            }
+        };
+        self.take_inode();
+        self.take_integer(&dir, out);
+        if open && let Some(known) = self.files.get_mut(&file) {
+            known.handles += 1;
+        }
+        self.node(now, entry)
+    }
+
+    /// What an operation that wants an integer of `dir` stops at when there is none: its refusal, if that is known; else missing leases; else
+    /// the integer itself.
+    fn without_integer(&mut self, _now: Now, operation: Operation, dir: FileId) -> Stop {
+        match namespace::decide(&operation, &self.files) {
+            namespace::Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
+            namespace::Verdict::Refused { error, .. } => Stop::Error(error),
+            namespace::Verdict::Unknown { wants } => {
+                let only_server = wants.iter().any(|want| want.field == Field::Path);
+                if only_server && self.files.holds(&dir, &Field::Children, Kind::Write) {
+                    return Stop::Need(Need::Integers(dir));
+                }
+                let mut wants = wants;
+                if only_server {
+                    wants = vec![lease::Lease::new(dir, Field::Children, Kind::Write)];
+                }
+                Stop::Need(Need::Leases { operation: Box::new(operation), wants })
+            }
+        }
+    }
+
+    fn link(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: FileId,
+        dir: FileId,
+        label: Label,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        self.require_quiet()?;
+        let integer = self.integer(&dir);
+        let position = integer.unwrap_or(1);
+        let cred = waiting.cred.clone();
+        let operation = Operation::Link { file, dir: dir.clone(), label, position, cred, time: now.wall };
+        if integer.is_none() {
+            return Err(self.without_integer(now, operation, dir));
+        }
+        let cost = cost(&operation);
+        self.charge(waiting, cost.0, cost.1)?;
+        let entry = match self.decide(now, operation) {
+            Ok(Answer::Entry(entry)) => entry,
+            Ok(_) => return Err(Stop::Error(Error::Invalid)),
+            Err(stop) => {
+                self.give_back(cost.0, cost.1);
+                return Err(stop);
+            }
+        };
+        self.take_integer(&dir, out);
+        self.node(now, entry)
+    }
+
+    /// Whether this machine has the file open that `label` names; no matter if that is not known, since then nothing is decided yet.
+    fn has_open(&self, dir: &FileId, label: &Label) -> bool {
+        match self.files.child(dir, label, Kind::Read) {
+            Known::Used(entry) => self.files.get(&entry.file).is_some_and(|known| known.handles > 0),
+            Known::Unused | Known::Unknown => false,
+        }
+    }
+
+    fn unlink(&mut self, now: Now, cred: Cred, dir: FileId, label: Label, directory: bool) -> Tried {
+        self.require_quiet()?;
+        let open = self.has_open(&dir, &label);
+        self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })
+    }
+
+    fn rename(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        (from_dir, from): (FileId, Label),
+        (to_dir, to): (FileId, Label),
+        mode: RenameMode,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        self.require_quiet()?;
+        let moved = self.files.child(&from_dir, &from, Kind::Read);
+        if let (Known::Used(moved), Known::Used(_), RenameMode::Replace) =
+            (&moved, self.files.child(&to_dir, &to, Kind::Read), mode)
+        {
+            // What replaces a file brings its content along: a crash leaves the old or the new, never an empty one.
+            self.publish_before(now, &moved.file, out)?;
+        }
+        let open = self.has_open(&to_dir, &to);
+        let integer = self.integer(&to_dir);
+        let position = integer.unwrap_or(1);
+        let back_position = match (mode, from_dir == to_dir) {
+            (RenameMode::Exchange, true) => position + 1,
+            (RenameMode::Exchange, false) => self.integer(&from_dir).unwrap_or(1),
+            (RenameMode::Replace | RenameMode::NoReplace, _) => 0,
+        };
+        let exchange = mode == RenameMode::Exchange;
+        let operation = Operation::Rename {
+            from_dir: from_dir.clone(),
+            from,
+            to_dir: to_dir.clone(),
+            to,
+            mode,
+            position,
+            back_position,
+            open,
+            cred: waiting.cred.clone(),
+            time: now.wall,
+        };
+        if integer.is_none() {
+            return Err(self.without_integer(now, operation, to_dir));
+        }
+        if exchange && (self.integer(&from_dir).is_none() || !self.has_two_integers(&to_dir)) {
+            return Err(Stop::Need(Need::Integers(from_dir)));
+        }
+        let reply = self.decide(now, operation.clone());
+        if let Err(Stop::Need(Need::Leases { wants, .. })) = &reply
+            && wants.iter().any(|want| want.field == Field::Path)
+        {
+            self.take_integer(&to_dir, out);
+            if exchange {
+                self.take_integer(&from_dir, out);
+            }
+            return Err(Stop::Need(Need::Ship { operation: Box::new(operation) }));
+        }
+        reply?;
+        self.take_integer(&to_dir, out);
+        if exchange {
+            self.take_integer(&from_dir, out);
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// An exchange within one directory uses up two integers, one after the other.
+    fn has_two_integers(&self, dir: &FileId) -> bool {
+        let children = self.files.get(dir).and_then(|known| known.children.as_ref());
+        children.is_some_and(|children| children.integers.1 - children.integers.0 >= 2)
+    }
+
+    fn set_attributes(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: FileId,
+        change: AttributeChange,
+        size: Option<(u64, bool)>,
+    ) -> Tried {
+        self.require_quiet()?;
+        self.used(&file);
+        if let Some((size, through_handle)) = size {
+            self.truncate(now, waiting, &file, size, through_handle)?;
+        }
+        if change != AttributeChange::default() {
+            let cred = waiting.cred.clone();
+            self.decide(now, Operation::SetAttributes { file: file.clone(), change, cred, time: now.wall })?;
+        }
+        Ok(Reply::Stat(self.stat(now, &file)?))
+    }
+
+    fn set_xattr(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: FileId,
+        name: Label,
+        value: Vec<u8>,
+        mode: XattrMode,
+    ) -> Tried {
+        self.require_quiet()?;
+        let cred = waiting.cred.clone();
+        let operation = Operation::SetXattr { file, name, value, mode, cred, time: now.wall };
+        let cost = cost(&operation);
+        self.charge(waiting, cost.0, cost.1)?;
+        let reply = self.answer(now, operation);
+        if reply.is_err() {
+            self.give_back(cost.0, cost.1);
+        }
+        reply
+    }
+
+    fn open(&mut self, now: Now, cred: Cred, file: FileId, read: bool, write: bool) -> Tried {
+        self.used(&file);
+        let mask = u8::from(read) * 4 + u8::from(write) * 2;
+        let operation = Operation::Access { file: file.clone(), mask, cred };
+        self.decide(now, operation.clone())?;
+        if !self.files.holds(&file, &Field::Handles, Kind::Read) {
+            return Err(self.want(operation, &file, Field::Handles));
+        }
+        if let Some(known) = self.files.get_mut(&file) {
+            known.handles += 1;
+        }
+        Ok(Reply::Opened { keep_pages: true })
+    }
+
+    fn close_handle(&mut self, now: Now, file: &FileId) -> Tried {
+        let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
+        known.handles = known.handles.saturating_sub(1);
+        if known.handles == 0 {
+            if known.gone {
+                self.files.0.remove(file);
+            } else if known.attributes.is_some_and(|attributes| attributes.links == 0) {
+                self.decide(now, Operation::Dispose { file: file.clone() })?;
+            } else {
+                self.shut(file);
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+
+    fn list(&mut self, now: Now, dir: &FileId, after: u64, limit: usize, stat: bool) -> Tried {
+        self.used(dir);
+        let Some(known) = self.files.get(dir) else { return Err(page(dir, 0)) };
+        if known.gone {
+            return Ok(Reply::Listing { entries: Vec::new(), end: true });
+        }
+        let alone = known.held.excluded().next().is_none();
+        let Some(children) = &known.children else { return Err(page(dir, 0)) };
+        if !known.held.covers(&Field::Children, Kind::Read) || !alone {
+            return Err(page(dir, 0));
+        }
+        if after >= children.through && !children.complete() {
+            return Err(page(dir, children.through));
+        }
+        let from = after.saturating_add(1);
+        let found: Vec<(Label, Entry)> = children
+            .by_position
+            .range(from..)
+            .take_while(|(position, _)| **position <= children.through)
+            .filter_map(|(_, label)| Some((label.clone(), children.by_label.get(label)?.clone()?)))
+            .take(limit)
+            .collect();
+        if found.is_empty() && !children.complete() {
+            return Err(page(dir, children.through));
+        }
+        let end = found.len() < limit && children.complete();
+        let entries = found
+            .into_iter()
+            .map(|(label, entry)| {
+                let stat = if stat { self.stat(now, &entry.file).ok() } else { None };
+                Listed { label, entry, stat }
+            })
+            .collect();
+        Ok(Reply::Listing { entries, end })
+    }
+
+    /// Keeps the eviction hand off a file.
+    fn used(&mut self, file: &FileId) {
+        if let Some(known) = self.files.get_mut(file) {
+            known.recent = true;
+        }
+    }
+}
+
+fn page(dir: &FileId, after: u64) -> Stop {
+    Stop::Need(Need::Page { dir: dir.clone(), after })
+}

@@ -1,0 +1,404 @@
+//! The client: one lease holder for the whole machine, whatever front doors it serves.
+
+use crate::known::Files;
+use crate::log::Log;
+use crate::publish::Publishing;
+use crate::waiting::{Need, Stop, Waiting};
+use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
+use ident::FileId;
+use lease::Time;
+use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
+use rand_chacha::ChaCha12Rng;
+use rand_core::SeedableRng;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use wire::{LogEntry, Space, ToClient, ToServer};
+
+/// What the host decides about a client.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Entropy: names of shares, keys, nonces. Never the same for two incarnations.
+    pub seed: [u8; 32],
+    /// Updates reach the server at the latest so long after they were made, ms.
+    pub flush_after_ms: u64,
+    /// Bytes of content that may be dirty before writers wait.
+    pub dirty_bytes_max: usize,
+    /// Files of which something is known before the least used are forgotten.
+    pub files_max: usize,
+}
+
+impl Settings {
+    /// The defaults, with `seed`.
+    pub fn new(seed: [u8; 32]) -> Settings {
+        Settings { seed, flush_after_ms: 5_000, dirty_bytes_max: 192 << 20, files_max: 400_000 }
+    }
+}
+
+/// What is left of the allowance: bytes and files that the server has set aside for this session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Allowance {
+    pub bytes: u64,
+    pub files: u64,
+    /// A request for more is under way.
+    pub asking: bool,
+}
+
+/// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out every [`Output`] in order; a spurious
+/// [`Input::Tick`] does no harm; [`Client::deadline`] says when the next one is due.
+#[derive(Debug)]
+pub struct Client {
+    pub(crate) settings: Settings,
+    pub(crate) rng: ChaCha12Rng,
+    pub(crate) files: Files,
+    pub(crate) log: Log,
+    /// Since when something in the log has been waiting to be sent.
+    pub(crate) unsent_since: Option<Time>,
+    pub(crate) publishing: Publishing,
+    pub(crate) waiting: BTreeMap<Ticket, Waiting>,
+    next_ticket: u64,
+    next_number: u64,
+    /// Operations that the server is doing for this client: until their effects are known here, updates wait.
+    pub(crate) ships: BTreeSet<u64>,
+    pub(crate) inodes: (u64, u64),
+    pub(crate) inodes_next: (u64, u64),
+    pub(crate) reserving_inodes: bool,
+    pub(crate) allowance: Allowance,
+    pub(crate) space: Space,
+    /// What was recalled and could not yet be let go.
+    pub(crate) yielding: Vec<lease::Released>,
+    /// Reports that wait for content to be published.
+    pub(crate) flushing: Vec<(u64, FileId)>,
+    /// Files that were deleted here; their tombstones go when the server knows (by sequence number).
+    pub(crate) tombstones: VecDeque<(u64, FileId)>,
+    /// The order in which the eviction hand passes.
+    pub(crate) hand: VecDeque<FileId>,
+    session: Session,
+}
+
+/// How the session stands.
+#[derive(Debug)]
+struct Session {
+    open: bool,
+    term_ms: u64,
+    /// When the renewal that was answered last was sent: leases hold for a term from there, less the drift bound.
+    renewed: Time,
+    /// When the renewal under way was sent.
+    renewing: Option<Time>,
+}
+
+/// Clocks of client and server run apart by at most one part in so many.
+const DRIFT: u64 = 100;
+
+impl Client {
+    /// A client whose session is about to be opened; calls wait for that.
+    pub fn new(settings: Settings) -> Client {
+        Client {
+            rng: ChaCha12Rng::from_seed(settings.seed),
+            settings,
+            files: Files::default(),
+            log: Log::new(),
+            unsent_since: None,
+            publishing: Publishing::default(),
+            waiting: BTreeMap::new(),
+            next_ticket: 0,
+            next_number: 0,
+            ships: BTreeSet::new(),
+            inodes: (0, 0),
+            inodes_next: (0, 0),
+            reserving_inodes: false,
+            allowance: Allowance::default(),
+            space: Space::default(),
+            yielding: Vec::new(),
+            flushing: Vec::new(),
+            tombstones: VecDeque::new(),
+            hand: VecDeque::new(),
+            session: Session { open: false, term_ms: 0, renewed: Time::default(), renewing: None },
+        }
+    }
+
+    /// Does `call` for `cred`: at once if the leases at hand cover it.
+    pub fn call(&mut self, now: Now, cred: &Cred, call: Call, out: &mut Vec<Output>) -> Outcome {
+        let mut waiting = Waiting::new(cred.clone(), call);
+        match self.attempt(now, &mut waiting, out) {
+            Ok(reply) => {
+                self.tidy(now, out);
+                Outcome::Done(Ok(reply))
+            }
+            Err(Stop::Error(error)) => Outcome::Done(Err(error)),
+            Err(Stop::Need(need)) => {
+                self.next_ticket += 1;
+                let ticket = Ticket(self.next_ticket);
+                self.wait(ticket, waiting, need, out);
+                self.tidy(now, out);
+                Outcome::Waiting(ticket)
+            }
+        }
+    }
+
+    /// Takes an input; answers come in `out`.
+    pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Message(message) => self.on_message(now, message, out),
+            Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
+            Input::Tick => self.on_tick(now, out),
+        }
+        self.settle(now, out);
+        self.tidy(now, out);
+    }
+
+    /// When the next tick is due.
+    pub fn deadline(&self) -> Option<Time> {
+        let flush = self.unsent_since.map(|since| since.after_ms(self.settings.flush_after_ms));
+        let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
+        let renew =
+            self.session.open.then(|| self.session.renewed.after_ms(self.session.term_ms / 3));
+        let renew = if self.session.renewing.is_some() { None } else { renew };
+        [flush, publish, renew].into_iter().flatten().min()
+    }
+
+    /// For how long from `now`, in ms, what front doors were told may be kept below: what is left of the session as this client counts it.
+    pub fn valid_for_ms(&self, now: Time) -> u64 {
+        if self.session.open { self.valid_until().ms_since(now) } else { 0 }
+    }
+
+    /// How many files something is known of.
+    pub fn files_known(&self) -> usize {
+        self.files.0.len()
+    }
+
+    /// Bytes of content that are not yet stored.
+    pub fn dirty_bytes(&self) -> usize {
+        self.publishing.dirty_bytes()
+    }
+
+    fn valid_until(&self) -> Time {
+        let term = self.session.term_ms;
+        self.session.renewed.after_ms(term - term / DRIFT)
+    }
+
+    /// Leases count only while the session does.
+    pub(crate) fn require_session(&mut self, now: Now) -> Result<(), Stop> {
+        if self.session.open && now.time < self.valid_until() { Ok(()) } else { Err(Stop::Need(Need::Session)) }
+    }
+
+    /// Decides on what is known here; an update that succeeds is done here and logged.
+    pub(crate) fn decide(&mut self, now: Now, operation: Operation) -> Result<Answer, Stop> {
+        match decide(&operation, &self.files) {
+            Verdict::Done { answer, effects } => {
+                if operation.is_update() {
+                    self.commit(now, operation, &effects);
+                }
+                Ok(answer)
+            }
+            Verdict::Refused { error, .. } => Err(Stop::Error(error)),
+            Verdict::Unknown { wants } => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),
+        }
+    }
+
+    fn commit(&mut self, now: Now, operation: Operation, effects: &Effects) {
+        let sequence = self.push_update(now, operation);
+        for effect in effects {
+            self.files.apply(effect, true);
+            match effect {
+                namespace::Effect::Death { file } => {
+                    self.forget_content(file);
+                    self.tombstones.push_back((sequence, file.clone()));
+                }
+                namespace::Effect::Birth { file, .. } => self.hand.push_back(file.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn push_update(&mut self, now: Now, operation: Operation) -> u64 {
+        self.unsent_since.get_or_insert(now.time);
+        self.log.push_update(operation)
+    }
+
+    /// Sends all of the log.
+    pub(crate) fn flush_log(&mut self, out: &mut Vec<Output>) {
+        while let Some(message) = self.log.next_message() {
+            out.push(Output::Send(message));
+        }
+        self.unsent_since = None;
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
+        match message {
+            ToClient::Opened { inodes, allowance, term_ms, .. } => {
+                self.inodes = inodes;
+                self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: false };
+                self.session = Session { open: true, term_ms, renewed: now.time, renewing: None };
+            }
+            ToClient::Renewed { space } => {
+                self.space = space;
+                if let Some(sent) = self.session.renewing.take() {
+                    self.session.renewed = sent;
+                }
+            }
+            ToClient::Granted { number, grants, gone } => {
+                for grant in grants {
+                    if !self.files.0.contains_key(&grant.file) {
+                        self.hand.push_back(grant.file.clone());
+                    }
+                    self.files.grant(grant);
+                }
+                self.gone(gone);
+                self.granted(number);
+            }
+            ToClient::Reported { number, .. } => self.granted(number),
+            ToClient::Shipped { number, result } => {
+                self.ships.remove(&number);
+                let result = result.map(|(answer, effects)| {
+                    effects.iter().for_each(|effect| self.files.apply(effect, false));
+                    answer
+                });
+                self.shipped(number, result);
+            }
+            ToClient::Recall { leases } => self.on_recall(now, leases, out),
+            ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
+            ToClient::Applied { through, rejected } => self.on_applied(through, &rejected, out),
+            ToClient::Reserved { dir, first, end } => {
+                if let Some(children) = self.files.get_mut(&dir).and_then(|known| known.children.as_mut()) {
+                    children.reserving = false;
+                    children.add_integers((first, end));
+                }
+            }
+            ToClient::ReservedInodes { first, end } => {
+                self.reserving_inodes = false;
+                if self.inodes.0 >= self.inodes.1 {
+                    self.inodes = (first, end);
+                } else {
+                    self.inodes_next = (first, end);
+                }
+            }
+            ToClient::Allowance { bytes, files, space } => {
+                self.space = space;
+                let Allowance { bytes: had_bytes, files: had_files, .. } = self.allowance;
+                self.allowance = Allowance { bytes: had_bytes + bytes, files: had_files + files, asking: false };
+            }
+            ToClient::Extents { number, file, from, to, extents, inline } => {
+                self.learn_extents(&file, from, to, extents, inline);
+                self.granted(number);
+            }
+            ToClient::Fenced => self.cut_off(out),
+        }
+    }
+
+    fn gone(&mut self, gone: Vec<FileId>) {
+        for file in gone {
+            // Identifiers are never reused, so this is known for ever and rests on no lease; a question that comes again asks again.
+            let known = self.files.0.entry(file.clone()).or_default();
+            known.gone = true;
+            self.tombstones.push_back((self.log.last(), file));
+        }
+    }
+
+    fn on_applied(&mut self, through: u64, rejected: &[(u64, Error)], out: &mut Vec<Output>) {
+        let numbers: Vec<u64> = rejected.iter().map(|(number, _)| *number).collect();
+        let refused = self.log.acknowledge(through, &numbers);
+        for (operation, (_, error)) in refused.into_iter().zip(rejected) {
+            out.push(Output::Rejected { operation, error: *error });
+        }
+        while let Some((sequence, file)) = self.tombstones.front()
+            && *sequence <= through
+        {
+            if self.files.get(file).is_some_and(|known| known.gone && known.handles == 0) {
+                self.files.0.remove(file);
+            }
+            self.tombstones.pop_front();
+        }
+        self.settle_content(through);
+    }
+
+    fn on_tick(&mut self, now: Now, out: &mut Vec<Output>) {
+        let flush_after_ms = self.settings.flush_after_ms;
+        if self.unsent_since.is_some_and(|since| now.time >= since.after_ms(flush_after_ms)) {
+            self.flush_log(out);
+        }
+        self.publish_old(now, out);
+        let due = self.session.renewed.after_ms(self.session.term_ms / 3);
+        if self.session.open && self.session.renewing.is_none() && now.time >= due {
+            self.session.renewing = Some(now.time);
+            out.push(Output::Send(ToServer::Renew));
+        }
+    }
+
+    /// The session is over: nothing that is known here counts any more, and no update that is still in the log will be applied.
+    fn cut_off(&mut self, out: &mut Vec<Output>) {
+        self.session.open = false;
+        self.files = Files::default();
+        self.hand.clear();
+        out.push(Output::CutOff);
+        for (ticket, _) in std::mem::take(&mut self.waiting) {
+            out.push(Output::Answer { ticket, result: Err(Error::CutOff) });
+        }
+    }
+
+    /// After every input: what is due goes out, and what is low is asked for before it runs out.
+    fn tidy(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.yield_recalled(now, out);
+        while self.log.is_due() {
+            match self.log.next_message() {
+                Some(message) => out.push(Output::Send(message)),
+                None => break,
+            }
+        }
+        if !self.log.has_unsent() {
+            self.unsent_since = None;
+        }
+        if self.session.open {
+            self.refill(out);
+        }
+        self.evict(out);
+    }
+
+    /// Lets everything go in order: what is dirty is published, the log flushed, the session ended. True once nothing is left to be
+    /// acknowledged; to be called again after inputs until then.
+    pub fn close(&mut self, now: Now, out: &mut Vec<Output>) -> bool {
+        self.publish_all(now, out);
+        self.flush_log(out);
+        let clean = self.publishing.is_idle() && self.log.applied() == self.log.last();
+        if clean && self.session.open {
+            self.session.open = false;
+            out.push(Output::Send(ToServer::Goodbye));
+        }
+        clean
+    }
+
+    pub(crate) fn release(&mut self, now: Now, leases: Vec<lease::Released>) {
+        for released in &leases {
+            self.files.release(released);
+        }
+        self.unsent_since.get_or_insert(now.time);
+        self.push_release(leases);
+    }
+
+    pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>) {
+        let bytes = 48 * leases.len();
+        self.log.push(LogEntry::Release(leases), bytes);
+    }
+
+    pub(crate) fn invalidate(file: &FileId, out: &mut Vec<Output>) {
+        out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
+    }
+
+    /// Everything of a reply but its leases: see [`Reply::Node`].
+    pub(crate) fn node(&mut self, now: Now, entry: namespace::Entry) -> Result<Reply, Stop> {
+        let stat = self.stat(now, &entry.file)?;
+        Ok(Reply::Node(entry, stat))
+    }
+
+    pub(crate) fn stat(&mut self, now: Now, file: &FileId) -> Result<namespace::Stat, Stop> {
+        match self.decide(now, Operation::Stat { file: file.clone() })? {
+            Answer::Stat(stat) => Ok(stat),
+            Answer::Nothing | Answer::Entry(_) | Answer::Bytes(_) | Answer::Names(_) => {
+                Err(Stop::Error(Error::Invalid))
+            }
+        }
+    }
+}

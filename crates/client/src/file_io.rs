@@ -1,0 +1,207 @@
+//! One try at a call on content.
+
+use crate::client::Client;
+use crate::known::KnownContent;
+use crate::waiting::{Need, Stop, Waiting};
+use crate::{Allocate, Now, Output, Reply};
+use bytes::Bytes;
+use content::{FileContent, Unreadable};
+use ident::FileId;
+use lease::{Field, Kind, Lease};
+use namespace::{Cred, Error, Operation};
+use std::collections::BTreeMap;
+
+type Tried = Result<Reply, Stop>;
+
+/// The largest size of a file: offsets are signed at every door.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+impl Client {
+    /// The content of `file`, ready to be read (or written), if its lease and its extents are here.
+    fn content(&mut self, file: &FileId, kind: Kind) -> Result<&mut FileContent, Stop> {
+        let Some(known) = self.files.get_mut(file) else { return Err(want_content(file, kind)) };
+        if known.gone {
+            return Err(Stop::Error(Error::Stale));
+        }
+        if !known.held.covers(&Field::Content, kind) || matches!(known.content, KnownContent::Unknown) {
+            return Err(want_content(file, kind));
+        }
+        known.recent = true;
+        if let KnownContent::Head(head, inline) = &mut known.content {
+            let content = if head.size == 0 {
+                FileContent::empty(*head)
+            } else if let Some(bytes) = inline.take() {
+                FileContent::new(*head, Some(bytes.into_vec()), None)
+            } else {
+                return Err(Stop::Need(Need::Extents { file: file.clone(), from: 0 }));
+            };
+            known.content = KnownContent::Open(Box::new(content));
+        }
+        match &mut known.content {
+            KnownContent::Open(content) => Ok(content),
+            KnownContent::Head(..) | KnownContent::Unknown => Err(want_content(file, kind)),
+        }
+    }
+
+    pub(crate) fn read(&mut self, _now: Now, file: &FileId, offset: u64, length: u32) -> Tried {
+        let content = self.content(file, Kind::Read)?;
+        let mut parts = Vec::new();
+        content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;
+        Ok(Reply::Data(parts))
+    }
+
+    pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {
+        match self.content(file, Kind::Read)?.seek(offset, hole).map_err(|e| unreadable(file, e))? {
+            Some(offset) => Ok(Reply::Offset(offset)),
+            None => Err(Stop::Error(Error::NotFound)),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of the call, which says what each is")]
+    pub(crate) fn write(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: &FileId,
+        offset: u64,
+        data: Bytes,
+        append: bool,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        if !self.has_room() {
+            self.make_room(now, out);
+            return Err(Stop::Need(Need::Room));
+        }
+        let size = self.content(file, Kind::Write)?.size();
+        let offset = if append { size } else { offset };
+        let length = data.len() as u64;
+        if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
+            return Err(Stop::Error(Error::TooBig));
+        }
+        self.charge(waiting, length + wire::EXTENT_BYTES, 0)?;
+        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
+        self.publish_early(now, file, out);
+        Ok(Reply::Written(written))
+    }
+
+    pub(crate) fn truncate(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: &FileId,
+        size: u64,
+        through_handle: bool,
+    ) -> Result<(), Stop> {
+        if size > SIZE_MAX {
+            return Err(Stop::Error(Error::TooBig));
+        }
+        if !through_handle {
+            let cred = waiting.cred.clone();
+            self.decide(now, Operation::Access { file: file.clone(), mask: 2, cred })?;
+        }
+        self.change_content(now, file, |content| content.truncate(size, now.wall))
+    }
+
+    pub(crate) fn allocate(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: &FileId,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Tried {
+        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
+        let size = self.content(file, Kind::Write)?.size();
+        match what {
+            // Space is set aside where it is used up: what is reserved here must fit now, and is charged again when it is written.
+            Allocate::Reserve { keep_size } => {
+                self.charge(waiting, length, 0)?;
+                self.give_back(length, 0);
+                if !keep_size && end > size {
+                    self.change_content(now, file, |content| content.truncate(end, now.wall))?;
+                }
+            }
+            Allocate::Punch => self.change_content(now, file, |content| content.punch(offset, length, now.wall))?,
+            Allocate::Zero { keep_size } => {
+                self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// Changes content and keeps account of what is dirty.
+    fn change_content(
+        &mut self,
+        now: Now,
+        file: &FileId,
+        change: impl FnOnce(&mut FileContent),
+    ) -> Result<(), Stop> {
+        let content = self.content(file, Kind::Write)?;
+        change(content);
+        let (held, dirty) = (content.held_bytes(), content.is_dirty());
+        self.publishing.note(file, held, dirty, now.time);
+        Ok(())
+    }
+
+    /// fsync of one file, or of everything: flush content, then the log, and wait until all of it is durable at the server.
+    pub(crate) fn sync(
+        &mut self,
+        now: Now,
+        waiting: &mut Waiting,
+        file: Option<&FileId>,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        if waiting.flushed.is_none() {
+            let barriers: BTreeMap<FileId, u64> = match file {
+                Some(file) => self.publish(now, file, true, out).into_iter().map(|b| (file.clone(), b)).collect(),
+                None => self.publish_all(now, out),
+            };
+            waiting.flushed = Some(barriers);
+        }
+        let barriers = waiting.flushed.clone().unwrap_or_default();
+        if !barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)) {
+            return Err(Stop::Need(Need::Published(barriers)));
+        }
+        let through = *waiting.through.get_or_insert(self.log.last());
+        if self.log.applied() < through {
+            return Err(Stop::Need(Need::Applied(through)));
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// Extents, or inline content, that the server sent.
+    pub(crate) fn learn_extents(
+        &mut self,
+        file: &FileId,
+        from: u64,
+        to: u64,
+        extents: Vec<namespace::Extent>,
+        inline: Option<Vec<u8>>,
+    ) {
+        let Some(known) = self.files.get_mut(file) else { return };
+        match &mut known.content {
+            KnownContent::Open(content) => content.learn(from, to, extents),
+            KnownContent::Head(_, known @ None) if inline.is_some() => *known = inline.map(Vec::into_boxed_slice),
+            KnownContent::Head(head, None) if from == 0 => {
+                let content = FileContent::new(*head, None, Some((extents, to)));
+                known.content = KnownContent::Open(Box::new(content));
+            }
+            KnownContent::Head(..) | KnownContent::Unknown => {}
+        }
+    }
+}
+
+fn want_content(file: &FileId, kind: Kind) -> Stop {
+    let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+    let wants = vec![Lease::new(file.clone(), Field::Content, kind)];
+    Stop::Need(Need::Leases { operation: Box::new(operation), wants })
+}
+
+fn unreadable(file: &FileId, why: Unreadable) -> Stop {
+    match why {
+        Unreadable::NeedExtents { from } => Stop::Need(Need::Extents { file: file.clone(), from }),
+        Unreadable::Damaged(_) => Stop::Error(Error::Damaged),
+    }
+}

@@ -1,0 +1,268 @@
+//! Getting content out: uploads of shares, publications in the log, folding of small synced writes, and the account of what is dirty.
+
+use crate::client::Client;
+use crate::known::KnownContent;
+use crate::waiting::{Need, Stop};
+use crate::{Now, Output, Ticket, Upload};
+use content::{FOLD_BYTES, Flush, Publish, UploadPlan};
+use ident::FileId;
+use lease::Time;
+use namespace::{Error, Operation, ShareId};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Dirty bytes of one file from which on uploading begins while the writer goes on.
+const EARLY_BYTES: u64 = 8 << 20;
+
+/// What is dirty, and what is on its way to the share servers.
+#[derive(Debug, Default)]
+pub(crate) struct Publishing {
+    /// By our number: the file, the number its content knows it by, and the share.
+    uploads: BTreeMap<u64, (FileId, u64, ShareId)>,
+    next_upload: u64,
+    /// Files with bytes held in memory; since when dirty.
+    files: FxHashMap<FileId, Held>,
+    since: BTreeSet<(Time, FileId)>,
+    held_bytes: u64,
+    /// Files whose content may be closed once the log is durable up to an entry.
+    closing: VecDeque<(u64, FileId)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    bytes: u64,
+    since: Option<Time>,
+}
+
+impl Publishing {
+    /// Keeps account: `held` bytes of `file` are in memory, some of them `dirty`.
+    pub fn note(&mut self, file: &FileId, held: u64, dirty: bool, now: Time) {
+        let before = self.files.get(file).copied().unwrap_or_default();
+        let since = dirty.then(|| before.since.unwrap_or(now));
+        if before.since != since {
+            if let Some(time) = before.since {
+                self.since.remove(&(time, file.clone()));
+            }
+            if let Some(time) = since {
+                self.since.insert((time, file.clone()));
+            }
+        }
+        self.held_bytes = self.held_bytes - before.bytes + held;
+        if held == 0 && since.is_none() {
+            self.files.remove(file);
+        } else {
+            self.files.insert(file.clone(), Held { bytes: held, since });
+        }
+    }
+
+    pub fn dirty_bytes(&self) -> usize {
+        usize::try_from(self.held_bytes).unwrap_or(usize::MAX)
+    }
+
+    pub fn oldest_dirty(&self) -> Option<Time> {
+        self.since.first().map(|(time, _)| *time)
+    }
+
+    /// Nothing is dirty and nothing under way.
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty() && self.uploads.is_empty()
+    }
+}
+
+impl Client {
+    pub(crate) fn has_room(&self) -> bool {
+        self.publishing.dirty_bytes() < self.settings.dirty_bytes_max
+    }
+
+    /// Starts whatever makes dirty content less.
+    pub(crate) fn make_room(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.publish_all(now, out);
+    }
+
+    /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the log; `None` if nothing is
+    /// open. `urgent`: somebody waits for it.
+    pub(crate) fn publish(&mut self, now: Now, file: &FileId, urgent: bool, out: &mut Vec<Output>) -> Option<u64> {
+        let known = self.files.get_mut(file)?;
+        let KnownContent::Open(content) = &mut known.content else { return None };
+        let flush = content.flush(urgent, &mut self.rng);
+        let (barrier, held, dirty) = (content.barrier(), content.held_bytes(), content.is_dirty());
+        let fold = if content.pending_inline_bytes() >= FOLD_BYTES {
+            content.fold(FOLD_BYTES, &mut self.rng)
+        } else {
+            Vec::new()
+        };
+        self.publishing.note(file, held, dirty, now.time);
+        match flush {
+            Flush::Nothing | Flush::Queued => {}
+            Flush::Publish(publish) => self.log_publication(now, file, publish),
+            Flush::Upload(plans) => self.upload(file, plans, out),
+        }
+        self.upload(file, fold, out);
+        Some(barrier)
+    }
+
+    fn log_publication(&mut self, now: Now, file: &FileId, publish: Publish) {
+        let Publish { version, size, mtime, ctime, change } = publish;
+        let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
+        let sequence = self.push_update(now, operation);
+        self.publishing.closing.push_back((sequence, file.clone()));
+    }
+
+    fn upload(&mut self, file: &FileId, plans: Vec<UploadPlan>, out: &mut Vec<Output>) {
+        for plan in plans {
+            self.publishing.next_upload += 1;
+            let upload = self.publishing.next_upload;
+            self.publishing.uploads.insert(upload, (file.clone(), plan.id, plan.share));
+            let pieces = plan.pieces.into_iter().map(|piece| (piece.nonce, piece.plain)).collect();
+            out.push(Output::Store(Upload { upload, share: plan.share, key: plan.key, pieces }));
+        }
+    }
+
+    pub(crate) fn on_stored(
+        &mut self,
+        now: Now,
+        upload: u64,
+        result: Result<Vec<[u8; 32]>, Error>,
+        out: &mut Vec<Output>,
+    ) {
+        let Some((file, id, share)) = self.publishing.uploads.remove(&upload) else { return };
+        let content = match self.files.get_mut(&file).map(|known| &mut known.content) {
+            Some(KnownContent::Open(content)) => content,
+            // Deleted, or cut off, while it was on its way.
+            Some(_) | None => {
+                if result.is_ok() {
+                    out.push(Output::Unneeded(vec![share]));
+                }
+                return;
+            }
+        };
+        let (publishes, unneeded) = match result {
+            Ok(hashes) => {
+                let done = content.stored(id, hashes);
+                (done.publishes, done.unused)
+            }
+            Err(_) => (Vec::new(), content.upload_failed(id)),
+        };
+        let (held, dirty) = (content.held_bytes(), content.is_dirty());
+        self.publishing.note(&file, held, dirty, now.time);
+        for publish in publishes {
+            self.log_publication(now, &file, publish);
+        }
+        if !unneeded.is_empty() {
+            out.push(Output::Unneeded(unneeded));
+        }
+        if let Err(error) = result {
+            self.fail_syncs(&file, error, out);
+        }
+    }
+
+    /// Whoever waits for `file` to be durable is told that it is not; its data stays dirty and is tried again.
+    fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
+        let failed = |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
+        let tickets: Vec<Ticket> =
+            self.waiting.iter().filter(|(_, waiting)| failed(waiting)).map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            self.waiting.remove(&ticket);
+            out.push(Output::Answer { ticket, result: Err(error) });
+        }
+    }
+
+    /// Whether what was flushed of `file` up to `barrier` is in the log (or of no interest any more).
+    pub(crate) fn has_published(&self, file: &FileId, barrier: u64) -> bool {
+        match self.files.get(file).map(|known| &known.content) {
+            Some(KnownContent::Open(content)) => content.passed(barrier),
+            Some(_) | None => true,
+        }
+    }
+
+    /// Has all of `file`'s content in the log before an entry that depends on it.
+    pub(crate) fn publish_before(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) -> Result<(), Stop> {
+        match self.publish(now, file, true, out) {
+            Some(barrier) if !self.has_published(file, barrier) => {
+                Err(Stop::Need(Need::Published(BTreeMap::from([(file.clone(), barrier)]))))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Begins uploading a file that is being written at length.
+    pub(crate) fn publish_early(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) {
+        if let Some(KnownContent::Open(content)) = self.files.get(file).map(|known| &known.content)
+            && content.dirty_bytes() >= EARLY_BYTES
+        {
+            self.publish(now, file, false, out);
+        }
+    }
+
+    /// Publishes everything; the barriers of what is not in the log yet.
+    pub(crate) fn publish_all(&mut self, now: Now, out: &mut Vec<Output>) -> BTreeMap<FileId, u64> {
+        let mut files: Vec<FileId> = self.publishing.files.keys().cloned().collect();
+        files.sort();
+        let mut barriers = BTreeMap::new();
+        for file in files {
+            if let Some(barrier) = self.publish(now, &file, false, out) {
+                barriers.insert(file, barrier);
+            }
+        }
+        barriers
+    }
+
+    /// Publishes what has been dirty for long enough.
+    pub(crate) fn publish_old(&mut self, now: Now, out: &mut Vec<Output>) {
+        let flush_after_ms = self.settings.flush_after_ms;
+        while let Some((since, file)) = self.publishing.since.first().cloned()
+            && now.time >= since.after_ms(flush_after_ms)
+        {
+            if self.publish(now, &file, false, out).is_none() {
+                self.forget_content(&file);
+            }
+            // What cannot go out yet (queued behind an upload) is not to be tried again in this pass.
+            if self.publishing.since.remove(&(since, file.clone()))
+                && let Some(held) = self.publishing.files.get_mut(&file)
+            {
+                held.since = Some(now.time);
+                self.publishing.since.insert((now.time, file));
+            }
+        }
+    }
+
+    /// A deleted file has nothing to publish any more.
+    pub(crate) fn forget_content(&mut self, file: &FileId) {
+        self.publishing.note(file, 0, false, Time::default());
+    }
+
+    /// The last handle was closed: content need not stay in memory, once the server has it.
+    pub(crate) fn shut(&mut self, file: &FileId) {
+        let sequence = self.log.last();
+        if self.log.applied() >= sequence {
+            self.close_content(file);
+        } else {
+            self.publishing.closing.push_back((sequence, file.clone()));
+        }
+    }
+
+    /// The server has all log entries up to `through`.
+    pub(crate) fn settle_content(&mut self, through: u64) {
+        while let Some((sequence, file)) = self.publishing.closing.front()
+            && *sequence <= through
+        {
+            let file = file.clone();
+            self.publishing.closing.pop_front();
+            self.close_content(&file);
+        }
+    }
+
+    /// Forgets all but the head of content that nobody has open and that the server has as it is here. The kernel keeps the pages; a later
+    /// publication comes by here again.
+    fn close_content(&mut self, file: &FileId) {
+        let Some(known) = self.files.get_mut(file) else { return };
+        if let KnownContent::Open(content) = &known.content
+            && known.handles == 0
+            && content.is_settled()
+            && !content.is_dirty()
+            && content.held_bytes() == 0
+        {
+            known.content = KnownContent::Head(content.head(), None);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Calls that could not be answered at once: what each waits for, and trying again.
+//!
+//! A call is tried from its beginning each time: nothing of it is done before all of it can be, in one logical step. So leases may be
+//! recalled while it waits, and no call ever holds one back.
+
+use crate::client::Client;
+use crate::{Call, Now, Output, Reply, Ticket};
+use ident::FileId;
+use lease::Lease;
+use namespace::{Answer, Cred, Error, Operation};
+use std::collections::BTreeMap;
+use wire::{AskMode, ToServer};
+
+/// Grants that came and were gone again before the call could use them, until the server is asked to do the operation itself.
+const LOST_RACES_MAX: u8 = 2;
+
+/// Why a call does not return yet, or what it returns instead.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Answered, with a refusal.
+    Error(Error),
+    /// To be tried again after something has happened.
+    Need(Need),
+}
+
+/// What has to happen first.
+#[derive(Debug)]
+pub(crate) enum Need {
+    /// The session to be open (again).
+    Session,
+    /// Leases, for the operation as a whole.
+    Leases { operation: Box<Operation>, wants: Vec<Lease> },
+    /// The page of a directory that follows position `after`.
+    Page { dir: FileId, after: u64 },
+    /// The server to do it.
+    Ship { operation: Box<Operation> },
+    /// The updates that the server is doing for this client to be known.
+    Quiet,
+    /// Integers of a directory.
+    Integers(FileId),
+    /// Inode numbers.
+    Inodes,
+    /// So many bytes and files more to be set aside.
+    Allowance { bytes: u64, files: u64 },
+    /// Extents or inline content from an offset on.
+    Extents { file: FileId, from: u64 },
+    /// Log entries up to this one to be durable.
+    Applied(u64),
+    /// Content to be published, as far as it was flushed.
+    Published(BTreeMap<FileId, u64>),
+    /// Dirty content to become less.
+    Room,
+}
+
+/// What a waiting call waits for: a [`Need`] that has been asked for.
+#[derive(Debug)]
+enum On {
+    Session,
+    Number(u64),
+    Answered,
+    Quiet,
+    Integers(FileId),
+    Inodes,
+    Allowance,
+    Applied(u64),
+    Published(BTreeMap<FileId, u64>),
+    Room,
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub cred: Cred,
+    pub call: Call,
+    on: On,
+    lost_races: u8,
+    /// What the server said of the operation that was shipped.
+    pub shipped: Option<Result<Answer, Error>>,
+    /// More space was asked for: what there is now is all there is.
+    pub asked_allowance: bool,
+    /// How far a sync has got: content flushed up to these barriers, the log up to this entry.
+    pub flushed: Option<BTreeMap<FileId, u64>>,
+    pub through: Option<u64>,
+}
+
+impl Waiting {
+    pub fn new(cred: Cred, call: Call) -> Waiting {
+        Waiting {
+            cred,
+            call,
+            on: On::Answered,
+            lost_races: 0,
+            shipped: None,
+            asked_allowance: false,
+            flushed: None,
+            through: None,
+        }
+    }
+}
+
+impl Client {
+    /// Puts a call among the waiting and asks for what it needs.
+    pub(crate) fn wait(&mut self, ticket: Ticket, mut waiting: Waiting, need: Need, out: &mut Vec<Output>) {
+        waiting.on = match need {
+            Need::Session => On::Session,
+            Need::Leases { operation, wants } => {
+                let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
+                let ship = only_server || (waiting.lost_races >= LOST_RACES_MAX && shippable(&operation));
+                waiting.lost_races = waiting.lost_races.saturating_add(1);
+                self.ask(*operation, wants, if ship { AskMode::Ship } else { AskMode::Lease }, out)
+            }
+            Need::Page { dir, after } => {
+                let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
+                self.ask(Operation::List { dir }, wants, AskMode::Page { after }, out)
+            }
+            Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
+            Need::Quiet => On::Quiet,
+            Need::Integers(dir) => {
+                self.reserve(&dir, out);
+                On::Integers(dir)
+            }
+            Need::Inodes => {
+                self.reserve_inodes(out);
+                On::Inodes
+            }
+            Need::Allowance { bytes, files } => {
+                // Whoever joins a request under way asks again in its own right after it.
+                waiting.asked_allowance = !self.allowance.asking;
+                self.ask_allowance(bytes, files, out);
+                On::Allowance
+            }
+            Need::Extents { file, from } => {
+                let number = self.number();
+                out.push(Output::Send(ToServer::Extents { number, file, from }));
+                On::Number(number)
+            }
+            Need::Applied(through) => {
+                self.flush_log(out);
+                On::Applied(through)
+            }
+            Need::Published(barriers) => On::Published(barriers),
+            Need::Room => On::Room,
+        };
+        self.waiting.insert(ticket, waiting);
+    }
+
+    fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
+        let number = self.number();
+        if mode == AskMode::Ship {
+            // The server decides on its state, so that must have everything that was decided here.
+            self.flush_log(out);
+            self.ships.insert(number);
+        }
+        out.push(Output::Send(ToServer::Ask { number, operation, wants, mode }));
+        On::Number(number)
+    }
+
+    /// The request `number` was answered.
+    pub(crate) fn granted(&mut self, number: u64) {
+        for waiting in self.waiting.values_mut() {
+            if matches!(waiting.on, On::Number(n) if n == number) {
+                waiting.on = On::Answered;
+            }
+        }
+    }
+
+    /// The shipped operation `number` was done, or refused.
+    pub(crate) fn shipped(&mut self, number: u64, result: Result<Answer, Error>) {
+        for waiting in self.waiting.values_mut() {
+            if matches!(waiting.on, On::Number(n) if n == number) {
+                waiting.on = On::Answered;
+                waiting.shipped = Some(result.clone());
+            }
+        }
+    }
+
+    /// Tries the calls again that have what they waited for, the oldest first.
+    pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
+        let ready: Vec<Ticket> =
+            self.waiting.iter().filter(|(_, w)| self.has_happened(now, &w.on)).map(|(ticket, _)| *ticket).collect();
+        for ticket in ready {
+            let Some(mut waiting) = self.waiting.remove(&ticket) else { continue };
+            let result = match waiting.shipped.take() {
+                Some(Err(error)) => Err(Stop::Error(error)),
+                Some(Ok(answer)) => self.reply_to_shipped(now, &waiting, answer),
+                None => self.attempt(now, &mut waiting, out),
+            };
+            match result {
+                Ok(reply) => out.push(Output::Answer { ticket, result: Ok(reply) }),
+                Err(Stop::Error(error)) => out.push(Output::Answer { ticket, result: Err(error) }),
+                Err(Stop::Need(need)) => self.wait(ticket, waiting, need, out),
+            }
+        }
+    }
+
+    fn has_happened(&mut self, now: Now, on: &On) -> bool {
+        match on {
+            On::Session => self.require_session(now).is_ok(),
+            On::Number(_) => false,
+            On::Answered => true,
+            On::Quiet => self.ships.is_empty(),
+            On::Integers(dir) => self
+                .files
+                .get(dir)
+                .and_then(|known| known.children.as_ref())
+                .is_none_or(|children| children.next_integer().is_some()),
+            On::Inodes => self.inodes.0 < self.inodes.1,
+            On::Allowance => !self.allowance.asking,
+            On::Applied(through) => self.log.applied() >= *through,
+            On::Published(barriers) => barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)),
+            On::Room => self.has_room(),
+        }
+    }
+
+    fn reply_to_shipped(&mut self, now: Now, waiting: &Waiting, answer: Answer) -> Result<Reply, Stop> {
+        match answer {
+            Answer::Nothing => Ok(Reply::Nothing),
+            Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
+            Answer::Names(names) => Ok(Reply::Names(names)),
+            // Where a call wants an entry's stat as well, its leases come by the ordinary way.
+            Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
+            Answer::Entry(entry) => self.node(now, entry),
+        }
+    }
+}
+
+/// What the server can do for a client without giving it anything to hold: content goes by its leases only.
+fn shippable(operation: &Operation) -> bool {
+    !matches!(operation, Operation::List { .. } | Operation::Publish { .. } | Operation::Access { mask: 0, .. })
+}
