@@ -2,7 +2,9 @@
 
 mod code;
 mod file_id;
+mod file_map;
 mod serial;
 
 pub use code::Malformed;
 pub use file_id::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, OVERFLOW, Parts};
+pub use file_map::FileMap;

@@ -1,0 +1,219 @@
+//! Identifiers against sequences of integers, which they stand for.
+
+use ident::{BITS_MAX, CHILD_BITS_MAX, FileId, INTEGER_MAX, Malformed, OVERFLOW};
+use proptest::prelude::*;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+fn id(parts: &[u64]) -> FileId {
+    parts.iter().fold(FileId::root(), |id, &n| id.child(n))
+}
+
+/// Mostly small integers, so that two sequences often have a beginning in common; some at the powers of two; some huge.
+fn part() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        6 => 1..6u64,
+        2 => (0..63u32, 0..3u64).prop_map(|(k, d)| ((1u64 << k) - 1 + d).clamp(1, INTEGER_MAX)),
+        1 => 1..=INTEGER_MAX,
+    ]
+}
+
+fn sequence() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(part(), 0..8)
+}
+
+fn hash(id: &FileId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The code by its definition, one bit at a time.
+fn code(parts: &[u64]) -> Vec<bool> {
+    let mut bits = Vec::new();
+    for &n in parts {
+        let k = n.ilog2();
+        bits.push(true);
+        bits.extend((0..k).map(|_| true));
+        bits.push(false);
+        bits.extend((0..k).rev().map(|bit| n >> bit & 1 == 1));
+    }
+    bits.push(false);
+    bits
+}
+
+fn padded(bits: &[bool]) -> Vec<u8> {
+    bits.chunks(8)
+        .map(|byte| byte.iter().enumerate().map(|(at, &bit)| u8::from(bit) << (7 - at)).sum())
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn the_code_is_the_one_defined(parts in sequence()) {
+        let (id, bits) = (id(&parts), code(&parts));
+        prop_assert_eq!(id.bit_len(), bits.len());
+        prop_assert_eq!(id.as_bytes(), padded(&bits));
+        prop_assert_eq!(id.parts().collect::<Vec<_>>(), parts);
+    }
+
+    #[test]
+    fn order_and_equality_are_those_of_the_sequences(a in sequence(), b in sequence()) {
+        let (x, y) = (id(&a), id(&b));
+        prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+        prop_assert_eq!(x.as_bytes().cmp(y.as_bytes()), a.cmp(&b));
+        prop_assert_eq!(x == y, a == b);
+        prop_assert_eq!(hash(&x) == hash(&y), a == b);
+    }
+
+    #[test]
+    fn no_code_is_the_beginning_of_another(a in sequence(), b in sequence()) {
+        if a != b {
+            prop_assert!(!id(&a).as_bytes().starts_with(id(&b).as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_a_beginning_of_the_sequence(a in sequence(), b in sequence(), more in sequence()) {
+        prop_assert_eq!(id(&a).is_prefix_of(&id(&b)), b.starts_with(&a));
+        prop_assert!(id(&a).is_prefix_of(&id(&[a, more].concat())));
+    }
+
+    #[test]
+    fn a_region_is_one_range_of_keys(a in sequence(), b in sequence(), tail in prop::collection::vec(any::<u8>(), 0..4)) {
+        let (start, end) = id(&a).region_range();
+        for other in [b.clone(), [a.clone(), b].concat()] {
+            let key = [id(&other).as_bytes(), &tail].concat();
+            let inside = start <= key && end.as_ref().is_none_or(|end| key < *end);
+            prop_assert_eq!(inside, other.starts_with(&a), "{:?}", other);
+        }
+    }
+
+    #[test]
+    fn bytes_and_parent_come_back(parts in sequence(), tail in prop::collection::vec(any::<u8>(), 0..4)) {
+        let whole = id(&parts);
+        prop_assert_eq!(FileId::from_bytes(whole.as_bytes()), Ok(whole.clone()));
+        let key = [whole.as_bytes(), &tail].concat();
+        prop_assert_eq!(FileId::split_from(&key), Ok((whole.clone(), tail.as_slice())));
+        prop_assert_eq!(whole.parent(), parts.split_last().map(|(_, front)| id(front)));
+        let row = postcard::to_stdvec(&whole).unwrap();
+        prop_assert_eq!(row.len(), whole.as_bytes().len() + 1);
+        prop_assert_eq!(postcard::from_bytes::<FileId>(&row).unwrap(), whole.clone());
+        let text = serde_json::to_string(&whole).unwrap();
+        prop_assert_eq!(serde_json::from_str::<FileId>(&text).unwrap(), whole);
+    }
+
+    #[test]
+    fn whatever_is_read_is_what_would_be_written(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok((id, rest)) = FileId::split_from(&bytes) {
+            prop_assert_eq!([id.as_bytes(), rest].concat(), bytes.clone());
+            prop_assert!(id.bit_len() <= BITS_MAX);
+            prop_assert!(id.parts().all(|n| (1..=INTEGER_MAX).contains(&n)));
+        }
+        let _ = postcard::from_bytes::<FileId>(&bytes);
+    }
+
+    #[test]
+    fn a_damaged_bit_is_another_identifier_or_none(parts in sequence(), bit in 0..600usize) {
+        let id = id(&parts);
+        let mut bytes = id.as_bytes().to_vec();
+        let bit = bit % (bytes.len() * 8);
+        bytes[bit / 8] ^= 0x80 >> (bit % 8);
+        prop_assert!(FileId::from_bytes(&bytes) != Ok(id));
+    }
+
+    #[test]
+    fn a_childs_identifier_always_fits(parts in sequence(), n in any::<u64>(), ino in any::<u64>()) {
+        let parent = id(&parts);
+        let child = FileId::for_child(&parent, n, ino);
+        prop_assert!(child.bit_len() <= CHILD_BITS_MAX);
+        let overflow = id(&[OVERFLOW, ino.clamp(1, INTEGER_MAX)]);
+        prop_assert!(child == overflow || child == parent.child(n));
+    }
+}
+
+#[test]
+fn what_is_malformed_is_refused_by_its_reason() {
+    let refused = |bytes: &[u8]| FileId::from_bytes(bytes).unwrap_err();
+    assert_eq!(refused(b""), Malformed::Truncated);
+    assert_eq!(refused(&[0b1010_1010]), Malformed::Truncated, "four integers and no end");
+    assert_eq!(refused(&[0b1100_0000][..0]), Malformed::Truncated);
+    assert_eq!(refused(&[0b1111_0101]), Malformed::Truncated, "in the middle of low bits");
+    assert_eq!(refused(&[0xff; 3]), Malformed::Truncated, "in the middle of the unary part");
+    assert_eq!(refused(&[0xff; 8]), Malformed::Integer, "sixty-three ones: 2^63 or more");
+    assert_eq!(refused(&[0b0000_0001]), Malformed::Padding);
+    assert_eq!(refused(&[0b1000_1000]), Malformed::Padding);
+    assert_eq!(refused(&[0, 0]), Malformed::Trailing(1));
+    assert_eq!(refused(&[0b1010_1010; 500]), Malformed::TooLong);
+}
+
+#[test]
+fn decoding_stops_at_the_bound() {
+    // Integer 1 takes two bits, and the end one.
+    let longest = id(&vec![1; (BITS_MAX - 1) / 2]);
+    assert_eq!(longest.bit_len(), BITS_MAX - 1);
+    assert_eq!(FileId::from_bytes(longest.as_bytes()), Ok(longest.clone()));
+    let mut one_more = longest.as_bytes().to_vec();
+    *one_more.last_mut().unwrap() |= 0b10;
+    one_more.push(0);
+    assert_eq!(FileId::from_bytes(&one_more), Err(Malformed::TooLong));
+    assert!(serde_json::from_str::<FileId>(&format!("[{}170]", "170,".repeat(400))).is_err());
+}
+
+#[test]
+fn codes_have_the_lengths_of_gamma_prime() {
+    // Elias: 2·floor(log2 n) + 1; and one bit that says that an integer follows, and one at the end.
+    for (n, gamma) in
+        [(1, 1), (2, 3), (3, 3), (4, 5), (7, 5), (8, 7), (64, 13), (1000, 19), (INTEGER_MAX, 125)]
+    {
+        assert_eq!(FileId::root().child(n).bit_len(), gamma + 1 + 1, "{n}");
+        let deep = id(&[5, 5]);
+        assert_eq!(deep.child(n).bit_len() - deep.bit_len(), gamma + 1, "{n}");
+    }
+    assert_eq!(FileId::root().bit_len(), 1);
+    assert_eq!(FileId::root().as_bytes(), [0]);
+}
+
+#[test]
+fn small_identifiers_take_sixteen_bytes_and_no_allocation() {
+    assert_eq!(size_of::<FileId>(), 16);
+    // Where the bytes are shows whether they are inline.
+    let inline =
+        |id: &FileId| std::ptr::from_ref(id).cast::<u8>().addr().abs_diff(id.as_bytes().as_ptr().addr()) < 16;
+    let fits = id(&vec![1; 59]);
+    assert_eq!((fits.bit_len(), inline(&fits)), (119, true));
+    let just = fits.parent().unwrap().child(2);
+    assert_eq!((just.bit_len(), inline(&just)), (121, false));
+    assert!(inline(&just.parent().unwrap()), "short again");
+    // Ten levels of directories with up to 15 files each; or six with up to 500.
+    assert!(inline(&id(&[15; 10])) && inline(&id(&[500; 6])));
+}
+
+#[test]
+fn long_lines_of_descent_go_below_the_roots_first_integer() {
+    let mut dir = FileId::root();
+    for depth in 0..1000u64 {
+        let child = FileId::for_child(&dir, 100, 7000 + depth);
+        assert!(child.parent() == Some(dir.clone()) || child == id(&[OVERFLOW, 7000 + depth]));
+        dir = child;
+    }
+    assert_eq!(dir.parts().next(), Some(OVERFLOW));
+    let root = FileId::root();
+    assert_eq!(FileId::for_child(&root, OVERFLOW, 9), id(&[OVERFLOW, 9]), "reserved in the root");
+    assert_eq!(FileId::for_child(&root, 2, 9), id(&[2]));
+    assert_eq!(FileId::for_child(&id(&[2]), OVERFLOW, 9), id(&[2, OVERFLOW]), "elsewhere it is as any other");
+    assert_eq!(FileId::for_child(&id(&[2]), 0, 0), id(&[OVERFLOW, 1]));
+}
+
+#[test]
+#[should_panic(expected = "0 is not an integer")]
+fn zero_is_no_integer() {
+    FileId::root().child(0);
+}
+
+#[test]
+fn shown_as_the_seed_writes_them() {
+    assert_eq!(FileId::root().to_string(), "⟨⟩");
+    assert_eq!(id(&[1, 3]).to_string(), "⟨1.3⟩");
+}
