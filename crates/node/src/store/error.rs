@@ -1,0 +1,42 @@
+//! What can go wrong with the store's file.
+
+use std::path::{Path, PathBuf};
+
+/// The store's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk or the file's content failed us: what was being done, to which file, and why it failed.
+    #[error("{doing} {file}: {cause}", file = file.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        file: PathBuf,
+        /// Why it failed.
+        cause: Box<redb::Error>,
+    },
+    /// Written by another version.
+    #[error("{file} has format {found}, this version reads {}", super::FORMAT, file = file.display())]
+    Format {
+        /// Which file.
+        file: PathBuf,
+        /// The format that it says it has.
+        found: u32,
+    },
+}
+
+impl StoreError {
+    pub(super) fn new(doing: &'static str, file: &Path, cause: impl Into<redb::Error>) -> StoreError {
+        StoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
+    }
+}
+
+/// Exit code of a server that stopped because its disk failed (`EX_IOERR`).
+pub const EXIT_DISK: i32 = 74;
+
+/// Stops the process: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start replays; nothing is lost
+/// by not unwinding.
+pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
+    tracing::error!(%error, "the server's disk failed; stopping");
+    std::process::exit(EXIT_DISK)
+}

@@ -1,0 +1,311 @@
+//! The ordered rows of the server's state on this machine's disk.
+//!
+//! Three layers: what changed since the last checkpoint began (active), what the checkpoint under way is writing (frozen), and a redb file with everything as of
+//! the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one durable commit of the frozen layer together with `meta`, which
+//! says how far in the log it reaches, so the file always is exactly the state after one log entry.
+
+mod error;
+mod overlay;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use error::stop;
+pub use error::{EXIT_DISK, StoreError};
+
+use overlay::Overlay;
+use parking_lot::RwLock;
+use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Version of the file's layout: the two tables below, rows as the directory encodes them.
+const FORMAT: u32 = 1;
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+/// Keys of [`META`].
+const META_FORMAT: &str = "format";
+const META_POSITION: &str = "position";
+
+/// Bounds of a [`RowStore`].
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSettings {
+    /// Memory for pages of the file.
+    pub cache_bytes: usize,
+    /// Memory for changed rows in one layer; there are two.
+    pub overlay_bytes: usize,
+}
+
+/// The rows. Reads and changes never fail: an error of the disk stops the process ([`EXIT_DISK`]), see [`directory::Store`].
+pub struct RowStore {
+    active: Overlay,
+    disk: Arc<Disk>,
+    overlay_bytes: usize,
+}
+
+/// What a checkpoint under way shares with the store.
+struct Disk {
+    path: PathBuf,
+    database: Database,
+    below: RwLock<Below>,
+}
+
+/// The layers below the active one; replaced as one when a checkpoint ends.
+struct Below {
+    frozen: Option<Arc<Overlay>>,
+    rows: Arc<Table>,
+    position: Option<Vec<u8>>,
+}
+
+type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// How much the store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Changed rows in memory, deleted ones included.
+    pub overlay_rows: usize,
+    /// Their memory, about.
+    pub overlay_bytes: usize,
+    /// Size of the file.
+    pub file_bytes: u64,
+}
+
+impl RowStore {
+    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a crash too, at once, whatever the size.
+    pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let database = Database::builder()
+            .set_cache_size(settings.cache_bytes)
+            .create(path)
+            .map_err(|e| StoreError::new("opening", path, e))?;
+        RowStore::over(database, path, settings)
+    }
+
+    fn over(database: Database, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let position = read_meta(&database).map_err(|e| StoreError::new("reading", path, e))?;
+        let position = match position {
+            Some((FORMAT, position)) => position,
+            Some((found, _)) => return Err(StoreError::Format { file: path.to_owned(), found }),
+            None => {
+                begin(&database).map_err(|e| StoreError::new("creating", path, e))?;
+                None
+            }
+        };
+        let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
+        let below = RwLock::new(Below { frozen: None, rows, position });
+        let disk = Arc::new(Disk { path: path.to_owned(), database, below });
+        Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes })
+    }
+
+    /// What the last checkpoint that ended was given as its position; none before the first.
+    pub fn position(&self) -> Option<Vec<u8>> {
+        self.disk.below.read().position.clone()
+    }
+
+    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under way.
+    pub fn is_full(&self) -> bool {
+        self.active.bytes() >= self.overlay_bytes
+    }
+
+    /// Nothing changed since the last checkpoint began.
+    pub fn is_clean(&self) -> bool {
+        self.active.rows() == 0
+    }
+
+    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None while one is under way.
+    pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
+        let mut below = self.disk.below.write();
+        if below.frozen.is_some() {
+            return None;
+        }
+        let frozen = Arc::new(std::mem::take(&mut self.active));
+        below.frozen = Some(frozen.clone());
+        Some(Checkpoint { disk: self.disk.clone(), frozen, position })
+    }
+
+    /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
+    pub fn view(&self) -> RowView {
+        let below = self.disk.below.read();
+        RowView { rows: below.rows.clone(), path: self.disk.path.clone() }
+    }
+
+    /// Replaces all rows by those of `view`, durably, as the state at `position`. Must not be called while a checkpoint is under way.
+    pub fn replace(&mut self, view: &RowView, position: Vec<u8>) -> Result<(), StoreError> {
+        self.active = Overlay::default();
+        self.disk.write("replacing", position, |table| {
+            table.retain(|_, _| false)?;
+            for row in view.rows.range::<&[u8]>(..)? {
+                let (key, value) = row?;
+                table.insert(key.value(), value.value())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How much there is.
+    pub fn stats(&self) -> StoreStats {
+        let below = self.disk.below.read();
+        let (rows, bytes) = below.frozen.as_ref().map_or((0, 0), |frozen| (frozen.rows(), frozen.bytes()));
+        StoreStats {
+            overlay_rows: self.active.rows() + rows,
+            overlay_bytes: self.active.bytes() + bytes,
+            file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
+        }
+    }
+
+    fn read_failed(&self, cause: redb::StorageError) -> ! {
+        stop(&StoreError::new("reading", &self.disk.path, cause))
+    }
+}
+
+impl directory::Store for RowStore {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        if let Some(value) = self.active.get(key) {
+            return value.map(<[u8]>::to_vec);
+        }
+        let below = self.disk.below.read();
+        if let Some(value) = below.frozen.as_ref().and_then(|frozen| frozen.get(key)) {
+            return value.map(<[u8]>::to_vec);
+        }
+        match below.rows.get(key) {
+            Ok(value) => value.map(|value| value.value().to_vec()),
+            Err(cause) => self.read_failed(cause),
+        }
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.active.set(key, Some(value));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.active.set(key.to_vec(), None);
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        if start >= end || limit == 0 {
+            return Vec::new();
+        }
+        let below = self.disk.below.read();
+        let mut active = self.active.range(start, end).peekable();
+        let mut frozen = below.frozen.iter().flat_map(|frozen| frozen.range(start, end)).peekable();
+        let mut disk = match below.rows.range::<&[u8]>(start..end) {
+            Ok(range) => range.map(|row| row.unwrap_or_else(|cause| self.read_failed(cause))).peekable(),
+            Err(cause) => self.read_failed(cause),
+        };
+        let mut rows = Vec::new();
+        while rows.len() < limit {
+            let disk_key = disk.peek().map(|(key, _)| key.value().to_vec());
+            let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), disk_key.as_deref()];
+            let Some(key) = keys.into_iter().flatten().min().map(<[u8]>::to_vec) else { break };
+            // Every layer that has the key is moved on; the uppermost decides.
+            let on_disk = disk.next_if(|row| row.0.value() == key);
+            let in_frozen = frozen.next_if(|row| row.0 == key);
+            let in_active = active.next_if(|row| row.0 == key);
+            let value = match in_active.or(in_frozen) {
+                Some((_, value)) => value.map(<[u8]>::to_vec),
+                None => on_disk.map(|row| row.1.value().to_vec()),
+            };
+            rows.extend(value.map(|value| (key, value)));
+        }
+        rows
+    }
+}
+
+/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other can begin.
+#[must_use]
+pub struct Checkpoint {
+    disk: Arc<Disk>,
+    frozen: Arc<Overlay>,
+    position: Vec<u8>,
+}
+
+impl Checkpoint {
+    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and changed meanwhile.
+    pub fn write(self) -> Result<(), StoreError> {
+        self.disk.write("checkpointing", self.position, |table| {
+            // In key order, which costs redb least.
+            for (key, value) in self.frozen.iter() {
+                match value {
+                    Some(value) => drop(table.insert(key, value)?),
+                    None => drop(table.remove(key)?),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Disk {
+    /// One durable commit of what `change` does to the rows, and of `position`. Afterwards there is no frozen layer.
+    fn write(
+        &self,
+        doing: &'static str,
+        position: Vec<u8>,
+        change: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<(), redb::StorageError>,
+    ) -> Result<(), StoreError> {
+        let commit = || -> Result<Arc<Table>, redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            // Saves the allocator's state with the commit: opening after a crash takes milliseconds instead of a walk through the file.
+            transaction.set_quick_repair(true);
+            change(&mut transaction.open_table(ROWS)?)?;
+            transaction.open_table(META)?.insert(META_POSITION, position.as_slice())?;
+            transaction.commit()?;
+            read_rows(&self.database)
+        };
+        let rows = commit().map_err(|e| StoreError::new(doing, &self.path, e))?;
+        *self.below.write() = Below { frozen: None, rows, position: Some(position) };
+        Ok(())
+    }
+}
+
+/// Rows as of one checkpoint.
+#[derive(Clone)]
+pub struct RowView {
+    rows: Arc<Table>,
+    path: PathBuf,
+}
+
+impl RowView {
+    /// The first `limit` rows after `after`, in order: a stream in pieces.
+    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+        let read = || -> Result<Vec<_>, redb::StorageError> {
+            let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+            let rows = self.rows.range::<&[u8]>((from, std::ops::Bound::Unbounded))?;
+            rows.take(limit)
+                .map(|row| row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+                .collect()
+        };
+        read().map_err(|e| StoreError::new("reading", &self.path, e))
+    }
+}
+
+impl std::fmt::Debug for RowView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowView").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Format and position; none in a new file.
+fn read_meta(database: &Database) -> Result<Option<(u32, Option<Vec<u8>>)>, redb::Error> {
+    let meta = match database.begin_read()?.open_table(META) {
+        Ok(meta) => meta,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let format = meta
+        .get(META_FORMAT)?
+        .and_then(|format| format.value().try_into().ok())
+        .map_or(0, u32::from_le_bytes);
+    let position = meta.get(META_POSITION)?.map(|position| position.value().to_vec());
+    Ok(Some((format, position)))
+}
+
+fn begin(database: &Database) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    transaction.open_table(ROWS)?;
+    transaction.open_table(META)?.insert(META_FORMAT, FORMAT.to_le_bytes().as_slice())?;
+    Ok(transaction.commit()?)
+}
+
+fn read_rows(database: &Database) -> Result<Arc<Table>, redb::Error> {
+    Ok(Arc::new(database.begin_read()?.open_table(ROWS)?))
+}
