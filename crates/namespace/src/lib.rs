@@ -2,16 +2,27 @@
 
 #![allow(missing_docs, reason = "fields of operations are documented once, on the enums")]
 
+mod acl;
 mod attributes;
+mod decide;
+mod fold;
 mod knowledge;
 mod operation;
+mod traced;
 mod verdict;
 
 pub use attributes::{Attributes, ContentHead, Cred, Entry, FileKind, Link, Links, Times, Timestamp};
-pub use knowledge::{Known, Knowledge};
-pub use operation::{
-    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, ShareId, XattrMode,
+pub use decide::{
+    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POSITION_MAX, RULES, SEAL_BYTES, TARGET_BYTES_MAX,
+    XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,
 };
+pub use fold::fold;
+pub use knowledge::{Knowledge, Known};
+pub use operation::{
+    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, ShareId,
+    XattrMode,
+};
+pub use traced::Traced;
 pub use verdict::{Answer, Effect, Effects, Error, Stat, Verdict};
 
 /// Content up to this many bytes lives in the metadata.

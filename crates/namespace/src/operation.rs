@@ -195,7 +195,14 @@ pub enum Operation {
     RemoveXattr { file: FileId, name: Label, cred: Cred, time: Timestamp },
     /// New content, under the content's write lease. Whether the user might write was decided when the file was opened
     /// (POSIX checks then, and only then), so what counts here is the lease.
-    Publish { file: FileId, version: u64, size: u64, mtime: Timestamp, ctime: Timestamp, change: ContentChange },
+    Publish {
+        file: FileId,
+        version: u64,
+        size: u64,
+        mtime: Timestamp,
+        ctime: Timestamp,
+        change: ContentChange,
+    },
     /// The last handle of a file without links was closed.
     Dispose { file: FileId },
 }

@@ -91,7 +91,14 @@ pub struct Stat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// A file comes into being (its other fields are empty; effects that follow fill them).
-    Birth { file: FileId, attributes: Attributes, content: ContentHead, #[serde(with = "serde_bytes")] target: Vec<u8>, times: Times },
+    Birth {
+        file: FileId,
+        attributes: Attributes,
+        content: ContentHead,
+        #[serde(with = "serde_bytes")]
+        target: Vec<u8>,
+        times: Times,
+    },
     /// `label` in `dir` is bound to `entry` from now on, whatever it was bound to.
     Bind { dir: FileId, label: Label, entry: Entry },
     /// `label` in `dir` is bound to nothing.
@@ -120,6 +127,10 @@ pub enum Effect {
 pub type Effects = SmallVec<[Effect; 4]>;
 
 /// What [`crate::decide`] says.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "success is the hot path, and a verdict is taken apart where it is returned"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It succeeds so.

@@ -1,0 +1,148 @@
+//! chmod, chown, utimens: Linux' fs/attr.c.
+
+use super::Decided;
+use super::case::{Case, Stop};
+use super::permission::{GROUP_EXECUTE, SET_GID, SET_UID, WRITE, owns, permits, stored_acl};
+use crate::acl::ACCESS_LABEL;
+use crate::{
+    Answer, AttributeChange, Attributes, ContentChange, ContentHead, Cred, Effect, Error, FileKind,
+    Knowledge, SetTime, Times, Timestamp,
+};
+use ident::FileId;
+use lease::Kind;
+
+pub(super) fn set<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    change: &AttributeChange,
+    cred: &Cred,
+    time: Timestamp,
+) -> Decided {
+    // Modification times stand in other fields, so setting them alone writes no attributes.
+    let writes_attributes =
+        change.mode.is_some() || change.uid.is_some() || change.gid.is_some() || change.atime.is_some();
+    let old = case.attributes(file, if writes_attributes { Kind::Write } else { Kind::Read })?;
+    may_set_owner(&old, change, cred)?;
+    may_set_mode(&old, change, cred)?;
+    may_set_times(case, file, &old, change, cred)?;
+    if writes_attributes {
+        let attributes = changed(&old, change, cred, time);
+        follow_mode(case, file, &old, &attributes)?;
+        case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+    }
+    if let Some(mtime) = change.mtime {
+        set_mtime(case, file, old.kind, at(mtime, time), time)?;
+    }
+    Ok(Answer::Nothing)
+}
+
+/// Only root gives files away. An owner may pass a file to a group of his, and may "change" what stays.
+fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
+    let owner = cred.uid == old.uid;
+    let uid = change.uid.is_none_or(|uid| owner && uid == old.uid);
+    let gid = change.gid.is_none_or(|gid| owner && (gid == old.gid || cred.in_group(gid)));
+    if cred.uid == 0 || (uid && gid) { Ok(()) } else { Err(Error::NotPermitted.into()) }
+}
+
+fn may_set_mode(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
+    if change.mode.is_none() {
+        return Ok(());
+    }
+    if old.kind == FileKind::Symlink {
+        return Err(Error::NotSupported.into());
+    }
+    if owns(old, cred) { Ok(()) } else { Err(Error::NotPermitted.into()) }
+}
+
+/// Both times to now: who may write the file does that by writing it. Anything else, one time alone included, is for its owner (POSIX utimensat).
+fn may_set_times<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    old: &Attributes,
+    change: &AttributeChange,
+    cred: &Cred,
+) -> Result<(), Stop> {
+    match (change.atime, change.mtime) {
+        (None, None) => Ok(()),
+        _ if owns(old, cred) => Ok(()),
+        (Some(SetTime::Now), Some(SetTime::Now)) if permits(case, file, old, cred, WRITE)? => Ok(()),
+        (Some(SetTime::Now), Some(SetTime::Now)) => Err(Error::AccessDenied.into()),
+        _ => Err(Error::NotPermitted.into()),
+    }
+}
+
+fn changed(old: &Attributes, change: &AttributeChange, cred: &Cred, time: Timestamp) -> Attributes {
+    let gid = change.gid.unwrap_or(old.gid);
+    let stranger_to = |gid| cred.uid != 0 && !cred.in_group(gid);
+    let mode = match change.mode {
+        // Nobody makes a way into a group that he is not in.
+        Some(mode) if stranger_to(gid) => mode & !SET_GID,
+        Some(mode) => mode,
+        None if (change.uid.is_some() || change.gid.is_some()) && old.kind != FileKind::Directory => {
+            without_set_ids(old.mode, stranger_to(old.gid))
+        }
+        None => old.mode,
+    };
+    Attributes {
+        mode,
+        uid: change.uid.unwrap_or(old.uid),
+        gid,
+        atime: change.atime.map_or(old.atime, |atime| at(atime, time)),
+        ctime: old.ctime.max(time),
+        ..*old
+    }
+}
+
+/// What chown leaves of a mode, whoever calls it and whether or not the owner really changes (Linux since 2.2.13): no program runs
+/// as its new owner by its old owner's wish. Set-gid without execution by the group is no program (it once meant mandatory locking).
+fn without_set_ids(mode: u16, stranger: bool) -> u16 {
+    let set_gid = if mode & GROUP_EXECUTE != 0 || stranger { SET_GID } else { 0 };
+    mode & !(SET_UID | set_gid)
+}
+
+/// An access list and the permission bits say the same of owner, mask and others.
+fn follow_mode<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    old: &Attributes,
+    new: &Attributes,
+) -> Result<(), Stop> {
+    if (old.mode ^ new.mode) & 0o777 == 0 {
+        return Ok(());
+    }
+    // Read first: nearly all files have no list, and then nothing of the field is written. Nobody adds one meanwhile, as that changes
+    // attributes too.
+    if let Some(mut acl) = stored_acl(case, file, &ACCESS_LABEL)? {
+        case.xattr(file, &ACCESS_LABEL, Kind::Write)?;
+        acl.set_mode_bits(new.mode);
+        let name = ACCESS_LABEL.clone();
+        case.effects.push(Effect::Xattr { file: file.clone(), name, value: Some(acl.emit()) });
+    }
+    Ok(())
+}
+
+fn set_mtime<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    kind: FileKind,
+    mtime: Timestamp,
+    time: Timestamp,
+) -> Result<(), Stop> {
+    if kind == FileKind::Directory {
+        let old = case.times(file, Kind::Write)?;
+        let times = Times { mtime, ctime: old.ctime.max(time), generation: old.generation.saturating_add(1) };
+        case.effects.push(Effect::Times { dir: file.clone(), times });
+    } else {
+        let old = case.content(file, Kind::Write)?;
+        let head = ContentHead { mtime, ctime: old.ctime.max(time), ..old };
+        case.effects.push(Effect::Content { file: file.clone(), head, change: ContentChange::None });
+    }
+    Ok(())
+}
+
+fn at(set: SetTime, now: Timestamp) -> Timestamp {
+    match set {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    }
+}

@@ -1,0 +1,148 @@
+//! An operation being decided: questions to knowledge, leases that were missed, effects so far.
+
+use crate::{
+    Attributes, ContentHead, Effect, Effects, Entry, Error, Knowledge, Known, Times, Timestamp, fold,
+};
+use ident::FileId;
+use lease::{Field, Kind, Label, Lease};
+
+/// Why a rule ends without success.
+pub(super) enum Stop {
+    /// The file system says no.
+    Refused(Error),
+    /// Something is not known; [`Case::wants`] says what.
+    Unknown,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Refused(error)
+    }
+}
+
+/// See the module.
+///
+/// A rule asks for each field with the kind of lease that its *success* needs. Where that is `Write` and only `Read` is held, the value
+/// serves to go on (the operation may be refused, and then reading was enough) and the lease is noted as wanted. So a rule that
+/// comes to its end has succeeded if nothing is wanted.
+pub(super) struct Case<'k, K: ?Sized> {
+    knowledge: &'k K,
+    /// Leases that were missed, in order, without repeats.
+    pub wants: Vec<Lease>,
+    /// What the operation does, if it succeeds.
+    pub effects: Effects,
+}
+
+impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
+    pub fn new(knowledge: &'k K) -> Case<'k, K> {
+        Case { knowledge, wants: Vec::new(), effects: Effects::new() }
+    }
+
+    /// The attributes of a file; [`Error::Stale`] if it is gone.
+    pub fn attributes(&mut self, file: &FileId, kind: Kind) -> Result<Attributes, Stop> {
+        let known = self.ask(
+            kind,
+            |k| Lease::new(file.clone(), Field::Attributes, k),
+            |k, kind| k.attributes(file, kind),
+        );
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// The head of its content.
+    pub fn content(&mut self, file: &FileId, kind: Kind) -> Result<ContentHead, Stop> {
+        let known =
+            self.ask(kind, |k| Lease::new(file.clone(), Field::Content, k), |k, kind| k.content(file, kind));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// A symbolic link's target.
+    pub fn target(&mut self, file: &FileId) -> Result<Vec<u8>, Stop> {
+        let known =
+            self.ask(Kind::Read, |k| Lease::new(file.clone(), Field::Content, k), |k, _| k.inline(file));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// A directory's times.
+    pub fn times(&mut self, dir: &FileId, kind: Kind) -> Result<Times, Stop> {
+        let known =
+            self.ask(kind, |k| Lease::new(dir.clone(), Field::Times, k), |k, kind| k.times(dir, kind));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// What a label is bound to.
+    pub fn child(&mut self, dir: &FileId, label: &Label, kind: Kind) -> Result<Option<Entry>, Stop> {
+        let lease = |kind| Lease::new(dir.clone(), Field::Child(fold(label)), kind);
+        self.ask(kind, lease, |k, kind| k.child(dir, label, kind))
+    }
+
+    /// Whether a directory has no children.
+    pub fn childless(&mut self, dir: &FileId) -> Result<bool, Stop> {
+        let lease = |kind| Lease::new(dir.clone(), Field::Children, kind);
+        let known = self.ask(Kind::Read, lease, |k, kind| k.childless(dir, kind));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// The value of an extended attribute.
+    pub fn xattr(&mut self, file: &FileId, name: &Label, kind: Kind) -> Result<Option<Vec<u8>>, Stop> {
+        let lease = |kind| Lease::new(file.clone(), Field::Xattr(name.clone()), kind);
+        self.ask(kind, lease, |k, kind| k.xattr(file, name, kind))
+    }
+
+    /// The names of all extended attributes.
+    pub fn xattrs(&mut self, file: &FileId) -> Result<Vec<Label>, Stop> {
+        let known =
+            self.ask(Kind::Read, |k| Lease::new(file.clone(), Field::Xattrs, k), |k, _| k.xattrs(file));
+        Ok(known?.unwrap_or_default())
+    }
+
+    /// Whether `ancestor` is `dir` or above it.
+    pub fn is_above(&mut self, ancestor: &FileId, dir: &FileId) -> Result<bool, Stop> {
+        let lease = |kind| Lease::new(dir.clone(), Field::Path, kind);
+        let known = self.ask(Kind::Read, lease, |k, _| k.is_above(ancestor, dir));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// Success needs this lease; the value does not matter.
+    pub fn hold(&mut self, file: &FileId, field: Field, kind: Kind) {
+        if !self.knowledge.holds(file, &field, kind) {
+            self.want(Lease::new(file.clone(), field, kind));
+        }
+    }
+
+    /// An entry of `dir` changes.
+    pub fn touch(&mut self, dir: &FileId, time: Timestamp) {
+        self.hold(dir, Field::Times, Kind::Touch);
+        self.effects.push(Effect::Touch { dir: dir.clone(), time });
+    }
+
+    /// Success changes nothing after all, so it needs no lease to write.
+    pub fn change_nothing(&mut self) {
+        self.wants.clear();
+    }
+
+    fn ask<T>(
+        &mut self,
+        kind: Kind,
+        lease: impl Fn(Kind) -> Lease,
+        question: impl Fn(&K, Kind) -> Known<T>,
+    ) -> Result<Option<T>, Stop> {
+        let mut known = question(self.knowledge, kind);
+        if matches!(known, Known::Unknown) {
+            self.want(lease(kind));
+            if kind == Kind::Write {
+                known = question(self.knowledge, Kind::Read);
+            }
+        }
+        match known {
+            Known::Unknown => Err(Stop::Unknown),
+            Known::Unused => Ok(None),
+            Known::Used(value) => Ok(Some(value)),
+        }
+    }
+
+    fn want(&mut self, lease: Lease) {
+        if !self.wants.contains(&lease) {
+            self.wants.push(lease);
+        }
+    }
+}

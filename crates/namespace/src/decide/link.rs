@@ -1,0 +1,45 @@
+//! A further label for a file.
+
+use super::Decided;
+use super::case::Case;
+use super::permission::{enter, may_change};
+use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, Timestamp};
+use ident::FileId;
+use lease::{Field, Kind, Label};
+
+/// The most labels that a file has, as on ext4: bounds what `Parent` holds.
+pub const LINKS_MAX: u32 = 65_000;
+
+pub(super) fn link<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    dir: &FileId,
+    label: &Label,
+    position: u64,
+    cred: &Cred,
+    time: Timestamp,
+) -> Decided {
+    let parent = enter(case, dir, cred)?;
+    if case.child(dir, label, Kind::Write)?.is_some() {
+        return Err(Error::Exists.into());
+    }
+    may_change(case, dir, &parent, cred)?;
+    let attributes = case.attributes(file, Kind::Write)?;
+    match attributes {
+        Attributes { kind: FileKind::Directory, .. } => return Err(Error::NotPermitted.into()),
+        // It is only open any more, and its death may be on its way.
+        Attributes { links: 0, .. } => return Err(Error::NotFound.into()),
+        Attributes { links: LINKS_MAX.., .. } => return Err(Error::TooManyLinks.into()),
+        _ => {}
+    }
+    case.hold(file, Field::Parent, Kind::Write);
+    let entry = Entry { file: file.clone(), kind: attributes.kind, ino: attributes.ino, position };
+    let link = Link { dir: dir.clone(), label: label.clone() };
+    let attributes =
+        Attributes { links: attributes.links + 1, ctime: attributes.ctime.max(time), ..attributes };
+    case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
+    case.effects.push(Effect::AddLink { file: file.clone(), link });
+    case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+    case.touch(dir, time);
+    Ok(Answer::Entry(entry))
+}

@@ -1,0 +1,114 @@
+//! The one function that says what an operation does: on the client under its leases, on the server when it chooses what to grant, and on
+//! the server again when it replays.
+
+mod attributes;
+mod case;
+mod create;
+mod link;
+mod lookup;
+mod permission;
+mod publish;
+mod rename;
+mod shape;
+mod unlink;
+mod xattr;
+
+use crate::{Answer, Error, Knowledge, Operation, Traced, Verdict};
+use case::{Case, Stop};
+use lease::{Kind, Lease};
+
+pub use link::LINKS_MAX;
+pub use publish::{INLINE_PIECE_BYTES_MAX, PIECE_BYTES_MAX, SEAL_BYTES};
+pub use shape::{POSITION_MAX, TARGET_BYTES_MAX};
+pub use xattr::{XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
+
+/// The version of the rules: [`decide`], [`crate::fold`], and how effects are carried out. Each update names the version that decided it; whatever
+/// changes an answer is a new version.
+pub const RULES: u16 = 1;
+
+/// What a rule comes to; its effects are collected in the [`Case`].
+type Decided = Result<Answer, Stop>;
+
+/// Decides `operation` on what is known.
+///
+/// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same. That holds because every rule is a straight line of
+/// questions: what it asks next depends only on the operation and on what it was told before, and it stops at the first question that
+/// is not answered. Nothing depends on *not* knowing.
+///
+/// What is refused does not depend on leases to write, so a refusal can be proved by read leases alone: whether a field may be written counts only
+/// when all else has succeeded.
+pub fn decide<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Verdict {
+    let mut case = Case::new(knowledge);
+    match rule(operation, &mut case) {
+        Ok(answer) if case.wants.is_empty() => Verdict::Done { answer, effects: case.effects },
+        Ok(_) | Err(Stop::Unknown) => Verdict::Unknown { wants: case.wants },
+        Err(Stop::Refused(error)) => Verdict::Refused { error, evidence: evidence(operation, knowledge) },
+    }
+}
+
+/// Every field that a refusal rests on: those asked for on the way to it. Found by going that way again, so that what succeeds need not keep
+/// a record.
+fn evidence<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Vec<Lease> {
+    let traced = Traced::new(knowledge);
+    // Decides as it did before: the knowledge is the same.
+    let _ = rule(operation, &mut Case::new(&traced));
+    let mut evidence: Vec<Lease> = Vec::new();
+    for lease in traced.into_leases() {
+        let lease = Lease { kind: Kind::Read, ..lease };
+        if !evidence.contains(&lease) {
+            evidence.push(lease);
+        }
+    }
+    evidence
+}
+
+fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) -> Decided {
+    if !shape::makes_sense(operation) {
+        return Err(Error::Invalid.into());
+    }
+    match operation {
+        Operation::Lookup { dir, label, cred } => lookup::lookup(case, dir, label, cred),
+        Operation::Stat { file } => lookup::stat(case, file),
+        Operation::Access { file, mask, cred } => lookup::access(case, file, *mask, cred),
+        Operation::ReadLink { file } => lookup::read_link(case, file),
+        Operation::List { dir } => lookup::list(case, dir),
+        Operation::GetXattr { file, name, cred } => xattr::get(case, file, name, cred),
+        Operation::ListXattrs { file } => xattr::list(case, file),
+        Operation::Create { dir, label, position, new, cred, time } => {
+            create::create(case, dir, label, *position, new, cred, *time)
+        }
+        Operation::Link { file, dir, label, position, cred, time } => {
+            link::link(case, file, dir, label, *position, cred, *time)
+        }
+        Operation::Unlink { dir, label, directory, open, cred, time } => {
+            unlink::unlink(case, dir, label, *directory, *open, cred, *time)
+        }
+        Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, open, cred, time } => {
+            let rename = rename::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+                mode: *mode,
+                position: *position,
+                back_position: *back_position,
+                open: *open,
+                cred,
+                time: *time,
+            };
+            rename::rename(case, &rename)
+        }
+        Operation::SetAttributes { file, change, cred, time } => {
+            attributes::set(case, file, change, cred, *time)
+        }
+        Operation::SetXattr { file, name, value, mode, cred, time } => {
+            xattr::set(case, file, name, value, *mode, cred, *time)
+        }
+        Operation::RemoveXattr { file, name, cred, time } => xattr::remove(case, file, name, cred, *time),
+        Operation::Publish { file, version, size, mtime, ctime, change } => {
+            let head = publish::Published { version: *version, size: *size, mtime: *mtime, ctime: *ctime };
+            publish::publish(case, file, head, change)
+        }
+        Operation::Dispose { file } => unlink::dispose(case, file),
+    }
+}

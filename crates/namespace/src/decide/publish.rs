@@ -1,0 +1,107 @@
+//! New content.
+
+use super::Decided;
+use super::case::Case;
+use crate::{
+    Answer, ContentChange, ContentHead, Effect, Error, Extent, FileKind, INLINE_BYTES_MAX, Knowledge, Piece,
+    Place, Timestamp,
+};
+use ident::FileId;
+use lease::Kind;
+
+/// The most plain bytes in one piece.
+pub const PIECE_BYTES_MAX: u32 = 1 << 20;
+/// The most plain bytes in a piece that stands in the metadata.
+pub const INLINE_PIECE_BYTES_MAX: u32 = 128 << 10;
+/// Bytes by which sealing lengthens (the tag of AES-GCM).
+pub const SEAL_BYTES: u32 = 16;
+
+/// The largest file, in bytes: offsets of system calls are signed.
+const SIZE_MAX: u64 = i64::MAX as u64;
+
+/// What a publication says of the content's head.
+pub(super) struct Published {
+    pub version: u64,
+    pub size: u64,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+}
+
+/// The new head's `occupied` is all that a head can tell: exact for inline content, and for [`ContentChange::None`]. With
+/// [`ContentChange::Extents`] it is the *old* one, and who carries the effect out adds what the extents' rows gain and subtracts what they, and the
+/// inline content that goes, lose.
+pub(super) fn publish<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    published: Published,
+    change: &ContentChange,
+) -> Decided {
+    let Published { version, size, mtime, ctime } = published;
+    if size > SIZE_MAX {
+        return Err(Error::TooBig.into());
+    }
+    if case.attributes(file, Kind::Read)?.kind != FileKind::Regular {
+        return Err(Error::Invalid.into());
+    }
+    let old = case.content(file, Kind::Write)?;
+    if old.version.checked_add(1) != Some(version) || !makes_sense(&old, size, change) {
+        return Err(Error::Invalid.into());
+    }
+    let (occupied, key) = match change {
+        ContentChange::Inline(_) => (size, old.key),
+        ContentChange::Extents { key, .. } => (old.occupied, old.key.or(*key)),
+        ContentChange::None => (old.occupied, old.key),
+    };
+    let head = ContentHead { size, mtime, ctime: old.ctime.max(ctime), version, occupied, key };
+    case.effects.push(Effect::Content { file: file.clone(), head, change: change.clone() });
+    Ok(Answer::Nothing)
+}
+
+fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {
+    match change {
+        ContentChange::Inline(bytes) => bytes.len() <= INLINE_BYTES_MAX && bytes.len() as u64 == size,
+        // Growing makes a hole; shrinking without saying so would leave content beyond the end.
+        ContentChange::None => size >= old.size,
+        ContentChange::Extents { truncate_to, punch, put, key } => {
+            let cut = match truncate_to {
+                Some(smallest) => *smallest <= size,
+                None => size >= old.size,
+            };
+            let key = match (old.key, key) {
+                (Some(old), Some(new)) => old == *new,
+                (None, None) => put.is_empty(),
+                _ => true,
+            };
+            cut && key && punch.iter().all(|(offset, length)| is_range(*offset, *length)) && fit(put, size)
+        }
+    }
+}
+
+fn is_range(offset: u64, length: u64) -> bool {
+    length > 0 && offset.checked_add(length).is_some_and(|end| end <= SIZE_MAX)
+}
+
+/// In order, without overlap, within the size.
+fn fit(extents: &[Extent], size: u64) -> bool {
+    let mut end = 0;
+    extents.iter().all(|extent| {
+        let begins = extent.offset >= end;
+        let Some(extent_end) = extent.offset.checked_add(extent.length.into()) else { return false };
+        end = extent_end;
+        begins && end <= size && extent.length > 0 && holds(&extent.piece, extent.skip, extent.length)
+    })
+}
+
+/// Whether the piece is one, and has the bytes `skip..skip + length`.
+fn holds(piece: &Piece, skip: u32, length: u32) -> bool {
+    let inside = skip.checked_add(length).is_some_and(|end| end <= piece.length);
+    let sealed = piece.length.saturating_add(SEAL_BYTES);
+    inside
+        && piece.length <= PIECE_BYTES_MAX
+        && match &piece.place {
+            Place::Inline(ciphertext) => {
+                piece.length <= INLINE_PIECE_BYTES_MAX && ciphertext.len() as u64 == u64::from(sealed)
+            }
+            Place::Share { at, .. } => at.checked_add(sealed).is_some(),
+        }
+}

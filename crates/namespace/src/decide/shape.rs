@@ -1,0 +1,79 @@
+//! What an operation must be whatever the state: keeps nonsense out before anything is asked. A correct client never sends any, so a server that
+//! meets it has met another kind.
+
+use crate::{AttributeChange, FileKind, NewFile, Operation, RenameMode, SetTime, Timestamp};
+use ident::FileId;
+
+/// The longest target of a symbolic link, in bytes (Linux' PATH_MAX less the zero byte).
+pub const TARGET_BYTES_MAX: usize = 4095;
+
+/// The greatest position of an entry, and the greatest inode number.
+pub const POSITION_MAX: u64 = (1 << 63) - 1;
+
+pub(super) fn makes_sense(operation: &Operation) -> bool {
+    match operation {
+        Operation::Lookup { label, .. } => label.is_child(),
+        Operation::Access { mask, .. } => *mask <= 7,
+        Operation::Create { dir, label, position, new, time, .. } => {
+            label.is_child() && is_number(*position) && is_time(*time) && is_new(dir, *position, new)
+        }
+        Operation::Link { label, position, time, .. } => {
+            label.is_child() && is_number(*position) && is_time(*time)
+        }
+        Operation::Unlink { label, time, .. } => label.is_child() && is_time(*time),
+        Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, time, .. } => {
+            let back = *mode != RenameMode::Exchange
+                || (is_number(*back_position) && (from_dir != to_dir || position != back_position));
+            from.is_child() && to.is_child() && is_number(*position) && back && is_time(*time)
+        }
+        Operation::SetAttributes { change, time, .. } => is_change(change) && is_time(*time),
+        Operation::SetXattr { time, .. } | Operation::RemoveXattr { time, .. } => is_time(*time),
+        Operation::Publish { mtime, ctime, .. } => is_time(*mtime) && is_time(*ctime),
+        Operation::Stat { .. }
+        | Operation::ReadLink { .. }
+        | Operation::List { .. }
+        | Operation::GetXattr { .. }
+        | Operation::ListXattrs { .. }
+        | Operation::Dispose { .. } => true,
+    }
+}
+
+fn is_number(n: u64) -> bool {
+    (1..=POSITION_MAX).contains(&n)
+}
+
+fn is_time(time: Timestamp) -> bool {
+    time.nanos < 1_000_000_000
+}
+
+fn is_new(dir: &FileId, position: u64, new: &NewFile) -> bool {
+    let target = match new.kind {
+        FileKind::Symlink => is_target(&new.target),
+        _ => new.target.is_empty(),
+    };
+    let device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
+    target
+        && (device || new.rdev == 0)
+        && new.mode <= 0o7777
+        && new.umask <= 0o777
+        && is_number(new.ino)
+        && new.file == FileId::for_child(dir, position, new.ino)
+}
+
+fn is_target(target: &[u8]) -> bool {
+    (1..=TARGET_BYTES_MAX).contains(&target.len()) && !target.contains(&0)
+}
+
+fn is_change(change: &AttributeChange) -> bool {
+    // All ones is how system calls say "leave it": nobody's number.
+    let is_owner = |id: Option<u32>| id != Some(u32::MAX);
+    let is_set_time = |time: Option<SetTime>| match time {
+        Some(SetTime::At(time)) => is_time(time),
+        Some(SetTime::Now) | None => true,
+    };
+    change.mode.is_none_or(|mode| mode <= 0o7777)
+        && is_owner(change.uid)
+        && is_owner(change.gid)
+        && is_set_time(change.atime)
+        && is_set_time(change.mtime)
+}

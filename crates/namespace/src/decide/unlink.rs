@@ -1,0 +1,92 @@
+//! unlink, rmdir, and what becomes of a file that loses its last link.
+
+use super::Decided;
+use super::case::{Case, Stop};
+use super::permission::{enter, may_change, may_take};
+use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, Timestamp};
+use ident::FileId;
+use lease::{Field, Kind, Label};
+
+pub(super) fn unlink<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    dir: &FileId,
+    label: &Label,
+    directory: bool,
+    open: bool,
+    cred: &Cred,
+    time: Timestamp,
+) -> Decided {
+    let parent = enter(case, dir, cred)?;
+    let entry = case.child(dir, label, Kind::Write)?.ok_or(Error::NotFound)?;
+    may_change(case, dir, &parent, cred)?;
+    may_take(case, &parent, &entry.file, cred)?;
+    must_be(&entry, directory)?;
+    must_be_empty(case, &entry)?;
+    case.effects.push(Effect::Unbind { dir: dir.clone(), label: label.clone() });
+    let link = Link { dir: dir.clone(), label: label.clone() };
+    lose_link(case, &entry.file, link, open, time)?;
+    case.touch(dir, time);
+    Ok(Answer::Nothing)
+}
+
+/// Whether the entry is of the kind that the operation is for.
+pub(super) fn must_be(entry: &Entry, directory: bool) -> Result<(), Stop> {
+    match (directory, entry.kind == FileKind::Directory) {
+        (true, false) => Err(Error::NotDirectory.into()),
+        (false, true) => Err(Error::IsDirectory.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A directory with children may not go.
+pub(super) fn must_be_empty<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    entry: &Entry,
+) -> Result<(), Stop> {
+    if entry.kind == FileKind::Directory && !case.childless(&entry.file)? {
+        return Err(Error::NotEmpty.into());
+    }
+    Ok(())
+}
+
+/// `file` is no longer linked as `link`. With its last link it dies, or is orphaned if this client has it open.
+///
+/// Which of the two depends on what the operation says and not on what is known, or it would not be monotone: with `open` false the client
+/// claims that nobody has a handle, and must hold `Handles` in write to prove it; one that cannot get that lease says `open`.
+///
+/// To die, no lease on content is needed: whoever has unpublished content of a file without a name or handle has nothing that anybody
+/// could miss, so a [`crate::Operation::Publish`] that finds its file gone ([`Error::Stale`]) lost nothing. The other
+/// fields need none because each of their changes changes attributes too, or needs a handle or a child.
+pub(super) fn lose_link<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    link: Link,
+    open: bool,
+    time: Timestamp,
+) -> Result<(), Stop> {
+    let attributes = case.attributes(file, Kind::Write)?;
+    case.hold(file, Field::Parent, Kind::Write);
+    let links = attributes.links.saturating_sub(1);
+    if links == 0 && !open {
+        case.hold(file, Field::Handles, Kind::Write);
+        case.effects.push(Effect::Death { file: file.clone() });
+        return Ok(());
+    }
+    let attributes = Attributes { links, ctime: attributes.ctime.max(time), ..attributes };
+    case.effects.push(Effect::DropLink { file: file.clone(), link });
+    case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+    if links == 0 {
+        case.effects.push(Effect::Orphan { file: file.clone() });
+    }
+    Ok(())
+}
+
+/// The last handle of an orphan was closed.
+pub(super) fn dispose<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
+    if case.attributes(file, Kind::Write)?.links != 0 {
+        return Err(Error::Invalid.into());
+    }
+    case.hold(file, Field::Handles, Kind::Write);
+    case.effects.push(Effect::Death { file: file.clone() });
+    Ok(Answer::Nothing)
+}

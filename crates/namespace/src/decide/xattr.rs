@@ -1,0 +1,220 @@
+//! Extended attributes, and the access control lists among them: Linux' fs/xattr.c and fs/posix_acl.c.
+
+use super::Decided;
+use super::case::{Case, Stop};
+use super::permission::{READ, SET_GID, STICKY, WRITE, owns, permits};
+use crate::acl::{ACCESS, Acl, DEFAULT};
+use crate::{Answer, Attributes, Cred, Effect, Error, FileKind, Knowledge, Timestamp, XattrMode};
+use ident::FileId;
+use lease::{Kind, Label};
+
+/// The longest value, in bytes (Linux' XATTR_SIZE_MAX).
+pub const XATTR_BYTES_MAX: usize = 65_536;
+/// All names of one file with a zero byte after each, in bytes (Linux' XATTR_LIST_MAX).
+pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
+
+/// Who may do what with an attribute, by the first part of its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Permissions as for content.
+    User,
+    /// Root's.
+    Trusted,
+    /// Everybody reads, root writes.
+    Security,
+    /// The capabilities of a program. The kernel removes them, as the user, whenever a user writes to the file or chowns it.
+    Capability,
+    /// An access control list.
+    Acl(AclKind),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AclKind {
+    Access,
+    Default,
+}
+
+impl Class {
+    fn of(name: &Label) -> Result<Class, Error> {
+        let classes: [(&[u8], Class); 3] =
+            [(b"user.", Class::User), (b"trusted.", Class::Trusted), (b"security.", Class::Security)];
+        match name.as_bytes() {
+            ACCESS => return Ok(Class::Acl(AclKind::Access)),
+            DEFAULT => return Ok(Class::Acl(AclKind::Default)),
+            b"security.capability" => return Ok(Class::Capability),
+            _ => {}
+        }
+        for (prefix, class) in classes {
+            match name.as_bytes().strip_prefix(prefix) {
+                Some([]) => return Err(Error::Invalid),
+                Some(_) => return Ok(class),
+                None => {}
+            }
+        }
+        Err(Error::NotSupported)
+    }
+}
+
+pub(super) fn get<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    name: &Label,
+    cred: &Cred,
+) -> Decided {
+    match Class::of(name)? {
+        Class::User => {
+            let attributes = case.attributes(file, Kind::Read)?;
+            if !has_user_attributes(&attributes) {
+                return Err(Error::NoAttribute.into());
+            }
+            if !permits(case, file, &attributes, cred, READ)? {
+                return Err(Error::AccessDenied.into());
+            }
+        }
+        Class::Trusted if cred.uid != 0 => return Err(Error::NoAttribute.into()),
+        Class::Trusted | Class::Security | Class::Capability | Class::Acl(_) => {}
+    }
+    Ok(Answer::Bytes(case.xattr(file, name, Kind::Read)?.ok_or(Error::NoAttribute)?))
+}
+
+/// All names; which of them a user is shown is for the front door to say.
+pub(super) fn list<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
+    Ok(Answer::Names(case.xattrs(file)?))
+}
+
+pub(super) fn set<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    name: &Label,
+    value: &[u8],
+    mode: XattrMode,
+    cred: &Cred,
+    time: Timestamp,
+) -> Decided {
+    let class = Class::of(name)?;
+    if value.len() > XATTR_BYTES_MAX {
+        return Err(Error::TooBig.into());
+    }
+    if let Class::Acl(kind) = class {
+        // `mode` does not count here, as in Linux.
+        let acl = Acl::parse(value).map_err(|_| Error::Invalid)?;
+        return set_acl(case, file, (kind, name), acl, cred, time);
+    }
+    let attributes = case.attributes(file, Kind::Write)?;
+    may_write(case, class, file, &attributes, cred)?;
+    let old = case.xattr(file, name, Kind::Write)?;
+    match (mode, &old) {
+        (XattrMode::Create, Some(_)) => return Err(Error::Exists.into()),
+        (XattrMode::Replace, None) => return Err(Error::NoAttribute.into()),
+        _ => {}
+    }
+    if old.is_none() {
+        let bytes: usize = case.xattrs(file)?.iter().map(|other| other.as_bytes().len() + 1).sum();
+        if bytes + name.as_bytes().len() + 1 > XATTR_LIST_BYTES_MAX {
+            return Err(Error::TooBig.into());
+        }
+    }
+    change(case, file, name, Some(value.to_vec()), attributes, time);
+    Ok(Answer::Nothing)
+}
+
+pub(super) fn remove<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    name: &Label,
+    cred: &Cred,
+    time: Timestamp,
+) -> Decided {
+    let class = Class::of(name)?;
+    if let Class::Acl(kind) = class {
+        return set_acl(case, file, (kind, name), None, cred, time);
+    }
+    let attributes = case.attributes(file, Kind::Write)?;
+    let gives_up = class == Class::Capability
+        && (owns(&attributes, cred) || permits(case, file, &attributes, cred, WRITE)?);
+    if !gives_up {
+        may_write(case, class, file, &attributes, cred)?;
+    }
+    if case.xattr(file, name, Kind::Write)?.is_none() {
+        return Err(Error::NoAttribute.into());
+    }
+    change(case, file, name, None, attributes, time);
+    Ok(Answer::Nothing)
+}
+
+fn set_acl<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    (kind, name): (AclKind, &Label),
+    acl: Option<Acl>,
+    cred: &Cred,
+    time: Timestamp,
+) -> Decided {
+    let old = case.attributes(file, Kind::Write)?;
+    if old.kind == FileKind::Symlink {
+        return Err(Error::NotSupported.into());
+    }
+    if kind == AclKind::Default && old.kind != FileKind::Directory {
+        if acl.is_some() {
+            return Err(Error::AccessDenied.into());
+        }
+        case.change_nothing();
+        return Ok(Answer::Nothing);
+    }
+    if !owns(&old, cred) {
+        return Err(Error::NotPermitted.into());
+    }
+    let (mode, value) = match (kind, acl) {
+        (AclKind::Access, Some(acl)) => {
+            let stranger = cred.uid != 0 && !cred.in_group(old.gid);
+            let kept = if stranger { 0o7000 & !SET_GID } else { 0o7000 };
+            // A list that says no more than permission bits becomes them.
+            ((old.mode & kept) | acl.mode_bits(), acl.is_extended().then(|| acl.emit()))
+        }
+        (_, acl) => (old.mode, acl.map(|acl| acl.emit())),
+    };
+    let stored = case.xattr(file, name, Kind::Write)?;
+    if stored.is_none() && value.is_none() && mode == old.mode {
+        case.change_nothing();
+        return Ok(Answer::Nothing);
+    }
+    change(case, file, name, value, Attributes { mode, ..old }, time);
+    Ok(Answer::Nothing)
+}
+
+/// Changes the attribute, and the file's attributes: at least ctime.
+fn change<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    name: &Label,
+    value: Option<Vec<u8>>,
+    attributes: Attributes,
+    time: Timestamp,
+) {
+    let attributes = Attributes { ctime: attributes.ctime.max(time), ..attributes };
+    case.effects.push(Effect::Xattr { file: file.clone(), name: name.clone(), value });
+    case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+}
+
+fn may_write<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    class: Class,
+    file: &FileId,
+    attributes: &Attributes,
+    cred: &Cred,
+) -> Result<(), Stop> {
+    if class != Class::User {
+        return if cred.uid == 0 { Ok(()) } else { Err(Error::NotPermitted.into()) };
+    }
+    // In a sticky directory everybody may make files, and could hang attributes on the directory without end.
+    let sticky = attributes.kind == FileKind::Directory && attributes.mode & STICKY != 0;
+    if !has_user_attributes(attributes) || (sticky && !owns(attributes, cred)) {
+        return Err(Error::NotPermitted.into());
+    }
+    if permits(case, file, attributes, cred, WRITE)? { Ok(()) } else { Err(Error::AccessDenied.into()) }
+}
+
+/// Permission bits of anything else do not say who may fill a disk with attributes (Linux' `xattr_permission`).
+fn has_user_attributes(attributes: &Attributes) -> bool {
+    matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
+}
