@@ -1,10 +1,56 @@
 //! What is known of a file's extents.
 
-use namespace::{ContentChange, Extent};
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet, btree_map, btree_set};
+use std::iter::Peekable;
+use std::ops::Range;
+
+use namespace::{ContentChange, Extent, Place};
+
+use crate::edit::{end_of, inside, outside};
 
 /// What is known of a file's extents: holes, extents, and explicit gaps of which nothing is known.
+///
+/// Extents overlap neither each other nor a gap; whatever is in neither is a hole. About 100 bytes an extent when filled at once.
 #[derive(Clone, Debug, Default)]
-pub struct ExtentMap {}
+pub struct ExtentMap {
+    extents: BTreeSet<ByOffset>,
+    /// Start to end.
+    unknown: BTreeMap<u64, u64>,
+    occupied: u64,
+    inline_pieces: u64,
+    inline_bytes: u64,
+}
+
+/// An extent, which its offset finds: a map would hold every offset twice.
+#[derive(Clone, Debug)]
+struct ByOffset(Extent);
+
+impl Borrow<u64> for ByOffset {
+    fn borrow(&self) -> &u64 {
+        &self.0.offset
+    }
+}
+
+impl PartialEq for ByOffset {
+    fn eq(&self, other: &ByOffset) -> bool {
+        self.0.offset == other.0.offset
+    }
+}
+
+impl Eq for ByOffset {}
+
+impl PartialOrd for ByOffset {
+    fn partial_cmp(&self, other: &ByOffset) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByOffset {
+    fn cmp(&self, other: &ByOffset) -> std::cmp::Ordering {
+        self.0.offset.cmp(&other.0.offset)
+    }
+}
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,25 +81,213 @@ pub enum What<'a> {
 
 impl ExtentMap {
     /// A file that is one hole.
-    pub fn whole_hole() -> ExtentMap { unimplemented!() }
+    pub fn whole_hole() -> ExtentMap {
+        ExtentMap::default()
+    }
+
     /// Extents known below `complete_below`; nothing is known from there on.
-    pub fn new(extents: Vec<Extent>, complete_below: u64) -> ExtentMap { unimplemented!() }
-    /// Replaces what `extent`'s range had.
-    pub fn put(&mut self, extent: Extent) { unimplemented!() }
+    pub fn new(extents: Vec<Extent>, complete_below: u64) -> ExtentMap {
+        let unknown = BTreeMap::from([(0, u64::MAX)]);
+        let mut map = ExtentMap { unknown, ..ExtentMap::default() };
+        map.learn(0, complete_below, extents);
+        map
+    }
+
+    /// Replaces what `extent`'s range had. One that is empty or overflows does nothing.
+    pub fn put(&mut self, extent: Extent) {
+        let range = extent.offset..end_of(&extent);
+        if extent.offset.checked_add(u64::from(extent.length)).is_some() && !range.is_empty() {
+            self.clear(&range);
+            self.insert(extent);
+        }
+    }
+
     /// Makes a hole.
-    pub fn punch(&mut self, offset: u64, length: u64) { unimplemented!() }
-    /// Drops everything from `size` on.
-    pub fn truncate(&mut self, size: u64) { unimplemented!() }
-    /// Fills the unknown gaps of `from..to`.
-    pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) { unimplemented!() }
+    pub fn punch(&mut self, offset: u64, length: u64) {
+        self.clear(&(offset..offset.saturating_add(length)));
+    }
+
+    /// Drops everything from `size` on: it is known to be a hole then.
+    pub fn truncate(&mut self, size: u64) {
+        self.clear(&(size..u64::MAX));
+    }
+
+    /// Fills the unknown gaps of `from..to`, of which `extents` is all that there is (they may reach beyond). What is known stays: it
+    /// may be newer than the page that is learnt.
+    pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) {
+        let gaps = self.close(&(from..to));
+        let sound = |extent: &Extent| {
+            extent.length > 0 && extent.offset.checked_add(u64::from(extent.length)).is_some()
+        };
+        if let ([gap], true) = (gaps.as_slice(), self.extents.is_empty()) {
+            // In one go, which packs the set densely.
+            let fitting = extents.into_iter().filter(sound).filter_map(|extent| inside(extent, gap));
+            let learnt: BTreeSet<ByOffset> = fitting.map(ByOffset).collect();
+            learnt.iter().for_each(|extent| self.count(&extent.0, true));
+            self.extents = learnt;
+            return;
+        }
+        for extent in extents.into_iter().filter(sound) {
+            let first = gaps.partition_point(|gap| gap.end <= extent.offset);
+            let hit = gaps.iter().skip(first).take_while(|gap| gap.start < end_of(&extent));
+            for part in hit.filter_map(|gap| inside(extent.clone(), gap)) {
+                self.insert(part);
+            }
+        }
+    }
+
     /// Applies a publication.
-    pub fn apply(&mut self, change: &ContentChange) { unimplemented!() }
-    /// What is in `offset..offset + length`.
-    pub fn spans(&self, offset: u64, length: u64) -> impl Iterator<Item = Span<'_>> { std::iter::empty() }
+    pub fn apply(&mut self, change: &ContentChange) {
+        match change {
+            ContentChange::None => {}
+            ContentChange::Inline(_) => self.truncate(0),
+            ContentChange::Extents { truncate_to, punch, put, .. } => {
+                if let Some(size) = truncate_to {
+                    self.truncate(*size);
+                }
+                for (offset, length) in punch {
+                    self.punch(*offset, *length);
+                }
+                for extent in put {
+                    self.put(extent.clone());
+                }
+            }
+        }
+    }
+
+    /// What is in `offset..offset + length`, in order and without gaps.
+    pub fn spans(&self, offset: u64, length: u64) -> impl Iterator<Item = Span<'_>> {
+        let end = offset.saturating_add(length);
+        let before = self.extents.range(..offset).next_back().filter(|extent| end_of(&extent.0) > offset);
+        let gap_before = self.unknown.range(..offset).next_back().filter(|(_, end)| **end > offset);
+        Spans {
+            extents: self.extents.range(before.map_or(offset, |extent| extent.0.offset)..).peekable(),
+            unknown: self.unknown.range(gap_before.map_or(offset, |(start, _)| *start)..).peekable(),
+            at: offset,
+            end,
+        }
+    }
+
+    /// Known extents in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.iter().map(|extent| &extent.0)
+    }
+
     /// Bytes that known extents occupy.
-    pub fn occupied(&self) -> u64 { unimplemented!() }
-    /// Known inline pieces.
-    pub fn inline_pieces(&self) -> u64 { unimplemented!() }
-    /// Plain bytes of them.
-    pub fn inline_bytes(&self) -> u64 { unimplemented!() }
+    pub fn occupied(&self) -> u64 {
+        self.occupied
+    }
+
+    /// Known extents whose piece is inline.
+    pub fn inline_pieces(&self) -> u64 {
+        self.inline_pieces
+    }
+
+    /// Plain bytes of those pieces: of the whole piece, however little of it an extent still gives.
+    pub fn inline_bytes(&self) -> u64 {
+        self.inline_bytes
+    }
+
+    /// Makes `range` a known hole.
+    fn clear(&mut self, range: &Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        self.close(range);
+        let before =
+            self.extents.range(..range.start).next_back().filter(|extent| end_of(&extent.0) > range.start);
+        let mut hit = before.map(|extent| extent.0.offset);
+        loop {
+            let next =
+                hit.take().or_else(|| self.extents.range(range.clone()).next().map(|extent| extent.0.offset));
+            let Some(ByOffset(extent)) = next.and_then(|offset| self.extents.take(&offset)) else { return };
+            self.count(&extent, false);
+            let (left, right) = outside(extent, range);
+            for rest in [left, right].into_iter().flatten() {
+                self.insert(rest);
+            }
+        }
+    }
+
+    /// Nothing in `range` is unknown any more; gives what was.
+    fn close(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut closed = Vec::new();
+        if range.is_empty() {
+            return closed;
+        }
+        let before = self.unknown.range(..range.start).next_back().filter(|(_, end)| **end > range.start);
+        let first = before.map_or(range.start, |(start, _)| *start);
+        let hit: Vec<(u64, u64)> =
+            self.unknown.range(first..range.end).map(|(start, end)| (*start, *end)).collect();
+        for (start, end) in hit {
+            self.unknown.remove(&start);
+            if start < range.start {
+                self.unknown.insert(start, range.start);
+            }
+            if end > range.end {
+                self.unknown.insert(range.end, end);
+            }
+            closed.push(start.max(range.start)..end.min(range.end));
+        }
+        closed
+    }
+
+    fn insert(&mut self, extent: Extent) {
+        self.count(&extent, true);
+        if let Some(ByOffset(replaced)) = self.extents.replace(ByOffset(extent)) {
+            self.count(&replaced, false);
+        }
+    }
+
+    fn count(&mut self, extent: &Extent, more: bool) {
+        let inline = matches!(extent.piece.place, Place::Inline(_));
+        let changes = [
+            (&mut self.occupied, u64::from(extent.length)),
+            (&mut self.inline_pieces, u64::from(inline)),
+            (&mut self.inline_bytes, if inline { u64::from(extent.piece.length) } else { 0 }),
+        ];
+        for (total, by) in changes {
+            *total = if more { total.saturating_add(by) } else { total.saturating_sub(by) };
+        }
+    }
+}
+
+struct Spans<'a> {
+    extents: Peekable<btree_set::Range<'a, ByOffset>>,
+    unknown: Peekable<btree_map::Range<'a, u64, u64>>,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Iterator for Spans<'a> {
+    type Item = Span<'a>;
+
+    fn next(&mut self) -> Option<Span<'a>> {
+        if self.at >= self.end {
+            return None;
+        }
+        let offset = self.at;
+        // Extents that overlap would be the server's mistake; they must not lead backwards.
+        while self.extents.next_if(|extent| end_of(&extent.0) <= offset).is_some() {}
+        let extent = self.extents.peek().map(|extent| &extent.0);
+        let gap = self.unknown.peek().map(|(start, end)| **start..**end);
+        let (end, what) = match (extent, gap) {
+            (Some(extent), _) if extent.offset <= offset => {
+                self.extents.next();
+                // Less than the extent's length, which is 32 bits.
+                let skip = extent.skip.saturating_add((offset - extent.offset) as u32);
+                (end_of(extent), What::Extent { extent, skip })
+            }
+            (_, Some(gap)) if gap.start <= offset => {
+                self.unknown.next();
+                (gap.end, What::Unknown)
+            }
+            (extent, gap) => {
+                let next = extent.map_or(u64::MAX, |extent| extent.offset);
+                (next.min(gap.map_or(u64::MAX, |gap| gap.start)), What::Hole)
+            }
+        };
+        self.at = end.min(self.end);
+        Some(Span { offset, length: self.at - offset, what })
+    }
 }

@@ -1,63 +1,211 @@
 //! The content of one file, as its writer or reader knows it.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
 use bytes::Bytes;
 use namespace::{ContentHead, Extent, ShareId, Timestamp};
-use rand_core::Rng;
 
-use crate::{Done, Flush, Hash, Part, Unreadable, UploadPlan};
+use crate::flight::{Flight, Nonces};
+use crate::fold::Fold;
+use crate::overlay::Overlay;
+use crate::{ExtentMap, SIZE_MAX};
 
 /// The content of one file: what is published, and above it what is being uploaded and what is dirty.
+///
+/// Published means handed out as a [`crate::Publish`]: whoever logs those in order, under the content's write lease, makes the server's
+/// state follow this one's. A flush makes a *flight*: a consistent state of the whole content, which is published when all
+/// of its shares are stored and every flight before it has been.
+#[derive(Debug)]
 pub struct FileContent {
-    head: ContentHead,
+    pub(crate) base: Base,
+    /// The head that the server has once everything handed out is applied.
+    pub(crate) published: ContentHead,
+    /// What is shown now, and the file's key even before it is published.
+    pub(crate) head: ContentHead,
+    pub(crate) dirty: Overlay,
+    /// Whether `dirty`, size or times changed since the last flush.
+    pub(crate) changed: bool,
+    /// Oldest first.
+    pub(crate) flights: VecDeque<Flight>,
+    pub(crate) fold: Option<Fold>,
+    pub(crate) flushes: u64,
+    /// The first flush whose data became dirty again, until the next flush takes it.
+    pub(crate) undone: Option<u64>,
+    pub(crate) next_upload: u64,
+    /// Uploads under way whose data no longer counts on them.
+    pub(crate) abandoned: BTreeMap<u64, ShareId>,
+    pub(crate) nonces: Nonces,
+}
+
+/// Published content.
+#[derive(Debug)]
+pub(crate) enum Base {
+    /// These bytes, and zeros up to the size.
+    Inline(Bytes),
+    /// Extents, as far as they are known.
+    Extents(ExtentMap),
 }
 
 impl FileContent {
-    /// Content as the server gave it: the inline bytes, or extents that are complete below an offset.
-    pub fn new(head: ContentHead, inline: Option<Vec<u8>>, extents: Option<(Vec<Extent>, u64)>) -> FileContent { unimplemented!() }
-    /// Content of a file that was just born.
-    pub fn empty(head: ContentHead) -> FileContent { unimplemented!() }
-    /// The head as it is to be shown now; its version is that of the last publication handed out.
-    pub fn head(&self) -> ContentHead { self.head }
+    /// Content as the server gave it: the inline bytes, or extents that are complete below an offset; if neither, nothing is known
+    /// but the head.
+    pub fn new(
+        head: ContentHead,
+        inline: Option<Vec<u8>>,
+        extents: Option<(Vec<Extent>, u64)>,
+    ) -> FileContent {
+        let base = match (inline, extents) {
+            (Some(mut bytes), _) => {
+                bytes.truncate(usize::try_from(head.size).unwrap_or(usize::MAX));
+                Base::Inline(bytes.into())
+            }
+            (None, extents) => {
+                let (extents, complete_below) = extents.unwrap_or_default();
+                let mut map = ExtentMap::new(extents, complete_below);
+                map.truncate(head.size);
+                Base::Extents(map)
+            }
+        };
+        FileContent {
+            base,
+            published: head,
+            head,
+            dirty: Overlay::default(),
+            changed: false,
+            flights: VecDeque::new(),
+            fold: None,
+            flushes: 0,
+            undone: None,
+            next_upload: 0,
+            abandoned: BTreeMap::new(),
+            nonces: Nonces::default(),
+        }
+    }
+
+    /// Content of a file that was just born: zeros, if it has a size at all.
+    pub fn empty(head: ContentHead) -> FileContent {
+        FileContent::new(head, Some(Vec::new()), None)
+    }
+
+    /// The head as it is to be shown now; version and key are those of the last publication handed out, `occupied` is a good guess.
+    pub fn head(&self) -> ContentHead {
+        ContentHead { key: self.published.key, ..self.head }
+    }
+
     /// Length in bytes now.
-    pub fn size(&self) -> u64 { self.head.size }
+    pub fn size(&self) -> u64 {
+        self.head.size
+    }
+
     /// Whether a flush would hand something out.
-    pub fn is_dirty(&self) -> bool { unimplemented!() }
-    /// Whether everything has been handed out as publications: nothing dirty, nothing under way (folds aside).
-    pub fn is_settled(&self) -> bool { unimplemented!() }
+    pub fn is_dirty(&self) -> bool {
+        self.changed
+    }
+
+    /// Whether everything has been handed out as publications: nothing dirty, nothing under way. Folds do not count.
+    pub fn is_settled(&self) -> bool {
+        !self.changed && self.flights.is_empty()
+    }
+
     /// Bytes written that are in no flush yet.
-    pub fn dirty_bytes(&self) -> u64 { unimplemented!() }
-    /// Bytes held in memory: dirty, and being uploaded.
-    pub fn held_bytes(&self) -> u64 { unimplemented!() }
-    /// Names the flush that came last; [`FileContent::passed`] of it once all of its publications are handed out.
-    pub fn barrier(&self) -> u64 { unimplemented!() }
-    /// Whether everything up to that flush has been handed out as publications.
-    pub fn passed(&self, barrier: u64) -> bool { unimplemented!() }
-    /// Writes.
-    pub fn write(&mut self, offset: u64, data: Bytes, wall: Timestamp) { unimplemented!() }
-    /// Sets the size.
-    pub fn truncate(&mut self, size: u64, wall: Timestamp) { unimplemented!() }
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty.bytes()
+    }
+
+    /// Bytes held in memory because they are not published: dirty, or being uploaded.
+    pub fn held_bytes(&self) -> u64 {
+        self.dirty.bytes() + self.flights.iter().map(|flight| flight.overlay.bytes()).sum::<u64>()
+    }
+
+    /// Bytes of inline pieces, of those extents that are known here, that wait to be folded into shares.
+    pub fn pending_inline_bytes(&self) -> u64 {
+        match &self.base {
+            Base::Inline(_) => 0,
+            Base::Extents(map) => map.inline_bytes(),
+        }
+    }
+
+    /// Writes, within [`SIZE_MAX`]. Large data is kept as it is, not copied.
+    pub fn write(&mut self, offset: u64, mut data: Bytes, wall: Timestamp) {
+        let room = SIZE_MAX.saturating_sub(offset);
+        data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        if data.is_empty() {
+            return;
+        }
+        let end = offset + data.len() as u64;
+        self.head.occupied =
+            (self.head.occupied + data.len() as u64).saturating_sub(self.occupied_in(offset..end));
+        self.dirty.write(offset, data);
+        self.head.size = self.head.size.max(end);
+        self.touch(wall);
+    }
+
+    /// Sets the size, at most [`SIZE_MAX`].
+    pub fn truncate(&mut self, size: u64, wall: Timestamp) {
+        let size = size.min(SIZE_MAX);
+        if size < self.head.size {
+            self.head.occupied = self.head.occupied.saturating_sub(self.occupied_in(size..self.head.size));
+            self.dirty.truncate(size, self.size_beneath());
+        }
+        self.head.size = size;
+        self.touch(wall);
+    }
+
     /// Makes a hole within the size.
-    pub fn punch(&mut self, offset: u64, length: u64, wall: Timestamp) { unimplemented!() }
-    /// Reads as zeros afterwards; `grow`: up to `offset + length` at least.
-    pub fn zero(&mut self, offset: u64, length: u64, grow: bool, wall: Timestamp) { unimplemented!() }
-    /// Sets the times; published by the next flush.
-    pub fn set_mtime(&mut self, mtime: Timestamp, ctime: Timestamp) { unimplemented!() }
-    /// Takes times and version from a head that an operation other than a publication of this content made, and logged.
-    pub fn adopt(&mut self, head: &ContentHead) { unimplemented!() }
+    pub fn punch(&mut self, offset: u64, length: u64, wall: Timestamp) {
+        self.zero(offset, length, false, wall);
+    }
+
+    /// The range reads as zeros afterwards; with `grow`, the file reaches to its end at least.
+    pub fn zero(&mut self, offset: u64, length: u64, grow: bool, wall: Timestamp) {
+        let end = offset.saturating_add(length).min(SIZE_MAX);
+        if offset >= end {
+            return;
+        }
+        let inside: Range<u64> = offset..end.min(self.head.size);
+        if !inside.is_empty() {
+            self.head.occupied = self.head.occupied.saturating_sub(self.occupied_in(inside.clone()));
+            self.dirty.hole(inside, self.size_beneath());
+        }
+        if grow {
+            self.head.size = self.head.size.max(end);
+        }
+        self.touch(wall);
+    }
+
+    /// Sets the times; the next flush publishes them.
+    pub fn set_mtime(&mut self, mtime: Timestamp, ctime: Timestamp) {
+        self.head.mtime = mtime;
+        self.head.ctime = ctime;
+        self.changed = true;
+    }
+
+    /// Takes the times and the version of a head that an operation of its own (not a publication) gave this file, and that is logged. Flights
+    /// that are published after it leave those times as they are.
+    pub fn adopt(&mut self, head: &ContentHead) {
+        let times = (head.mtime, head.ctime);
+        (self.published.mtime, self.published.ctime) = times;
+        (self.head.mtime, self.head.ctime) = times;
+        (self.published.version, self.head.version) = (head.version, head.version);
+        for flight in &mut self.flights {
+            (flight.head.mtime, flight.head.ctime) = times;
+        }
+    }
+
     /// Extents that the server says are all there is in `from..to`; what is known here already stays.
-    pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) { unimplemented!() }
-    /// Appends the parts of up to `length` bytes from `offset` on, less at the end.
-    pub fn read(&self, offset: u64, length: u32, parts: &mut Vec<Part>) -> Result<(), Unreadable> { unimplemented!() }
-    /// The next data (or hole) at or after `offset`; `None` beyond the end.
-    pub fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>, Unreadable> { unimplemented!() }
-    /// Hands everything dirty out. `urgent`: somebody waits for it.
-    pub fn flush(&mut self, urgent: bool, rng: &mut dyn Rng) -> Flush { unimplemented!() }
-    /// An upload is stored: the hashes of its pieces in order.
-    pub fn stored(&mut self, upload: u64, hashes: Vec<Hash>) -> Done { unimplemented!() }
-    /// An upload could not be stored: its data is dirty again. Gives the stored shares that are of no use any more.
-    pub fn upload_failed(&mut self, upload: u64) -> Vec<ShareId> { unimplemented!() }
-    /// Bytes of inline pieces that wait to be folded into shares.
-    pub fn pending_inline_bytes(&self) -> u64 { unimplemented!() }
-    /// Plans to move up to `limit` bytes of inline pieces into shares; nothing if a fold is under way.
-    pub fn fold(&mut self, limit: u64, rng: &mut dyn Rng) -> Vec<UploadPlan> { unimplemented!() }
+    pub fn learn(&mut self, from: u64, to: u64, extents: Vec<Extent>) {
+        if let Base::Extents(map) = &mut self.base {
+            map.learn(from, to, extents);
+        }
+    }
+
+    /// Size of what lies below the dirty data.
+    pub(crate) fn size_beneath(&self) -> u64 {
+        self.flights.back().map_or(self.published.size, |flight| flight.head.size)
+    }
+
+    fn touch(&mut self, wall: Timestamp) {
+        self.set_mtime(wall, wall);
+    }
 }

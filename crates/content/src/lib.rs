@@ -8,6 +8,7 @@ mod edit;
 mod extents;
 mod file;
 mod flight;
+mod flush;
 mod fold;
 mod overlay;
 mod plan;
@@ -32,5 +33,8 @@ pub const SHARE_PIECES_MAX: usize = 1024;
 /// Dirty bytes up to which an urgent flush publishes them inline instead of waiting for shares.
 pub const URGENT_BYTES_MAX: u64 = 64 << 10;
 
-/// Inline bytes pending of one file from which on they should be folded into shares; at twice that, slow the writer.
+/// Inline bytes pending of one file from which on they should be folded into shares; at twice that, no flush adds to them.
 pub const FOLD_BYTES: u64 = 4 << 20;
+
+/// Size of a file at most: what fits a signed 64-bit offset.
+pub const SIZE_MAX: u64 = i64::MAX as u64;

@@ -14,7 +14,16 @@ pub enum Part {
     Zeros(u32),
     /// `length` bytes from byte `skip` of what a piece of a share holds once it is opened with `key`. Its ciphertext is
     /// `piece_length` + [`crate::TAG_BYTES`] bytes from byte `at` of the share.
-    Piece { share: ShareId, at: u32, piece_length: u32, nonce: Nonce, hash: Hash, key: Key, skip: u32, length: u32 },
+    Piece {
+        share: ShareId,
+        at: u32,
+        piece_length: u32,
+        nonce: Nonce,
+        hash: Hash,
+        key: Key,
+        skip: u32,
+        length: u32,
+    },
 }
 
 impl Part {

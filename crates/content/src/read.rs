@@ -1,0 +1,229 @@
+//! Reading through the layers of a file's content: dirty data, what is being uploaded (newest first), what is published.
+
+use std::ops::{ControlFlow, Range};
+
+use bytes::Bytes;
+use namespace::{Extent, Place};
+
+use crate::chunk::Chunk;
+use crate::extents::What;
+use crate::file::{Base, FileContent};
+use crate::overlay::{Overlay, Run};
+use crate::{Cipher, Damaged, Part, Unreadable};
+
+/// Where the bytes of a range come from.
+pub(crate) enum Source<'a> {
+    /// From byte `.1` on of these.
+    Chunk(&'a Chunk, usize),
+    /// Inline content.
+    Inline(Bytes),
+    /// An extent's piece, from byte `skip` on.
+    Extent { extent: &'a Extent, skip: u32 },
+    /// Zeros.
+    Hole,
+    /// Nobody has said yet.
+    Unknown,
+}
+
+impl FileContent {
+    /// Appends the parts of up to `length` bytes from `offset` on, less at the end.
+    pub fn read(&self, offset: u64, length: u32, parts: &mut Vec<Part>) -> Result<(), Unreadable> {
+        let end = offset.saturating_add(u64::from(length)).min(self.size());
+        let mut opener = Opener::new(self);
+        let flow = self.visit(offset..end, &mut |range, source| match opener.part(range, source) {
+            Ok(part) => {
+                push(parts, part);
+                ControlFlow::Continue(())
+            }
+            Err(why) => ControlFlow::Break(why),
+        });
+        match flow {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(why) => Err(why),
+        }
+    }
+
+    /// The next data (or hole) at or after `offset`; `None` beyond the end. The end itself counts as a hole.
+    pub fn seek(&self, offset: u64, hole: bool) -> Result<Option<u64>, Unreadable> {
+        let size = self.size();
+        if offset >= size {
+            return Ok(None);
+        }
+        let flow = self.visit(offset..size, &mut |range, source| match source {
+            Source::Unknown => ControlFlow::Break(Err(Unreadable::NeedExtents { from: range.start })),
+            source if matches!(source, Source::Hole) == hole => ControlFlow::Break(Ok(Some(range.start))),
+            _ => ControlFlow::Continue(()),
+        });
+        match flow {
+            ControlFlow::Continue(()) => Ok(hole.then_some(size)),
+            ControlFlow::Break(found) => found,
+        }
+    }
+
+    /// Bytes of `range` that are not holes; what is unknown counts as occupied.
+    pub(crate) fn occupied_in(&self, range: Range<u64>) -> u64 {
+        let mut occupied = 0;
+        let _: ControlFlow<()> = self.visit(range.start..range.end.min(self.size()), &mut |range, source| {
+            if !matches!(source, Source::Hole) {
+                occupied += range.end - range.start;
+            }
+            ControlFlow::Continue(())
+        });
+        occupied
+    }
+
+    /// The whole content, if it is at hand without a share.
+    pub(crate) fn local_bytes(&self) -> Option<Vec<u8>> {
+        let length = u32::try_from(self.size()).ok()?;
+        let mut parts = Vec::new();
+        self.read(0, length, &mut parts).ok()?;
+        crate::assemble(&parts, |_| Err(()), || ()).ok()
+    }
+
+    /// Calls `found` with each part of `range` in order.
+    pub(crate) fn visit<'a, B>(
+        &'a self,
+        range: Range<u64>,
+        found: &mut impl FnMut(Range<u64>, Source<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.visit_layer(0, range, found)
+    }
+
+    fn visit_layer<'a, B>(
+        &'a self,
+        layer: usize,
+        range: Range<u64>,
+        found: &mut impl FnMut(Range<u64>, Source<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let Some(overlay) = self.layer(layer) else {
+            return self.base.visit(range, found);
+        };
+        let floor = overlay.truncate_to().unwrap_or(u64::MAX);
+        for (part, run) in overlay.parts(range) {
+            match run {
+                Some((Run::Data(chunk), skip)) => found(part, Source::Chunk(chunk, skip as usize))?,
+                Some((Run::Hole(_), _)) => found(part, Source::Hole)?,
+                None => {
+                    let shows = part.start..part.end.min(floor);
+                    let cut = part.start.max(floor)..part.end;
+                    if !shows.is_empty() {
+                        self.visit_layer(layer + 1, shows, found)?;
+                    }
+                    if !cut.is_empty() {
+                        found(cut, Source::Hole)?;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Layers from the top down, without the base.
+    fn layer(&self, layer: usize) -> Option<&Overlay> {
+        match layer.checked_sub(1) {
+            None => Some(&self.dirty),
+            Some(below) => self.flights.iter().rev().nth(below).map(|flight| &flight.overlay),
+        }
+    }
+}
+
+impl Base {
+    fn visit<'a, B>(
+        &'a self,
+        range: Range<u64>,
+        found: &mut impl FnMut(Range<u64>, Source<'a>) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        match self {
+            Base::Inline(bytes) => {
+                let length = bytes.len() as u64;
+                if range.start < length.min(range.end) {
+                    let end = length.min(range.end);
+                    found(range.start..end, Source::Inline(bytes.slice(range.start as usize..end as usize)))?;
+                }
+                if range.end > length.max(range.start) {
+                    found(length.max(range.start)..range.end, Source::Hole)?;
+                }
+            }
+            Base::Extents(map) => {
+                for span in map.spans(range.start, range.end.saturating_sub(range.start)) {
+                    let source = match span.what {
+                        What::Unknown => Source::Unknown,
+                        What::Hole => Source::Hole,
+                        What::Extent { extent, skip } => Source::Extent { extent, skip },
+                    };
+                    found(span.offset..span.offset + span.length, source)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Turns sources into parts; the key is expanded when the first inline piece needs it.
+struct Opener<'a> {
+    content: &'a FileContent,
+    cipher: Option<Cipher>,
+}
+
+impl<'a> Opener<'a> {
+    fn new(content: &'a FileContent) -> Opener<'a> {
+        Opener { content, cipher: None }
+    }
+
+    /// The part for `range`, which is shorter than 4 GiB as every read is.
+    fn part(&mut self, range: Range<u64>, source: Source<'_>) -> Result<Part, Unreadable> {
+        let length = (range.end - range.start) as u32;
+        match source {
+            Source::Unknown => Err(Unreadable::NeedExtents { from: range.start }),
+            Source::Hole => Ok(Part::Zeros(length)),
+            Source::Inline(bytes) => Ok(Part::Bytes(bytes)),
+            Source::Chunk(chunk, from) => Ok(Part::Bytes(chunk.slice(from..from + length as usize))),
+            Source::Extent { extent, skip } => {
+                let piece = &extent.piece;
+                let end =
+                    skip.checked_add(length).filter(|end| *end <= piece.length).ok_or(Damaged::Extent)?;
+                match piece.place {
+                    Place::Inline(_) => {
+                        Ok(Part::Bytes(self.open(extent)?.slice(skip as usize..end as usize)))
+                    }
+                    Place::Share { share, at } => Ok(Part::Piece {
+                        share,
+                        at,
+                        piece_length: piece.length,
+                        nonce: piece.nonce,
+                        hash: piece.hash,
+                        key: self.content.published.key.ok_or(Damaged::Extent)?,
+                        skip,
+                        length,
+                    }),
+                }
+            }
+        }
+    }
+
+    /// The whole of an inline piece.
+    fn open(&mut self, extent: &Extent) -> Result<Bytes, Damaged> {
+        let key = self.content.published.key.ok_or(Damaged::Extent)?;
+        open_inline(self.cipher.get_or_insert_with(|| Cipher::new(&key)), extent)
+    }
+}
+
+/// Opens the inline piece of `extent`.
+pub(crate) fn open_inline(cipher: &Cipher, extent: &Extent) -> Result<Bytes, Damaged> {
+    let Place::Inline(ciphertext) = &extent.piece.place else { return Err(Damaged::Extent) };
+    let mut buffer = ciphertext.clone();
+    let length = cipher.open_in_place(&extent.piece.nonce, &extent.piece.hash, &mut buffer)?.len();
+    if length != extent.piece.length as usize {
+        return Err(Damaged::Extent);
+    }
+    buffer.truncate(length);
+    Ok(Bytes::from(buffer))
+}
+
+/// Appends a part, joining zeros.
+fn push(parts: &mut Vec<Part>, part: Part) {
+    match (parts.last_mut(), part) {
+        (Some(Part::Zeros(before)), Part::Zeros(more)) => *before = before.saturating_add(more),
+        (_, part) => parts.push(part),
+    }
+}

@@ -84,7 +84,10 @@ pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> R
 }
 
 /// Seals the pieces of a share: what to store, and the hash of each piece's ciphertext in order.
-pub fn seal_share<'a>(key: &Key, pieces: impl Iterator<Item = (Nonce, &'a Bytes)> + Clone) -> (Vec<u8>, Vec<Hash>) {
+pub fn seal_share<'a>(
+    key: &Key,
+    pieces: impl Iterator<Item = (Nonce, &'a Bytes)> + Clone,
+) -> (Vec<u8>, Vec<Hash>) {
     let cipher = Cipher::new(key);
     let mut out = Vec::with_capacity(pieces.clone().map(|(_, plain)| plain.len() + TAG_BYTES).sum());
     let hashes = pieces.map(|(nonce, plain)| cipher.seal_into(&nonce, plain, &mut out)).collect();

@@ -1,0 +1,217 @@
+//! From dirty data to publications.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use bytes::Bytes;
+use namespace::{ContentChange, ContentHead, INLINE_BYTES_MAX, ShareId};
+use rand_core::Rng;
+
+use crate::file::{Base, FileContent};
+use crate::flight::{Flight, Sent, pack, pieces, seal_inline};
+use crate::overlay::{Overlay, Run};
+use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, URGENT_BYTES_MAX, UploadPlan};
+
+impl FileContent {
+    /// Hands everything dirty out, as one state of the content. `urgent`: somebody waits for it, so few bytes go into the
+    /// publication itself (unless too many such bytes wait to be folded: then the writer waits for a share, which slows it).
+    pub fn flush(&mut self, urgent: bool, rng: &mut dyn Rng) -> Flush {
+        if !mem::take(&mut self.changed) {
+            return Flush::Nothing;
+        }
+        self.flushes += 1;
+        let plans = self.launch(urgent, rng);
+        if !plans.is_empty() {
+            return Flush::Upload(plans);
+        }
+        // Flights before it that are ready have been landed when they became so.
+        self.land().pop().map_or(Flush::Queued, Flush::Publish)
+    }
+
+    /// Names the flush that came last.
+    pub fn barrier(&self) -> u64 {
+        self.flushes
+    }
+
+    /// Whether what that flush and those before it took has been handed out as publications.
+    pub fn passed(&self, barrier: u64) -> bool {
+        let first = self.flights.front().map(|flight| flight.flush).or(self.undone);
+        first.is_none_or(|flush| flush > barrier)
+    }
+
+    /// An upload is stored: the hashes of its pieces in order.
+    pub fn stored(&mut self, upload: u64, hashes: Vec<Hash>) -> Done {
+        if let Some(share) = self.abandoned.remove(&upload) {
+            return Done { publishes: Vec::new(), unused: vec![share] };
+        }
+        if self.fold.as_ref().is_some_and(|fold| fold.has(upload)) {
+            return self.fold_stored(upload, hashes);
+        }
+        let sent =
+            self.flights.iter_mut().flat_map(|flight| &mut flight.uploads).find(|sent| sent.id == upload);
+        match sent {
+            None => Done::default(),
+            Some(sent) if sent.len() == hashes.len() => {
+                sent.hashes = Some(hashes);
+                Done { publishes: self.land(), unused: Vec::new() }
+            }
+            Some(sent) => {
+                let share = sent.share;
+                let mut unused = self.upload_failed(upload);
+                unused.push(share);
+                Done { publishes: Vec::new(), unused }
+            }
+        }
+    }
+
+    /// An upload could not be stored: its data is dirty again, and with it all that was flushed later, so that content is still
+    /// published in the order in which it was written. Gives the stored shares that are of no use any more.
+    pub fn upload_failed(&mut self, upload: u64) -> Vec<ShareId> {
+        self.abandoned.remove(&upload);
+        if self.fold.as_ref().is_some_and(|fold| fold.has(upload)) {
+            return self.fold_failed(upload);
+        }
+        let mut unused = Vec::new();
+        let failed =
+            self.flights.iter().position(|flight| flight.uploads.iter().any(|sent| sent.id == upload));
+        let Some(failed) = failed else { return unused };
+        for flight in self.flights.drain(failed..).rev() {
+            let upper = mem::replace(&mut self.dirty, flight.overlay);
+            self.dirty.cover(upper);
+            self.undone = Some(flight.flush);
+            abandon(flight.uploads, upload, &mut self.abandoned, &mut unused);
+        }
+        self.changed = true;
+        unused
+    }
+
+    /// Makes a flight of everything dirty.
+    fn launch(&mut self, urgent: bool, rng: &mut dyn Rng) -> Vec<UploadPlan> {
+        let (change, plans) = self.plan(urgent, rng);
+        let mut overlay = mem::take(&mut self.dirty);
+        overlay.freeze();
+        let uploads = plans.iter().map(Sent::from).collect();
+        let flush = self.undone.take().unwrap_or(self.flushes);
+        self.flights.push_back(Flight { flush, overlay, head: self.head, change, uploads });
+        plans
+    }
+
+    /// Decides how dirty data is to be published. Afterwards `dirty` holds exactly what the flight changes.
+    fn plan(&mut self, urgent: bool, rng: &mut dyn Rng) -> (ContentChange, Vec<UploadPlan>) {
+        let inline = self.inline_beneath();
+        let carries = inline.as_ref().is_some_and(|bytes| !bytes.is_empty());
+        if self.dirty.is_empty() && (self.size() == self.size_beneath() || !carries) {
+            return (ContentChange::None, Vec::new());
+        }
+        if self.size() <= INLINE_BYTES_MAX as u64
+            && let Some(bytes) = self.local_bytes()
+        {
+            self.dirty = Overlay::default();
+            self.dirty.truncate(0, u64::MAX);
+            self.dirty.write(0, Bytes::copy_from_slice(&bytes));
+            return (ContentChange::Inline(bytes), Vec::new());
+        }
+        if let Some(bytes) = inline {
+            let upper = mem::take(&mut self.dirty);
+            self.dirty.write(0, bytes);
+            self.dirty.cover(upper);
+        }
+        self.dirty.freeze();
+        let pieces = pieces(&self.dirty);
+        let limit = match urgent && self.pending_inline_bytes() < 2 * FOLD_BYTES {
+            true => URGENT_BYTES_MAX,
+            // What would go inline as a whole file may as well as a part of one: a share for it costs more.
+            false => INLINE_BYTES_MAX as u64,
+        };
+        let (mut put, mut plans) = (Vec::new(), Vec::new());
+        if !pieces.is_empty() {
+            let key = self.key(rng);
+            if self.dirty.bytes() <= limit {
+                put = seal_inline(&key, pieces, &mut self.nonces, rng);
+            } else {
+                plans = pack(&key, pieces, &mut self.next_upload, &mut self.nonces, rng);
+            }
+        }
+        let hole = |(offset, run): (u64, &Run)| match run {
+            Run::Hole(length) => Some((offset, *length)),
+            Run::Data(_) => None,
+        };
+        let punch = self.dirty.runs().filter_map(hole).collect();
+        (ContentChange::Extents { truncate_to: self.dirty.truncate_to(), punch, put, key: None }, plans)
+    }
+
+    /// Inline content that the dirty data lies above, if the content below is inline.
+    fn inline_beneath(&self) -> Option<Bytes> {
+        for flight in self.flights.iter().rev() {
+            match &flight.change {
+                ContentChange::Inline(bytes) => return Some(Bytes::copy_from_slice(bytes)),
+                ContentChange::Extents { .. } => return None,
+                ContentChange::None => {}
+            }
+        }
+        match &self.base {
+            Base::Inline(bytes) => Some(bytes.clone()),
+            Base::Extents(_) => None,
+        }
+    }
+
+    fn key(&mut self, rng: &mut dyn Rng) -> Key {
+        *self.head.key.get_or_insert_with(|| {
+            let mut key = [0; 32];
+            rng.fill_bytes(&mut key);
+            key
+        })
+    }
+
+    /// Publishes the flights that are ready, up to the first that is not.
+    fn land(&mut self) -> Vec<Publish> {
+        let mut publishes = Vec::new();
+        while self.flights.front().is_some_and(Flight::is_ready) {
+            let Some(flight) = self.flights.pop_front() else { break };
+            let (head, change) = flight.finish();
+            publishes.push(self.publish(head, change));
+        }
+        publishes
+    }
+
+    /// Applies a change to what is published, and hands it out. Of `head`, size, times and bytes occupied count.
+    pub(crate) fn publish(&mut self, head: ContentHead, mut change: ContentChange) -> Publish {
+        if let (None, ContentChange::Extents { put, key, .. }) = (self.published.key, &mut change)
+            && !put.is_empty()
+        {
+            *key = self.head.key;
+            self.published.key = self.head.key;
+        }
+        match (&change, &mut self.base) {
+            (ContentChange::None, _) => {}
+            (ContentChange::Inline(bytes), base) => *base = Base::Inline(Bytes::copy_from_slice(bytes)),
+            (ContentChange::Extents { .. }, Base::Extents(map)) => map.apply(&change),
+            (ContentChange::Extents { .. }, base) => {
+                let mut map = ExtentMap::whole_hole();
+                map.apply(&change);
+                *base = Base::Extents(map);
+            }
+        }
+        let version = self.published.version.saturating_add(1);
+        self.published = ContentHead { version, key: self.published.key, ..head };
+        self.head.version = version;
+        Publish { version, size: head.size, mtime: head.mtime, ctime: head.ctime, change }
+    }
+}
+
+/// Gives up `uploads`, of which `failed` is known not to be stored: the stored ones are unused, the others will be.
+pub(crate) fn abandon(
+    uploads: Vec<Sent>,
+    failed: u64,
+    abandoned: &mut BTreeMap<u64, ShareId>,
+    unused: &mut Vec<ShareId>,
+) {
+    for sent in uploads.into_iter().filter(|sent| sent.id != failed) {
+        match sent.hashes {
+            Some(_) => unused.push(sent.share),
+            None => {
+                abandoned.insert(sent.id, sent.share);
+            }
+        }
+    }
+}
