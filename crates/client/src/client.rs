@@ -176,7 +176,7 @@ impl Client {
     }
 
     /// Leases count only while the session does.
-    pub(crate) fn require_session(&mut self, now: Now) -> Result<(), Stop> {
+    pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
         if self.session.open && now.time < self.valid_until() { Ok(()) } else { Err(Stop::Need(Need::Session)) }
     }
 

@@ -217,7 +217,7 @@ impl KnownFile {
     fn set_content(&mut self, head: &ContentHead, change: &ContentChange) {
         match &mut self.content {
             // Publications are made from what is open here; only times come from elsewhere (utimens).
-            KnownContent::Open(content) => content.set_times(head.mtime, head.ctime),
+            KnownContent::Open(content) => content.adopt(head),
             KnownContent::Head(known, inline) => {
                 *known = *head;
                 match change {

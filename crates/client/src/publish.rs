@@ -136,12 +136,12 @@ impl Client {
                 return;
             }
         };
-        let (publishes, unneeded) = match result {
+        let (publishes, unneeded, failure) = match result {
             Ok(hashes) => {
                 let done = content.stored(id, hashes);
-                (done.publishes, done.unused)
+                (done.publishes, done.unused, None)
             }
-            Err(_) => (Vec::new(), content.upload_failed(id)),
+            Err(error) => (Vec::new(), content.upload_failed(id), Some(error)),
         };
         let (held, dirty) = (content.held_bytes(), content.is_dirty());
         self.publishing.note(&file, held, dirty, now.time);
@@ -151,7 +151,7 @@ impl Client {
         if !unneeded.is_empty() {
             out.push(Output::Unneeded(unneeded));
         }
-        if let Err(error) = result {
+        if let Some(error) = failure {
             self.fail_syncs(&file, error, out);
         }
     }

@@ -176,8 +176,9 @@ impl Client {
 
     /// Tries the calls again that have what they waited for, the oldest first.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
+        let this = &*self;
         let ready: Vec<Ticket> =
-            self.waiting.iter().filter(|(_, w)| self.has_happened(now, &w.on)).map(|(ticket, _)| *ticket).collect();
+            this.waiting.iter().filter(|(_, w)| this.has_happened(now, &w.on)).map(|(ticket, _)| *ticket).collect();
         for ticket in ready {
             let Some(mut waiting) = self.waiting.remove(&ticket) else { continue };
             let result = match waiting.shipped.take() {
@@ -193,7 +194,7 @@ impl Client {
         }
     }
 
-    fn has_happened(&mut self, now: Now, on: &On) -> bool {
+    fn has_happened(&self, now: Now, on: &On) -> bool {
         match on {
             On::Session => self.require_session(now).is_ok(),
             On::Number(_) => false,

@@ -1,2 +1,99 @@
-//! The command line.
-fn main() {}
+//! The command line: `leasehold help` says everything that is here.
+
+mod bench;
+mod check;
+mod places;
+mod simulate;
+mod status;
+mod up;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A serverless distributed file system: every machine together is one file system, and none of it is ever stale.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Bring this machine up: its server, its shares, its mount. Makes a new file system on the first run.
+    ///
+    /// Runs in the foreground until Ctrl-C or SIGTERM, then unmounts and makes everything durable. After a crash just run it
+    /// again: a dead mount is replaced, and what was fsynced is there.
+    Up(up::Up),
+    /// What a running machine is doing.
+    Status(status::Status),
+    /// Check everything: the whole tree, every piece of content against its hash, every share's lease.
+    ///
+    /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
+    /// 1 when something is.
+    Fsck(check::Check),
+    /// Run client and server in one thread on simulated disks and networks, with crashes, checked against a model.
+    ///
+    /// Needs no root, no network and no disk. The same seed gives the same run, everywhere.
+    Simulate(simulate::Simulate),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Print completions for a shell.
+    Completions {
+        /// For which.
+        shell: clap_complete::Shell,
+    },
+    /// Write man pages, one for each command.
+    Man {
+        /// Into this directory.
+        dir: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env()
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .with_writer(std::io::stderr)
+        .init();
+    match run(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            let mut text = format!("leasehold: {error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                text.push_str(&format!(": {error}"));
+                cause = error.source();
+            }
+            let _ = writeln!(std::io::stderr(), "{text}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// What ends a command before it has an answer.
+type Failure = Box<dyn std::error::Error>;
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Up(up) => up.run(),
+        Command::Status(status) => status.run(),
+        Command::Fsck(check) => check.run(),
+        Command::Simulate(simulate) => simulate.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "leasehold", &mut std::io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man { dir } => {
+            std::fs::create_dir_all(&dir)?;
+            clap_mangen::generate_to(Arguments::command(), &dir)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Work on content: long sequential transfers, and small random synced writes.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// One transfer.
+const BLOCK: usize = 1 << 20;
+/// One page of a database.
+pub const PAGE: usize = 4096;
+
+/// Writes `bytes` in order, then fsync.
+pub fn write(file: &Path, bytes: u64) -> io::Result<()> {
+    let mut out = File::create(file)?;
+    let mut block = vec![0u8; BLOCK];
+    for n in 0..bytes / BLOCK as u64 {
+        // Neither constant nor the same twice: nothing below may find it easy.
+        block.iter_mut().step_by(64).enumerate().for_each(|(i, byte)| *byte = (i as u64 * 31 + n) as u8);
+        out.write_all(&block)?;
+    }
+    out.sync_all()
+}
+
+/// Reads all of it in order.
+pub fn read(file: &Path) -> io::Result<()> {
+    let mut input = File::open(file)?;
+    let mut block = vec![0u8; BLOCK];
+    while input.read(&mut block)? > 0 {}
+    Ok(())
+}
+
+/// Writes random pages of `file`, each followed by fdatasync, for `time`. How many.
+pub fn random_synced_writes(file: &Path, bytes: u64, time: Duration) -> io::Result<u64> {
+    let out = OpenOptions::new().write(true).create(true).truncate(false).open(file)?;
+    out.set_len(bytes)?;
+    let end = Instant::now() + time;
+    let mut page = vec![0u8; PAGE];
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut count = 0;
+    while Instant::now() < end {
+        // xorshift64: which page does not have to be unpredictable, only spread.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        page[..8].copy_from_slice(&state.to_le_bytes());
+        out.write_all_at(&page, state % (bytes / PAGE as u64) * PAGE as u64)?;
+        out.sync_data()?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The disk's own rate: appends of a page to a file, each followed by fdatasync, for `time`. How many.
+pub fn disk_syncs(file: &Path, time: Duration) -> io::Result<u64> {
+    let mut out = File::create(file)?;
+    let page = vec![7u8; PAGE];
+    let end = Instant::now() + time;
+    let mut count = 0;
+    while Instant::now() < end {
+        out.write_all(&page)?;
+        out.sync_data()?;
+        count += 1;
+    }
+    Ok(count)
+}

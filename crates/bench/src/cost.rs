@@ -1,0 +1,73 @@
+//! What some work cost: time, and CPU time of the file system and of the caller.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// What some work cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Wall time.
+    pub wall: Duration,
+    /// CPU time of the file system's process; zero for a file system in the kernel.
+    pub server: Duration,
+    /// CPU time of the caller: this process.
+    pub caller: Duration,
+}
+
+impl Cost {
+    /// Measures `work`; `server` is the file system's process, if it has one.
+    pub fn of(server: Option<u32>, work: impl FnOnce() -> io::Result<()>) -> io::Result<Cost> {
+        let before = (server_cpu(server)?, caller_cpu(), Instant::now());
+        work()?;
+        let wall = before.2.elapsed();
+        let caller = caller_cpu().saturating_sub(before.1);
+        Ok(Cost { wall, server: server_cpu(server)?.saturating_sub(before.0), caller })
+    }
+
+    /// This and more.
+    pub fn plus(self, other: Cost) -> Cost {
+        Cost {
+            wall: self.wall + other.wall,
+            server: self.server + other.server,
+            caller: self.caller + other.caller,
+        }
+    }
+
+    /// All CPU time.
+    pub fn cpu(&self) -> Duration {
+        self.server + self.caller
+    }
+}
+
+/// CPU time of a whole process so far, from its `stat` (fields 14 and 15, in clock ticks, Linux proc(5)).
+fn server_cpu(process: Option<u32>) -> io::Result<Duration> {
+    let Some(process) = process else { return Ok(Duration::ZERO) };
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let fields: Vec<u64> = after_name.split_whitespace().skip(11).take(2).filter_map(|f| f.parse().ok()).collect();
+    let ticks: u64 = fields.iter().sum();
+    Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
+}
+
+fn caller_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Resident memory of a process, bytes.
+pub fn resident_bytes(process: u32) -> io::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: u64 = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0);
+    Ok(kib << 10)
+}
+
+/// Bytes that the block device below `dir` has written so far; `None` if it has none of its own (tmpfs).
+pub fn device_bytes_written(dir: &std::path::Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let device = std::fs::metadata(dir).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let stat = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    // Seventh field: sectors written, of 512 bytes (Documentation/block/stat.rst).
+    stat.split_whitespace().nth(6)?.parse::<u64>().ok().map(|sectors| sectors * 512)
+}

@@ -1,0 +1,189 @@
+//! `leasehold bench local`: one machine, alone.
+
+use crate::bulk;
+use crate::cost::{Cost, device_bytes_written, resident_bytes};
+use crate::names::{Layout, Work};
+use crate::table::Row;
+use crate::target::{Kind, Target};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Files in the work on names.
+    pub files: usize,
+    /// Times that each work on names is done, in turns.
+    pub rounds: usize,
+    /// Bytes of the long transfers.
+    pub stream_bytes: u64,
+    /// Bytes of the file that is written at random.
+    pub random_bytes: u64,
+    /// How long that is done.
+    pub random_time: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            files: 200_000,
+            rounds: 1,
+            stream_bytes: 1 << 30,
+            random_bytes: 4 << 30,
+            random_time: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Measures below `base`, which is on the disk to compare with. `tell` hears of progress.
+pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
+    let mut rows = Vec::new();
+    for (threads, dirs) in [(1, 1), (1, 100), (4, 100)] {
+        let layout = Layout { threads, dirs, files: settings.files };
+        rows.extend(names(base.path(), layout, settings.rounds, tell)?);
+    }
+    rows.extend(cold(base.path(), settings, tell)?);
+    rows.extend(stream(base.path(), settings, tell)?);
+    rows.extend(random(base.path(), settings, tell)?);
+    Ok(rows)
+}
+
+/// The three targets, each in a fresh directory below `base`.
+fn targets(base: &Path, name: &str) -> io::Result<[Target; 3]> {
+    let base = base.join(name);
+    Ok([Target::start(Kind::Mount, &base)?, Target::start(Kind::Floor, &base)?, Target::start(Kind::Disk, &base)?])
+}
+
+fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let Layout { threads, dirs, .. } = layout;
+    let targets = targets(base, &format!("names-{threads}-{dirs}"))?;
+    let mut costs = [[(Cost::default(), Cost::default()); 3]; Work::ALL.len()];
+    for round in 0..rounds {
+        for (w, work) in Work::ALL.into_iter().enumerate() {
+            for (t, target) in targets.iter().enumerate() {
+                tell(&format!("{} ({threads} threads, {dirs} dirs): {:?}, round {}", work.name(), target.kind, round + 1));
+                let root = target.dir().join(format!("round-{round}"));
+                std::fs::create_dir_all(&root)?;
+                let running = Cost::of(target.process(), || work.run(&root, layout))?;
+                let synced = match work.updates() {
+                    true => Cost::of(target.process(), || target.sync())?,
+                    false => Cost::default(),
+                };
+                costs[w][t] = (costs[w][t].0.plus(running), costs[w][t].1.plus(synced));
+            }
+        }
+    }
+    let mut rows: Vec<Row> = Work::ALL
+        .into_iter()
+        .zip(costs)
+        .map(|(work, [mount, floor, disk])| {
+            let operations = work.operations(layout) * rounds as u64;
+            let name = format!("{}, {threads} thr, {dirs} dirs", work.name());
+            let mut row = Row::of(name, operations, mount.0, Some(floor.0), Some(disk.0));
+            if work.updates() {
+                let all = |(running, synced): (Cost, Cost)| running.plus(synced).cpu().as_secs_f64().max(1e-9);
+                row.cpu_ratio_to_floor_synced = Some(all(floor) / all(mount));
+            }
+            row.floor_bar(0.8, work.updates().then_some(0.6))
+        })
+        .collect();
+    // Ten directories more or less are no rate.
+    rows.retain(|row| dirs > 1 || !row.name.starts_with("mkdir"));
+    Ok(rows)
+}
+
+fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let base = base.join("cold");
+    let layout = Layout { threads: 1, dirs: 100, files: settings.files };
+    let mut mount = Target::start(Kind::Mount, &base)?;
+    let mut disk = Target::start(Kind::Disk, &base)?;
+    for target in [&mount, &disk] {
+        tell(&format!("loading {} files: {:?}", layout.files, target.kind));
+        Work::Mkdir.run(target.dir(), layout)?;
+        Work::Create.run(target.dir(), layout)?;
+        target.sync()?;
+    }
+    let mut rows = Vec::new();
+    for work in [Work::Stat, Work::List] {
+        let mut costs = Vec::new();
+        for target in [&mut mount, &mut disk] {
+            tell(&format!("cold {}: {:?}", work.name(), target.kind));
+            target.make_cold()?;
+            costs.push(Cost::of(target.process(), || work.run(target.dir(), layout))?);
+        }
+        let name = format!("cold {}, 100 dirs", work.name().trim_start_matches("warm "));
+        rows.push(Row::of(name, layout.files as u64, costs[0], None, Some(costs[1])).disk_bar(0.3));
+    }
+    rows.extend(memory(&mut mount, settings)?);
+    Ok(rows)
+}
+
+/// What the store takes for each file, and what knowing one takes in memory; `mount` knows all files now.
+fn memory(mount: &mut Target, settings: &Settings) -> io::Result<Vec<Row>> {
+    let files = settings.files as f64;
+    let full = mount.process().map_or(Ok(0), resident_bytes)?;
+    let restart = mount.make_cold()?;
+    let empty = mount.process().map_or(Ok(0), resident_bytes)?;
+    let store = mount.data().join("server");
+    let mut rows = vec![
+        Row::at_most("memory a file known, bytes", full.saturating_sub(empty) as f64 / files, 1024.0, "bytes"),
+        Row::at_most("restart, s", restart.as_secs_f64(), 2.0, "s"),
+    ];
+    if let Some(bytes) = node::store_bytes(&store) {
+        rows.push(Row::at_most("store a file, bytes", bytes as f64 / files, 400.0, "bytes"));
+    }
+    Ok(rows)
+}
+
+fn stream(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let mut targets = targets(base, "stream")?;
+    let mib = settings.stream_bytes >> 20;
+    let mut costs = [[Cost::default(); 3]; 3];
+    for (t, target) in targets.iter_mut().enumerate() {
+        let file = target.dir().join("stream");
+        tell(&format!("sequential write: {:?}", target.kind));
+        costs[0][t] = Cost::of(target.process(), || bulk::write(&file, settings.stream_bytes))?;
+        if target.kind != Kind::Floor {
+            target.make_cold()?;
+        }
+        tell(&format!("sequential read: {:?}", target.kind));
+        costs[1][t] = Cost::of(target.process(), || bulk::read(&file))?;
+        tell(&format!("read again: {:?}", target.kind));
+        costs[2][t] = Cost::of(target.process(), || bulk::read(&file))?;
+    }
+    let [write, read, again] = costs;
+    Ok(vec![
+        Row::of("sequential write + fsync, MiB".into(), mib, write[0], Some(write[1]), Some(write[2])).disk_bar(0.7),
+        Row::of("sequential read, cold, MiB".into(), mib, read[0], None, Some(read[2])).disk_bar(0.7),
+        Row::of("read again, MiB".into(), mib, again[0], Some(again[1]), Some(again[2])).floor_bar(0.9, None),
+    ])
+}
+
+fn random(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let base = base.join("random");
+    let mount = Target::start(Kind::Mount, &base)?;
+    let file = mount.dir().join("database");
+    tell("the disk's own fdatasync rate");
+    let time = settings.random_time.min(Duration::from_secs(10));
+    let mut syncs = 0;
+    let disk = Cost::of(None, || bulk::disk_syncs(&base.join("syncs"), time).map(|count| syncs = count))?;
+    tell("4 KiB random write + fsync");
+    let before = device_bytes_written(&base);
+    let mut writes = 0;
+    let cost = Cost::of(mount.process(), || {
+        bulk::random_synced_writes(&file, settings.random_bytes, settings.random_time).map(|count| writes = count)
+    })?;
+    mount.sync()?;
+    let mut row = Row::of("4 KiB random write + fsync".into(), writes, cost, None, None);
+    let disk_rate = syncs as f64 / disk.wall.as_secs_f64();
+    row.disk_rate = Some(disk_rate);
+    row.ratio_to_disk = row.rate.map(|rate| rate / disk_rate);
+    let mut rows = vec![row.disk_bar(0.4)];
+    if let (Some(before), Some(after)) = (before, device_bytes_written(&base)) {
+        let ratio = after.saturating_sub(before) as f64 / (writes * bulk::PAGE as u64).max(1) as f64;
+        rows.push(Row::at_most("device bytes a user's byte", ratio, 8.0, "times"));
+    }
+    Ok(rows)
+}

@@ -1,0 +1,130 @@
+//! Work on names and attributes: the same for every target.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// How the work is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Threads that work at once.
+    pub threads: usize,
+    /// Directories that the files are spread over.
+    pub dirs: usize,
+    /// Files in all.
+    pub files: usize,
+}
+
+/// One kind of work; each builds on what those before it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Make the directories.
+    Mkdir,
+    /// Create each file and close it.
+    Create,
+    /// `stat` of each, by path.
+    Stat,
+    /// `stat` of as many names that are not there.
+    Missing,
+    /// Open each for reading and close it.
+    Open,
+    /// List each directory, with the `stat` of each entry.
+    List,
+    /// Rename each within its directory.
+    Rename,
+    /// Unlink each.
+    Unlink,
+}
+
+impl Work {
+    /// In the order in which they can be done.
+    pub const ALL: [Work; 8] = [
+        Work::Mkdir,
+        Work::Create,
+        Work::Stat,
+        Work::Missing,
+        Work::Open,
+        Work::List,
+        Work::Rename,
+        Work::Unlink,
+    ];
+
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Work::Mkdir => "mkdir",
+            Work::Create => "create+close",
+            Work::Stat => "warm stat",
+            Work::Missing => "missing name",
+            Work::Open => "open+close",
+            Work::List => "readdir+stat",
+            Work::Rename => "rename",
+            Work::Unlink => "unlink",
+        }
+    }
+
+    /// Whether it changes anything, so that a final sync counts.
+    pub fn updates(self) -> bool {
+        matches!(self, Work::Mkdir | Work::Create | Work::Rename | Work::Unlink)
+    }
+
+    /// How many operations it is.
+    pub fn operations(self, layout: Layout) -> u64 {
+        match self {
+            Work::Mkdir => layout.dirs as u64,
+            _ => layout.files as u64,
+        }
+    }
+
+    /// Does it below `root`.
+    pub fn run(self, root: &Path, layout: Layout) -> io::Result<()> {
+        if self == Work::Mkdir {
+            return each(layout.threads, layout.dirs, |n| fs::create_dir(root.join(format!("d{n}"))));
+        }
+        if self == Work::List {
+            return each(layout.threads, layout.dirs, |n| list(&root.join(format!("d{n}"))));
+        }
+        each(layout.threads, layout.files, |n| {
+            let dir = root.join(format!("d{}", n % layout.dirs));
+            let (name, renamed) = (dir.join(format!("file-{n}")), dir.join(format!("renamed-{n}")));
+            self.on(&name, &renamed)
+        })
+    }
+
+    fn on(self, name: &PathBuf, renamed: &PathBuf) -> io::Result<()> {
+        match self {
+            Work::Create => OpenOptions::new().write(true).create_new(true).open(name).map(drop),
+            Work::Stat => fs::metadata(name).map(drop),
+            Work::Missing => match fs::metadata(renamed) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Err(io::Error::other("a name that was never made is there")),
+            },
+            Work::Open => File::open(name).map(drop),
+            Work::Rename => fs::rename(name, renamed),
+            Work::Unlink => fs::remove_file(renamed),
+            Work::Mkdir | Work::List => Ok(()),
+        }
+    }
+}
+
+/// `ls -l`: every entry and its stat.
+pub fn list(dir: &Path) -> io::Result<()> {
+    let mut inodes = 0u64;
+    for entry in fs::read_dir(dir)? {
+        inodes ^= entry?.metadata()?.ino();
+    }
+    std::hint::black_box(inodes);
+    Ok(())
+}
+
+/// `what` for each number below `count`, by `threads` threads that take turns.
+fn each(threads: usize, count: usize, what: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
+    let what = &what;
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..threads).map(|t| scope.spawn(move || (t..count).step_by(threads).try_for_each(what))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| io::Error::other("a thread failed"))?)
+    })
+}

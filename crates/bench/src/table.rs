@@ -1,0 +1,125 @@
+//! What is printed.
+
+use crate::cost::Cost;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// One line of results.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// The mount's rate over the floor's, by wall time: above 1 is faster.
+    pub ratio_to_floor: Option<f64>,
+    /// The mount's rate over the disk's, by wall time.
+    pub ratio_to_disk: Option<f64>,
+    /// The floor's CPU time over the mount's, file system and caller together: above 1 is cheaper.
+    pub cpu_ratio_to_floor: Option<f64>,
+    /// The same, with the mount's final syncfs counted in (the floor has nothing to sync).
+    pub cpu_ratio_to_floor_synced: Option<f64>,
+    /// Operations (or MiB) a second.
+    pub rate: Option<f64>,
+    /// Of the floor.
+    pub floor_rate: Option<f64>,
+    /// Of the disk.
+    pub disk_rate: Option<f64>,
+    /// CPU µs for each operation (or MiB), of the file system's process.
+    pub server_cpu_us: Option<f64>,
+    /// Of the caller.
+    pub caller_cpu_us: Option<f64>,
+    /// Of floor and caller together.
+    pub floor_cpu_us: Option<f64>,
+    /// A plain figure, where a rate means nothing.
+    pub value: Option<f64>,
+    /// The bar, and whether it is met.
+    pub bar: Option<String>,
+    /// Whether the bar is met.
+    pub met: Option<bool>,
+}
+
+impl Row {
+    /// `operations` cost so much on the mount, the floor and the disk.
+    pub fn of(name: String, operations: u64, mount: Cost, floor: Option<Cost>, disk: Option<Cost>) -> Row {
+        let rate = |cost: Cost| operations as f64 / seconds(cost.wall);
+        let per = |time: Duration| time.as_secs_f64() * 1e6 / operations as f64;
+        Row {
+            name,
+            ratio_to_floor: floor.map(|floor| rate(mount) / rate(floor)),
+            ratio_to_disk: disk.map(|disk| rate(mount) / rate(disk)),
+            cpu_ratio_to_floor: floor.map(|floor| seconds(floor.cpu()) / seconds(mount.cpu())),
+            rate: Some(rate(mount)),
+            floor_rate: floor.map(rate),
+            disk_rate: disk.map(rate),
+            server_cpu_us: Some(per(mount.server)),
+            caller_cpu_us: Some(per(mount.caller)),
+            floor_cpu_us: floor.map(|floor| per(floor.cpu())),
+            ..Row::default()
+        }
+    }
+
+    /// A figure that must not exceed `max`.
+    pub fn at_most(name: &str, value: f64, max: f64, unit: &str) -> Row {
+        let bar = Some(format!("at most {max} {unit}"));
+        Row { name: name.to_owned(), value: Some(value), bar, met: Some(value <= max), ..Row::default() }
+    }
+
+    /// Judges the ratio to the floor: the wall ratio or the CPU ratio, since wake-ups between cores make wall rates of small virtual machines jump.
+    pub fn floor_bar(mut self, least: f64, least_synced: Option<f64>) -> Row {
+        let best = self.ratio_to_floor.unwrap_or(0.0).max(self.cpu_ratio_to_floor.unwrap_or(0.0));
+        let synced = least_synced.is_none_or(|least| self.cpu_ratio_to_floor_synced.unwrap_or(0.0) >= least);
+        let with_sync = least_synced.map_or(String::new(), |least| format!(", {least} with the final syncfs"));
+        self.bar = Some(format!("{least} of the floor{with_sync}"));
+        self.met = Some(best >= least && synced);
+        self
+    }
+
+    /// Judges the ratio to the disk.
+    pub fn disk_bar(mut self, least: f64) -> Row {
+        self.bar = Some(format!("{least} of the disk"));
+        self.met = Some(self.ratio_to_disk.unwrap_or(0.0) >= least);
+        self
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64().max(1e-9)
+}
+
+/// The rows as text.
+pub fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  bar",
+        "", "mount /s", "floor /s", "disk /s", "/floor", "/disk", "cpu/fl", "synced", "fs µs", "call µs", "floor µs"
+    );
+    for row in rows {
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
+        };
+        let verdict = match row.met {
+            Some(true) => "met: ",
+            Some(false) => "MISSED: ",
+            None => "",
+        };
+        let _ = writeln!(
+            out,
+            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  {}{}",
+            row.name,
+            number(row.rate.or(row.value), 1),
+            number(row.floor_rate, 1),
+            number(row.disk_rate, 1),
+            number(row.ratio_to_floor, 2),
+            number(row.ratio_to_disk, 2),
+            number(row.cpu_ratio_to_floor, 2),
+            number(row.cpu_ratio_to_floor_synced, 2),
+            number(row.server_cpu_us, 1),
+            number(row.caller_cpu_us, 1),
+            number(row.floor_cpu_us, 1),
+            verdict,
+            row.bar.as_deref().unwrap_or("")
+        );
+    }
+    out
+}

@@ -1,0 +1,93 @@
+//! `leasehold bench`.
+
+use crate::Failure;
+use bench::local::{self, Settings};
+use bench::{floor, table};
+use clap::{Args, Subcommand};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// See the command's help.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// One machine, alone: the mount, a null FUSE file system, and the disk, in turns.
+    ///
+    /// Needs root, to drop the kernel's caches. Figures are only comparable within one run. Exits with 1 if a bar is missed.
+    Local(Local),
+    /// Mount the null FUSE file system (what `local` compares with) until it is killed.
+    #[command(hide = true)]
+    Floor {
+        /// Where.
+        dir: PathBuf,
+    },
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Local {
+    /// A directory on the disk to compare with.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data: PathBuf,
+    /// As JSON: a list of rows.
+    #[arg(long)]
+    json: bool,
+    /// Files in the work on names.
+    #[arg(long, default_value_t = 200_000)]
+    files: usize,
+    /// Rounds of the work on names.
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+    /// MiB of the long transfers.
+    #[arg(long, default_value_t = 1024)]
+    stream_mib: u64,
+    /// MiB of the file that is written at random.
+    #[arg(long, default_value_t = 4096)]
+    random_mib: u64,
+    /// Seconds of random writes.
+    #[arg(long, default_value_t = 120)]
+    random_secs: u64,
+}
+
+impl Bench {
+    /// Measures and prints.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Bench::Local(local) => local.run(),
+            Bench::Floor { dir } => {
+                floor::run(&dir, || println!("mounted on {}", dir.display()))?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl Local {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let settings = Settings {
+            files: self.files,
+            rounds: self.rounds,
+            stream_bytes: self.stream_mib << 20,
+            random_bytes: self.random_mib << 20,
+            random_time: Duration::from_secs(self.random_secs),
+        };
+        let terminal = std::io::stderr().is_terminal();
+        let rows = local::run(&self.data, &settings, &mut |progress| {
+            let _ = match terminal {
+                true => write!(std::io::stderr(), "\r\x1b[K{progress}"),
+                false => writeln!(std::io::stderr(), "{progress}"),
+            };
+        })?;
+        if terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&rows)?);
+        } else {
+            print!("{}", table::text(&rows));
+        }
+        let missed = rows.iter().any(|row| row.met == Some(false));
+        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}

@@ -1,0 +1,40 @@
+//! `leasehold fsck`.
+
+use crate::{Failure, places};
+use clap::Args;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The machine's data directory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    /// Checks and prints what is wrong.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.unwrap_or_else(places::data);
+        let terminal = std::io::stderr().is_terminal();
+        let report = node::fsck(&data, &mut |progress| {
+            if terminal {
+                let _ = write!(std::io::stderr(), "\r\x1b[K{progress}");
+            }
+        })?;
+        if terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{report}");
+        }
+        Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

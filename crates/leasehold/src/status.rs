@@ -1,0 +1,38 @@
+//! `leasehold status`.
+
+use crate::{Failure, places};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// The machine's data directory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    /// Asks and prints. Exits with 1 if no machine is up.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.unwrap_or_else(places::data);
+        let Some(status) = node::ask_status(&data)? else {
+            if self.json {
+                println!("{{\"up\": false}}");
+            } else {
+                println!("no machine is up on {}; start it with: leasehold up", data.display());
+            }
+            return Ok(ExitCode::FAILURE);
+        };
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&status)?);
+        } else {
+            print!("{status}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

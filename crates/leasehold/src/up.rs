@@ -1,0 +1,60 @@
+//! `leasehold up`.
+
+use crate::{Failure, places};
+use clap::Args;
+use fuse::{Mount, MountOptions};
+use node::Machine;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Up {
+    /// Where this machine keeps its part: server state, shares, keys. Made on the first run.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Where the file system appears. Made if it does not exist.
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+}
+
+impl Up {
+    /// Brings the machine up and waits for a signal.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.unwrap_or_else(places::data);
+        let dir = self.mount.unwrap_or_else(places::mount);
+        // Before anything is started, so that an early Ctrl-C ends in order too.
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let began = Instant::now();
+        let machine = Machine::start(&data, &format!("leasehold up, mounted on {}", dir.display()))?;
+        if machine.data().is_new() {
+            println!("made a new file system in {}", data.display());
+        } else {
+            println!("opened the file system in {} ({} ms)", data.display(), began.elapsed().as_millis());
+        }
+        let mount = Mount::start(machine.door(), &dir, MountOptions::default())?;
+        println!("mounted on {}", dir.display());
+        println!("try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck", dir.display());
+        println!("Ctrl-C unmounts and makes everything durable");
+        // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
+        let gone = mount.on_end({
+            let handle = signals.handle();
+            move || handle.close()
+        });
+        let signal = signals.forever().next();
+        drop(gone);
+        if let Some(signal) = signal {
+            println!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal"));
+        } else {
+            println!("unmounted by somebody else");
+        }
+        let began = Instant::now();
+        mount.unmount()?;
+        machine.stop()?;
+        println!("everything is durable ({} ms)", began.elapsed().as_millis());
+        Ok(ExitCode::SUCCESS)
+    }
+}

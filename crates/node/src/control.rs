@@ -1,0 +1,187 @@
+//! The control socket: how `leasehold status` and `leasehold fsck` ask a running machine.
+//!
+//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Only who may enter the data directory can connect.
+
+use crate::data::DataDir;
+use crate::fsck::{self, FsckReport};
+use crate::machine::{Core, Machine, MachineError, STOPPED};
+use crate::status::StatusReport;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// A request is a word; nobody needs to send more.
+const REQUEST_BYTES_MAX: u64 = 1024;
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    Status,
+    Fsck,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Reply {
+    Progress(String),
+    Status(Box<StatusReport>),
+    Fsck(FsckReport),
+    Failed(String),
+}
+
+/// Why a machine could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The socket broke, or what came over it is none of ours.
+    #[error("the running machine does not answer on {socket}")]
+    Socket {
+        /// Where.
+        socket: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It answered that it cannot.
+    #[error("the running machine says: {0}")]
+    Failed(String),
+    /// There is none, and the data directory cannot be opened either.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+}
+
+/// The listening side. Its socket goes with it.
+#[derive(Debug)]
+pub(crate) struct Control {
+    socket: PathBuf,
+}
+
+impl Control {
+    /// Listens for the machine of `core` as long as it lives.
+    pub fn serve(core: &Arc<Core>) -> std::io::Result<Control> {
+        let socket = DataDir::control_socket(core.dir());
+        match std::fs::remove_file(&socket) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            // The lock of the data directory is ours: whoever left a socket is dead.
+            Ok(()) | Err(_) => {}
+        }
+        let listener = bind(&socket)?;
+        let core = Arc::downgrade(core);
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else { continue };
+                if !answer(&core, stream) {
+                    return;
+                }
+            }
+        })?;
+        Ok(Control { socket })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Wakes the thread, which finds nothing left to serve.
+        let last = connect(&self.socket);
+        let _ = std::fs::remove_file(&self.socket);
+        drop(last);
+    }
+}
+
+/// Socket addresses hold 107 bytes, and data directories may be deeper: go through a descriptor of the directory.
+fn at(socket: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {
+    use std::os::fd::AsRawFd;
+    let dir = std::fs::File::open(socket.parent().unwrap_or(Path::new(".")))?;
+    let name = socket.file_name().unwrap_or_default();
+    let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
+    Ok((dir, short))
+}
+
+fn bind(socket: &Path) -> std::io::Result<UnixListener> {
+    let (_dir, short) = at(socket)?;
+    UnixListener::bind(short)
+}
+
+fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+    let (_dir, short) = at(socket)?;
+    UnixStream::connect(short)
+}
+
+/// Serves one connection; false once the machine is gone.
+fn answer(core: &Weak<Core>, mut stream: UnixStream) -> bool {
+    let Some(core) = core.upgrade() else { return false };
+    if core.is_stopping() {
+        return false;
+    }
+    let mut line = String::new();
+    let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
+    let reply = match (read, serde_json::from_str(&line)) {
+        (Ok(_), Ok(Request::Status)) => Reply::Status(Box::new(StatusReport::of(&core))),
+        (Ok(_), Ok(Request::Fsck)) => {
+            let mut told = stream.try_clone().ok();
+            Reply::Fsck(fsck::run(&core, &mut |progress| {
+                if let Some(stream) = &mut told {
+                    let _ = send(stream, &Reply::Progress(progress.to_owned()));
+                }
+            }))
+        }
+        (Err(error), _) => Reply::Failed(error.to_string()),
+        (Ok(_), Err(error)) => Reply::Failed(error.to_string()),
+    };
+    // Whoever asked may have gone away.
+    let _ = send(&mut stream, &reply);
+    true
+}
+
+fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Asks; `None` if no machine is up on `data`.
+fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<Option<Reply>, AskError> {
+    let socket = DataDir::control_socket(data);
+    let failed = |source| AskError::Socket { socket: socket.clone(), source };
+    let mut stream = match connect(&socket) {
+        Ok(stream) => stream,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut line = serde_json::to_vec(request).map_err(|e| failed(e.into()))?;
+    line.push(b'\n');
+    stream.write_all(&line).map_err(failed)?;
+    for line in BufReader::new(stream).lines() {
+        match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
+            Reply::Progress(text) => progress(&text),
+            reply => return Ok(Some(reply)),
+        }
+    }
+    Err(failed(ErrorKind::UnexpectedEof.into()))
+}
+
+/// What the machine on `data` is doing; `None` if none is up.
+pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
+    match ask(data, &Request::Status, &mut |_| {})? {
+        None => Ok(None),
+        Some(Reply::Status(status)) => Ok(Some(*status)),
+        Some(Reply::Failed(why)) => Err(AskError::Failed(why)),
+        Some(other) => Err(AskError::Failed(format!("{other:?}"))),
+    }
+}
+
+/// Checks everything on `data`: through the running machine, or by bringing one up without a mount for as long as it takes.
+pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
+    match ask(data, &Request::Fsck, progress)? {
+        Some(Reply::Fsck(report)) => return Ok(report),
+        Some(Reply::Failed(why)) => return Err(AskError::Failed(why)),
+        Some(other) => return Err(AskError::Failed(format!("{other:?}"))),
+        None => {}
+    }
+    if !data.join("format").exists() {
+        return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
+    }
+    let machine = Machine::start(data, STOPPED)?;
+    let report = fsck::run(machine.core(), progress);
+    machine.stop()?;
+    Ok(report)
+}

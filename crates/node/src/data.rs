@@ -1,0 +1,227 @@
+//! The data directory of a machine: its format, its lock, who the machine is.
+//!
+//! ```text
+//! format         the version of this layout
+//! lock           held while a process uses the directory; says which one
+//! machine.json   the machine's number, how often it started
+//! server/        the directory server: Raft log and store of rows
+//! shares/        the share server: share files and lease database
+//! control        socket for `status` and `fsck` while a process runs
+//! ```
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The layout that this program reads and writes.
+pub const FORMAT: u32 = 1;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataError {
+    /// Another process has it.
+    #[error("{dir} is in use by {holder}; stop that one first, or choose another directory with --data")]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// What its lock file says.
+        holder: String,
+    },
+    /// Written by a newer version.
+    #[error("{dir} has format {found}, this leasehold knows format {FORMAT}: use a newer leasehold")]
+    Newer {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// Not a data directory, and not empty.
+    #[error("{dir} is not empty and not a leasehold data directory: choose another with --data")]
+    Foreign {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A file of it does not parse.
+    #[error("{file} is damaged: {why}")]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The system refused.
+    #[error("cannot {verb} {file}")]
+    Io {
+        /// What was tried.
+        verb: &'static str,
+        /// On what.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// Who a machine is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its number in the cluster.
+    pub machine: u64,
+    /// How often it started: its incarnation.
+    pub starts: u64,
+}
+
+/// A data directory that this process holds.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    identity: Identity,
+    created: bool,
+    /// Held as long as it is open.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what others are told who find it taken.
+    pub fn take(path: &Path, purpose: &str) -> Result<DataDir, DataError> {
+        fs::create_dir_all(path).map_err(io("make", path))?;
+        let format = path.join("format");
+        let created = !format.exists();
+        if created && !is_blank(path)? {
+            return Err(DataError::Foreign { dir: path.to_path_buf() });
+        }
+        let lock = lock(path, purpose)?;
+        if created {
+            replace(path, "machine.json", &identity_json(Identity { machine: 1, starts: 0 }))?;
+            replace(path, "format", format!("{FORMAT}\n").as_bytes())?;
+        }
+        let text = fs::read_to_string(&format).map_err(io("read", &format))?;
+        let found: u32 = text.trim().parse().map_err(|_| DataError::Damaged {
+            file: format.clone(),
+            why: format!("{:?} is not a version", text.trim()),
+        })?;
+        if found > FORMAT {
+            return Err(DataError::Newer { dir: path.to_path_buf(), found });
+        }
+        let file = path.join("machine.json");
+        let text = fs::read_to_string(&file).map_err(io("read", &file))?;
+        let mut identity: Identity =
+            serde_json::from_str(&text).map_err(|e| DataError::Damaged { file: file.clone(), why: e.to_string() })?;
+        identity.starts += 1;
+        replace(path, "machine.json", &identity_json(identity))?;
+        Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Who this machine is.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether it was made just now: a new cluster.
+    pub fn is_new(&self) -> bool {
+        self.created
+    }
+
+    /// Where the control socket of a process on `path` is.
+    pub fn control_socket(path: &Path) -> PathBuf {
+        path.join("control")
+    }
+}
+
+/// An interrupted first start leaves its lock and perhaps its identity; that is still blank.
+fn is_blank(path: &Path) -> Result<bool, DataError> {
+    let mut entries = fs::read_dir(path).map_err(io("read", path))?;
+    Ok(entries.all(|entry| {
+        entry.is_ok_and(|e| {
+            let name = e.file_name();
+            name == "lock" || name == "machine.json" || name == "lost+found" || name.to_string_lossy().ends_with(".new")
+        })
+    }))
+}
+
+fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
+    let name = path.join("lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&name)
+        .map_err(io("open", &name))?;
+    if let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        if error != rustix::io::Errno::WOULDBLOCK {
+            return Err(io("lock", &name)(error.into()));
+        }
+        let mut holder = String::new();
+        // What it says is for people; that it is held is what counts.
+        let _ = file.by_ref().take(1024).read_to_string(&mut holder);
+        return Err(DataError::InUse { dir: path.to_path_buf(), holder: holder.trim().to_owned() });
+    }
+    let text = format!("process {} ({purpose})\n", std::process::id());
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .map_err(io("write", &name))?;
+    Ok(file)
+}
+
+fn identity_json(identity: Identity) -> Vec<u8> {
+    format!("{{\"machine\": {}, \"starts\": {}}}\n", identity.machine, identity.starts).into_bytes()
+}
+
+/// Replaces a small file so that a crash leaves the old one or the new one.
+fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+    let (new, file) = (dir.join(format!("{name}.new")), dir.join(name));
+    let mut out = File::create(&new).map_err(io("make", &new))?;
+    out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &new))?;
+    fs::rename(&new, &file).map_err(io("replace", &file))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
+}
+
+fn io<'a>(verb: &'static str, file: &'a Path) -> impl FnOnce(std::io::Error) -> DataError + 'a {
+    move |source| DataError::Io { verb, file: file.to_path_buf(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_process_is_told_who_holds_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = DataDir::take(dir.path(), "the first").unwrap();
+        let refused = DataDir::take(dir.path(), "the second").unwrap_err();
+        assert!(refused.to_string().contains("the first"), "{refused}");
+        drop(held);
+        DataDir::take(dir.path(), "the second").unwrap();
+    }
+
+    #[test]
+    fn starts_are_counted_across_restarts() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::take(dir.path(), "a").unwrap();
+        assert!(first.is_new());
+        let starts = first.identity().starts;
+        drop(first);
+        let second = DataDir::take(dir.path(), "b").unwrap();
+        assert!(!second.is_new());
+        assert_eq!(second.identity().starts, starts + 1);
+    }
+
+    #[test]
+    fn newer_and_foreign_directories_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("format"), "999\n").unwrap();
+        assert!(matches!(DataDir::take(dir.path(), "x"), Err(DataError::Newer { found: 999, .. })));
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("thesis.tex"), "...").unwrap();
+        assert!(matches!(DataDir::take(dir.path(), "x"), Err(DataError::Foreign { .. })));
+    }
+}
