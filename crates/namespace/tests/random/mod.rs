@@ -1,0 +1,223 @@
+//! Random operations on a small tree: few labels, few users, so that they meet.
+
+use crate::tree::{Tree, at};
+use ident::FileId;
+use lease::Label;
+use namespace::{
+    AttributeChange, Attributes, ContentChange, Cred, FileKind, NewFile, Operation, RenameMode, SetTime,
+    Timestamp, XattrMode,
+};
+
+/// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
+pub struct Choices<'a>(std::slice::Iter<'a, u8>);
+
+impl<'a> Choices<'a> {
+    pub fn new(bytes: &'a [u8]) -> Choices<'a> {
+        Choices(bytes.iter())
+    }
+
+    pub fn pick(&mut self, below: usize) -> usize {
+        usize::from(self.0.next().copied().unwrap_or(0)) % below
+    }
+
+    fn of<T: Clone>(&mut self, values: &[T]) -> T {
+        values[self.pick(values.len())].clone()
+    }
+
+    fn rarely(&mut self) -> bool {
+        self.pick(8) == 7
+    }
+
+    fn perhaps<T>(&mut self, value: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        (self.pick(3) == 1).then(|| value(self))
+    }
+}
+
+pub struct World {
+    pub tree: Tree,
+    next: u64,
+}
+
+const MODES: [u16; 12] = [0o777, 0o755, 0o700, 0o640, 0o1777, 0o2775, 0o750, 0o070, 0o4711, 0o2755, 0, 0o666];
+
+impl World {
+    pub fn new() -> World {
+        let root = Attributes {
+            kind: FileKind::Directory,
+            mode: 0o777,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            ino: 1,
+            rdev: 0,
+            ctime: at(1),
+            btime: at(1),
+            atime: at(1),
+        };
+        World { tree: Tree::new(root), next: 2 }
+    }
+
+    pub fn operation(&mut self, c: &mut Choices<'_>, time: Timestamp) -> Operation {
+        let cred = cred(c);
+        let (file, dir, label) = (self.file(c), self.dir(c), label(c));
+        match c.pick(24) {
+            0..5 => self.create(c, dir, label, cred, time),
+            5 => Operation::Lookup { dir, label, cred },
+            6 => Operation::Stat { file },
+            7 => Operation::Access { file, mask: c.pick(8) as u8, cred },
+            8 => Operation::ReadLink { file },
+            9 => Operation::List { dir },
+            10 => Operation::GetXattr { file, name: name(c), cred },
+            11 => Operation::ListXattrs { file },
+            12 => Operation::Link { file, dir, label, position: self.next(), cred, time },
+            13..15 => {
+                Operation::Unlink { dir, label, directory: c.pick(2) == 1, open: c.pick(3) == 1, cred, time }
+            }
+            15..18 => Operation::Rename {
+                from_dir: dir,
+                from: label,
+                to_dir: self.dir(c),
+                to: self::label(c),
+                mode: c.of(&[RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace]),
+                position: self.next(),
+                back_position: self.next(),
+                open: c.pick(3) == 1,
+                cred,
+                time,
+            },
+            18..20 => Operation::SetAttributes { file, change: change(c), cred, time },
+            20 => {
+                let (name, mode) = (name(c), c.of(&[XattrMode::Set, XattrMode::Create, XattrMode::Replace]));
+                Operation::SetXattr { file, value: value(c, &name), name, mode, cred, time }
+            }
+            21 => Operation::RemoveXattr { file, name: name(c), cred, time },
+            22 => self.publish(c, file, time),
+            _ => Operation::Dispose { file },
+        }
+    }
+
+    fn create(
+        &mut self,
+        c: &mut Choices<'_>,
+        dir: FileId,
+        label: Label,
+        cred: Cred,
+        time: Timestamp,
+    ) -> Operation {
+        let kinds = [
+            FileKind::Directory,
+            FileKind::Regular,
+            FileKind::Directory,
+            FileKind::Regular,
+            FileKind::Symlink,
+            FileKind::Fifo,
+            FileKind::CharDevice,
+            FileKind::BlockDevice,
+        ];
+        let (kind, position, ino) = (c.of(&kinds), self.next(), self.next());
+        let n = if c.rarely() { self.next() } else { position };
+        let new = NewFile {
+            file: FileId::for_child(&dir, n, ino),
+            ino,
+            kind,
+            mode: c.of(&MODES),
+            umask: c.of(&[0o022, 0, 0o077]),
+            rdev: if kind == FileKind::CharDevice { c.pick(2) as u32 } else { 0 },
+            target: if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() },
+        };
+        Operation::Create { dir, label, position, new, cred, time }
+    }
+
+    fn publish(&mut self, c: &mut Choices<'_>, file: FileId, time: Timestamp) -> Operation {
+        let old = self.tree.files.get(&file).map(|file| file.content).unwrap_or_default();
+        let (size, change) = match c.pick(3) {
+            0 => (3, ContentChange::Inline(b"abc".to_vec())),
+            1 => (10, ContentChange::None),
+            _ => (
+                0,
+                ContentChange::Extents { truncate_to: Some(0), punch: vec![(0, 9)], put: vec![], key: None },
+            ),
+        };
+        let version = old.version + if c.rarely() { 2 } else { 1 };
+        Operation::Publish { file, version, size, mtime: time, ctime: time, change }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Any file, or sometimes one that never was.
+    fn file(&self, c: &mut Choices<'_>) -> FileId {
+        if c.rarely() {
+            return FileId::root().child(1 << 40);
+        }
+        c.of(&self.tree.files.keys().cloned().collect::<Vec<_>>())
+    }
+
+    /// Mostly a directory.
+    fn dir(&self, c: &mut Choices<'_>) -> FileId {
+        if c.rarely() {
+            return self.file(c);
+        }
+        let is_dir = |(id, file): (&FileId, &crate::tree::File)| {
+            (file.attributes.kind == FileKind::Directory).then(|| id.clone())
+        };
+        c.of(&self.tree.files.iter().filter_map(is_dir).collect::<Vec<_>>())
+    }
+}
+
+fn cred(c: &mut Choices<'_>) -> Cred {
+    let groups = if c.pick(4) == 3 { vec![20].into() } else { Default::default() };
+    c.of(&[
+        Cred { uid: 0, gid: 0, groups: Default::default() },
+        Cred { uid: 1, gid: 10, groups },
+        Cred { uid: 2, gid: 20, groups: Default::default() },
+    ])
+}
+
+fn label(c: &mut Choices<'_>) -> Label {
+    Label::new(c.of(&["a", "b", "A", "c"]).as_bytes()).unwrap()
+}
+
+fn name(c: &mut Choices<'_>) -> Label {
+    let names = [
+        "user.x",
+        "system.posix_acl_access",
+        "system.posix_acl_default",
+        "user.y",
+        "trusted.x",
+        "security.x",
+        "security.capability",
+        "system.other",
+    ];
+    Label::attribute(c.of(&names).as_bytes()).unwrap()
+}
+
+fn value(c: &mut Choices<'_>, name: &Label) -> Vec<u8> {
+    if !name.as_bytes().starts_with(b"system.posix") || c.rarely() {
+        return b"value".to_vec();
+    }
+    let mut value = vec![2, 0, 0, 0];
+    let extended = c.pick(4);
+    for (tag, id, wanted) in [(1u8, 255u8, 0), (2, 2, 1), (4, 255, 0), (8, 10, 2), (16, 255, 1), (32, 255, 0)]
+    {
+        if wanted == 0 || extended >= wanted {
+            let owner = if id == 255 { [255; 4] } else { [id, 0, 0, 0] };
+            value.extend([tag, 0, c.pick(8) as u8, 0]);
+            value.extend(owner);
+        }
+    }
+    value
+}
+
+fn change(c: &mut Choices<'_>) -> AttributeChange {
+    let set_time = |c: &mut Choices<'_>| c.of(&[SetTime::Now, SetTime::At(at(5)), SetTime::Now]);
+    AttributeChange {
+        mode: c.perhaps(|c| c.of(&MODES)),
+        uid: c.perhaps(|c| c.of(&[1, 2, 0])),
+        gid: c.perhaps(|c| c.of(&[10, 20, 0])),
+        atime: c.perhaps(set_time),
+        mtime: c.perhaps(set_time),
+    }
+}
