@@ -15,7 +15,8 @@ pub struct MachineId(pub u64);
 pub enum ToServer {
     /// Keeps the session alive.
     Renew,
-    /// Wants what `operation` needs, all or nothing.
+    /// Wants what `operation` needs, all or nothing. Stands behind the log: the server decides on its own state, so files and labels that this
+    /// client made must be there (send what is unsent of the log first).
     Ask {
         /// Names the request; counts up within the session.
         number: u64,
@@ -89,13 +90,16 @@ pub enum ToClient {
     },
     /// Renewed.
     Renewed { space: Space },
-    /// Answers an `Ask` in mode `Lease` or `Page`.
+    /// Answers an `Ask` in mode `Lease` or `Page`. A client ignores of it whatever it let go in log entries that are not yet `Applied`: the
+    /// grant was made before they were seen, and they take it back. Labels among `fields` are always fully valued, so one that has no entry in
+    /// `children` is unused, even where an infinite lease comes along of which not all pages are there.
     Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
     /// Answers an `Ask` in mode `Ship`. The effects bring the client's own knowledge up to date, as far as it holds leases.
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
     /// Answers an `Ask` in mode `Report`: the values at the time of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Someone else needs these.
+    /// Someone else needs these. To be answered by a release even of what is no longer held, once. `Handles` is answered at once: who has a
+    /// handle open keeps `Read`, and lets that go at its last close, unasked.
     Recall { leases: Vec<Released> },
     /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.
     Flush { number: u64, file: FileId, field: Field },
