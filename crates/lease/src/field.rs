@@ -32,6 +32,25 @@ impl Kind {
     pub fn agrees_with(self, other: Kind) -> bool {
         matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Touch, Kind::Touch))
     }
+
+    /// What holding both amounts to. `Read` and `Touch` on one field agree with nobody else's lease, so together they are `Write`.
+    pub fn and(self, other: Kind) -> Kind {
+        if self == other { self } else { Kind::Write }
+    }
+
+    /// What is left of it when it is let go down to `keep`: never more than it was.
+    pub fn within(self, keep: Option<Kind>) -> Option<Kind> {
+        match (self, keep?) {
+            (kind, Kind::Write) => Some(kind),
+            (Kind::Write, keep) => Some(keep),
+            (kind, keep) => (kind == keep).then_some(kind),
+        }
+    }
+
+    /// What another holder of `self` may keep when this much is asked for: all of it exactly if the two agree.
+    pub(crate) fn beside(self, asked: Kind) -> Option<Kind> {
+        self.within((asked != Kind::Write).then_some(asked))
+    }
 }
 
 /// One separately leased piece of a file's metadata.
@@ -63,6 +82,25 @@ pub enum Field {
     Xattr(Label),
     /// All extended attributes but those that the lease excludes: the same construction.
     Xattrs,
+}
+
+impl Field {
+    /// Whether leases of this kind exist on the field.
+    pub fn admits(&self, kind: Kind) -> bool {
+        kind != Kind::Touch || *self == Field::Times
+    }
+
+    /// Whether leases on the two can be about the same thing: the same field, or one label (attribute) and all of them.
+    pub fn overlaps(&self, other: &Field) -> bool {
+        self == other
+            || matches!(
+                (self, other),
+                (Field::Child(_), Field::Children)
+                    | (Field::Children, Field::Child(_))
+                    | (Field::Xattr(_), Field::Xattrs)
+                    | (Field::Xattrs, Field::Xattr(_))
+            )
+    }
 }
 
 /// A lease as messages name it: the kind on the field of the file. Before the grant it is a want.

@@ -1,0 +1,377 @@
+//! What one session holds on one file.
+
+use crate::{Field, Kind, Label};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Everything that one session holds on one file, the same at the server and at the client.
+///
+/// For labels (and attributes) it is a function from each label to what is held of it: one value for all of them, which is the
+/// infinite child lease of Farsite §5.1, and finitely many exceptions. A label that is excluded is an exception of which
+/// nothing is held; without an infinite lease, each label that is leased is one. A label's own lease that says what
+/// the infinite one says anyway is no exception: it is absorbed.
+///
+/// Two bits for each field, and the exceptions on the heap if there are any: who holds everything, or no label by name, needs 16 bytes.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Two bits for each of `SLOTS`.
+    kinds: u16,
+    /// Not there when there are none.
+    exceptions: Option<Box<Exceptions>>,
+}
+
+/// None of them is equal to what is held of all the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Exceptions {
+    labels: BTreeMap<Label, Option<Kind>>,
+    xattrs: BTreeMap<Label, Option<Kind>>,
+}
+
+/// The fields that have a place of their own in `Held::kinds`.
+const SLOTS: [Field; 8] = [
+    Field::Attributes,
+    Field::Content,
+    Field::Times,
+    Field::Disposition,
+    Field::Parent,
+    Field::Handles,
+    Field::Children,
+    Field::Xattrs,
+];
+
+/// All of `SLOTS` in `Write`.
+const EVERYTHING: u16 = u16::MAX;
+
+/// The index of one of `SLOTS`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slot(u8);
+
+/// A slot whose value holds for all names that are no exceptions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Labels,
+    Xattrs,
+}
+
+impl Family {
+    fn slot(self) -> Slot {
+        match self {
+            Family::Labels => Slot(6),
+            Family::Xattrs => Slot(7),
+        }
+    }
+}
+
+/// Where a field's lease is kept.
+enum Place<'a> {
+    Plain(Slot),
+    All(Family),
+    One(Family, &'a Label),
+    /// Clients hold no path leases.
+    Nowhere,
+}
+
+impl Place<'_> {
+    fn of(field: &Field) -> Place<'_> {
+        match field {
+            Field::Attributes => Place::Plain(Slot(0)),
+            Field::Content => Place::Plain(Slot(1)),
+            Field::Times => Place::Plain(Slot(2)),
+            Field::Disposition => Place::Plain(Slot(3)),
+            Field::Parent => Place::Plain(Slot(4)),
+            Field::Handles => Place::Plain(Slot(5)),
+            Field::Children => Place::All(Family::Labels),
+            Field::Xattrs => Place::All(Family::Xattrs),
+            Field::Child(label) => Place::One(Family::Labels, label),
+            Field::Xattr(name) => Place::One(Family::Xattrs, name),
+            Field::Path => Place::Nowhere,
+        }
+    }
+}
+
+/// As `Held::kinds` has them. `Write` is both of the others' bits, so adding leases is "or" and letting go is "and".
+fn bits(kind: Option<Kind>) -> u16 {
+    match kind {
+        None => 0,
+        Some(Kind::Read) => 1,
+        Some(Kind::Touch) => 2,
+        Some(Kind::Write) => 3,
+    }
+}
+
+fn add(held: Option<Kind>, kind: Kind) -> Option<Kind> {
+    Some(held.map_or(kind, |held| held.and(kind)))
+}
+
+fn let_go(held: Option<Kind>, keep: Option<Kind>) -> Option<Kind> {
+    held.and_then(|held| held.within(keep))
+}
+
+impl Held {
+    /// Everything in `Write`, as the creator of a file holds it: all fields but the path, and both infinite leases without exclusions.
+    pub const fn whole() -> Held {
+        Held { kinds: EVERYTHING, exceptions: None }
+    }
+
+    /// Whether it is everything.
+    pub fn is_whole(&self) -> bool {
+        self.kinds == EVERYTHING && self.exceptions.is_none()
+    }
+
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.kinds == 0 && self.exceptions.is_none()
+    }
+
+    /// What is held of `field`. Of one label: by its own lease, or by the infinite one unless that excludes it. Of `Children` (`Xattrs`): the kind of the
+    /// infinite lease, whatever it excludes.
+    pub fn kind(&self, field: &Field) -> Option<Kind> {
+        match Place::of(field) {
+            Place::Plain(slot) => self.slot(slot),
+            Place::All(family) => self.slot(family.slot()),
+            Place::One(family, label) => self.one(family, label),
+            Place::Nowhere => None,
+        }
+    }
+
+    /// Whether what is held is enough for `kind` on `field`. For `Children` (`Xattrs`): on every single label, none excluded.
+    pub fn covers(&self, field: &Field, kind: Kind) -> bool {
+        let enough = |held: Option<Kind>| held.is_some_and(|held| held.covers(kind));
+        match Place::of(field) {
+            Place::All(family) if enough(self.slot(family.slot())) => {
+                self.exceptions(family).is_none_or(|some| some.values().all(|held| enough(*held)))
+            }
+            _ => enough(self.kind(field)),
+        }
+    }
+
+    /// Holds `kind` on `field` as well. On `Children` (`Xattrs`), without exclusions. Nothing can be held on `Path`.
+    pub fn add(&mut self, field: Field, kind: Kind) {
+        match Place::of(&field) {
+            Place::Plain(slot) => self.set_slot(slot, add(self.slot(slot), kind)),
+            Place::All(_) => self.add_infinite(field, kind, []),
+            Place::One(family, label) => self.set_one(family, label, add(self.one(family, label), kind)),
+            Place::Nowhere => {}
+        }
+    }
+
+    /// Holds the infinite lease `field`, which is `Children` or `Xattrs`, on all labels but `excluded`; of those it holds what it held before. On any other field, nothing is
+    /// excluded.
+    pub fn add_infinite(&mut self, field: Field, kind: Kind, excluded: impl IntoIterator<Item = Label>) {
+        let Place::All(family) = Place::of(&field) else {
+            return self.add(field, kind);
+        };
+        let before = self.slot(family.slot());
+        let excluded: BTreeSet<Label> = excluded.into_iter().collect();
+        if self.exceptions.is_some() || !excluded.is_empty() {
+            let exceptions = self.exceptions_mut(family);
+            for (label, held) in exceptions.iter_mut() {
+                if !excluded.contains(label) {
+                    *held = add(*held, kind);
+                }
+            }
+            for label in excluded {
+                exceptions.entry(label).or_insert(before);
+            }
+        }
+        self.set_all(family, add(before, kind));
+    }
+
+    /// Lets go of `field` down to `keep`. Of one label while the infinite lease is held: that excludes it then. Of `Children` (`Xattrs`): of the infinite lease; what is
+    /// held of labels by leases of their own stays.
+    pub fn release(&mut self, field: &Field, keep: Option<Kind>) {
+        match Place::of(field) {
+            Place::Plain(slot) => self.set_slot(slot, let_go(self.slot(slot), keep)),
+            Place::All(family) => self.set_all(family, let_go(self.slot(family.slot()), keep)),
+            Place::One(family, label) => self.set_one(family, label, let_go(self.one(family, label), keep)),
+            Place::Nowhere => {}
+        }
+    }
+
+    /// Every lease: fields, infinite leases, then labels and attributes with leases of their own. Together with what is excluded it says everything.
+    pub fn iter(&self) -> impl Iterator<Item = (Field, Kind)> + '_ {
+        let slots = SLOTS.into_iter().filter_map(|field| self.kind(&field).map(|kind| (field, kind)));
+        let named = |family, field: fn(Label) -> Field| {
+            let exceptions = self.exceptions(family).into_iter().flatten();
+            exceptions.filter_map(move |(label, held)| held.map(|kind| (field(label.clone()), kind)))
+        };
+        slots.chain(named(Family::Labels, Field::Child)).chain(named(Family::Xattrs, Field::Xattr))
+    }
+
+    /// The labels that the infinite child lease does not cover.
+    pub fn excluded(&self) -> impl Iterator<Item = &Label> {
+        self.excluded_from(Family::Labels)
+    }
+
+    /// The attributes that the infinite attribute lease does not cover.
+    pub fn excluded_xattrs(&self) -> impl Iterator<Item = &Label> {
+        self.excluded_from(Family::Xattrs)
+    }
+
+    /// What another session's leases are to a request for `kind` on `field`: each lease in the way, and what it may stay as.
+    pub(crate) fn against(&self, field: &Field, kind: Kind, mut in_the_way: impl FnMut(Field, Option<Kind>)) {
+        let mut check = |field: &dyn Fn() -> Field, held: Option<Kind>| {
+            let keep = held.and_then(|held| held.beside(kind));
+            if keep != held {
+                in_the_way(field(), keep);
+            }
+        };
+        check(&|| field.clone(), self.kind(field));
+        if let Place::All(family) = Place::of(field) {
+            for (label, held) in self.exceptions(family).into_iter().flatten() {
+                check(&|| family_field(family, label), *held);
+            }
+        }
+    }
+
+    /// Fields on which the two may disagree: those of both, and the labels that either names.
+    pub(crate) fn fields_with(&self, other: &Held) -> BTreeSet<Field> {
+        let mut fields = BTreeSet::from(SLOTS);
+        for family in [Family::Labels, Family::Xattrs] {
+            let named =
+                [self, other].into_iter().filter_map(|held| held.exceptions(family)).flat_map(BTreeMap::keys);
+            fields.extend(named.map(|label| family_field(family, label)));
+        }
+        fields
+    }
+
+    fn excluded_from(&self, family: Family) -> impl Iterator<Item = &Label> {
+        let all = self.slot(family.slot());
+        let short_of =
+            move |held: &Option<Kind>| all.is_some_and(|all| !held.is_some_and(|held| held.covers(all)));
+        let exceptions = self.exceptions(family).into_iter().flatten();
+        exceptions.filter(move |(_, held)| short_of(held)).map(|(label, _)| label)
+    }
+
+    fn slot(&self, slot: Slot) -> Option<Kind> {
+        match (self.kinds >> (2 * slot.0)) & 3 {
+            0 => None,
+            1 => Some(Kind::Read),
+            2 => Some(Kind::Touch),
+            _ => Some(Kind::Write),
+        }
+    }
+
+    fn set_slot(&mut self, slot: Slot, kind: Option<Kind>) {
+        let at = 2 * slot.0;
+        self.kinds = (self.kinds & !(3 << at)) | (bits(kind) << at);
+    }
+
+    fn one(&self, family: Family, label: &Label) -> Option<Kind> {
+        match self.exceptions(family).and_then(|exceptions| exceptions.get(label)) {
+            Some(held) => *held,
+            None => self.slot(family.slot()),
+        }
+    }
+
+    fn set_one(&mut self, family: Family, label: &Label, held: Option<Kind>) {
+        if held != self.slot(family.slot()) {
+            self.exceptions_mut(family).insert(label.clone(), held);
+        } else if self.exceptions.is_some() {
+            self.exceptions_mut(family).remove(label);
+            self.tidy();
+        }
+    }
+
+    fn set_all(&mut self, family: Family, all: Option<Kind>) {
+        self.set_slot(family.slot(), all);
+        if self.exceptions.is_some() {
+            self.exceptions_mut(family).retain(|_, held| *held != all);
+            self.tidy();
+        }
+    }
+
+    fn exceptions(&self, family: Family) -> Option<&BTreeMap<Label, Option<Kind>>> {
+        let exceptions = self.exceptions.as_ref()?;
+        Some(match family {
+            Family::Labels => &exceptions.labels,
+            Family::Xattrs => &exceptions.xattrs,
+        })
+    }
+
+    fn exceptions_mut(&mut self, family: Family) -> &mut BTreeMap<Label, Option<Kind>> {
+        let exceptions = self.exceptions.get_or_insert_default();
+        match family {
+            Family::Labels => &mut exceptions.labels,
+            Family::Xattrs => &mut exceptions.xattrs,
+        }
+    }
+
+    fn tidy(&mut self) {
+        self.exceptions.take_if(|exceptions| exceptions.labels.is_empty() && exceptions.xattrs.is_empty());
+    }
+
+    fn is_canonical(&self) -> bool {
+        let sound = |family: Family| {
+            let all = self.slot(family.slot());
+            self.exceptions(family).is_none_or(|exceptions| exceptions.values().all(|held| *held != all))
+        };
+        let mut tidied = self.clone();
+        tidied.tidy();
+        sound(Family::Labels) && sound(Family::Xattrs) && tidied == *self
+    }
+}
+
+fn family_field(family: Family, label: &Label) -> Field {
+    match family {
+        Family::Labels => Field::Child(label.clone()),
+        Family::Xattrs => Field::Xattr(label.clone()),
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_whole() {
+            return f.write_str("whole");
+        }
+        f.debug_map().entries(self.iter()).finish()?;
+        for label in self.excluded().chain(self.excluded_xattrs()) {
+            write!(f, " but {label}")?;
+        }
+        Ok(())
+    }
+}
+
+/// As rows have it: what is most common is shortest.
+#[derive(Serialize)]
+#[serde(rename = "Held")]
+enum Written<'a> {
+    Whole,
+    Fields(u16),
+    Named(u16, &'a Exceptions),
+}
+
+#[derive(Deserialize)]
+#[serde(rename = "Held")]
+enum Read {
+    Whole,
+    Fields(u16),
+    Named(u16, Box<Exceptions>),
+}
+
+impl Serialize for Held {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.exceptions {
+            None if self.is_whole() => Written::Whole,
+            None => Written::Fields(self.kinds),
+            Some(exceptions) => Written::Named(self.kinds, exceptions),
+        }
+        .serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Held {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Held, D::Error> {
+        let held = match Read::deserialize(deserializer)? {
+            Read::Whole => Held::whole(),
+            Read::Fields(kinds) => Held { kinds, exceptions: None },
+            Read::Named(kinds, exceptions) => Held { kinds, exceptions: Some(exceptions) },
+        };
+        if held.is_canonical() {
+            Ok(held)
+        } else {
+            Err(serde::de::Error::custom("leases not in their one form"))
+        }
+    }
+}
