@@ -1,11 +1,9 @@
-//! What a publication does to the rows of a file's extents, and whether one from the wire makes sense.
+//! What a publication does to the rows of a file's extents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use namespace::{ContentChange, Extent, INLINE_BYTES_MAX, Place, ShareId};
-
-use crate::{PIECE_BYTES_MAX, SHARE_BYTES_MAX, SHARE_PIECES_MAX, TAG_BYTES};
+use namespace::{ContentChange, Extent, Place, ShareId};
 
 /// What to do to extent rows, keyed by offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,59 +16,6 @@ pub struct Edit {
     pub references: BTreeMap<ShareId, i64>,
     /// By how many the bytes occupied change.
     pub occupied: i64,
-}
-
-/// Why a publication from the wire makes no sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// Inline content above the limit, or longer than the size.
-    #[error("inline content is too long")]
-    Inline,
-    /// An extent that is empty, out of order, beyond the size, or does not fit its piece.
-    #[error("an extent is out of order or does not fit")]
-    Extent,
-    /// A punched range that overflows.
-    #[error("a punched range overflows")]
-    Punch,
-}
-
-/// Whether `change` can be applied to a file that has `size` afterwards.
-pub fn check(change: &ContentChange, size: u64) -> Result<(), Malformed> {
-    match change {
-        ContentChange::None => Ok(()),
-        ContentChange::Inline(bytes) if bytes.len() <= INLINE_BYTES_MAX && bytes.len() as u64 <= size => {
-            Ok(())
-        }
-        ContentChange::Inline(_) => Err(Malformed::Inline),
-        ContentChange::Extents { punch, put, .. } => {
-            if punch.iter().any(|(offset, length)| offset.checked_add(*length).is_none()) {
-                return Err(Malformed::Punch);
-            }
-            let mut end = 0;
-            for extent in put {
-                if extent.offset < end || !fits(extent) {
-                    return Err(Malformed::Extent);
-                }
-                end = end_of(extent);
-            }
-            if end > size { Err(Malformed::Extent) } else { Ok(()) }
-        }
-    }
-}
-
-fn fits(extent: &Extent) -> bool {
-    let piece = &extent.piece;
-    let stored = piece.length as usize + TAG_BYTES;
-    extent.length > 0
-        && extent.offset.checked_add(u64::from(extent.length)).is_some()
-        && extent.skip.checked_add(extent.length).is_some_and(|end| end <= piece.length)
-        && piece.length <= PIECE_BYTES_MAX
-        && match &piece.place {
-            Place::Inline(bytes) => bytes.len() == stored,
-            Place::Share { at, .. } => {
-                *at as usize + stored <= SHARE_BYTES_MAX + SHARE_PIECES_MAX * TAG_BYTES
-            }
-        }
 }
 
 /// The ranges whose rows [`edit`] must be given: each row that reaches into one of them. In order, without overlap.

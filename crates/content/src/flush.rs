@@ -109,6 +109,7 @@ impl FileContent {
             self.dirty = Overlay::default();
             self.dirty.truncate(0, u64::MAX);
             self.dirty.write(0, Bytes::copy_from_slice(&bytes));
+            self.head.occupied = self.size();
             return (ContentChange::Inline(bytes), Vec::new());
         }
         if let Some(bytes) = inline {

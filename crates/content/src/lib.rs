@@ -15,7 +15,7 @@ mod plan;
 mod read;
 mod seal;
 
-pub use edit::{Edit, Malformed, affected, check, edit, replace_range};
+pub use edit::{Edit, affected, edit, replace_range};
 pub use extents::{ExtentMap, Span, What};
 pub use file::FileContent;
 pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};

@@ -12,16 +12,23 @@ pub enum Part {
     Bytes(Bytes),
     /// Zeros.
     Zeros(u32),
-    /// `length` bytes from byte `skip` of what a piece of a share holds once it is opened with `key`. Its ciphertext is
-    /// `piece_length` + [`crate::TAG_BYTES`] bytes from byte `at` of the share.
+    /// `length` bytes from byte `skip` of what a piece of a share holds once it is opened.
     Piece {
+        /// The share.
         share: ShareId,
+        /// Where the ciphertext begins in it.
         at: u32,
+        /// Plain bytes of the whole piece; its ciphertext has [`crate::TAG_BYTES`] more.
         piece_length: u32,
+        /// Its nonce.
         nonce: Nonce,
+        /// BLAKE3 of its ciphertext.
         hash: Hash,
+        /// The file's key.
         key: Key,
+        /// Bytes to skip.
         skip: u32,
+        /// Bytes wanted.
         length: u32,
     },
 }

@@ -86,7 +86,7 @@ impl FileContent {
         range: Range<u64>,
         found: &mut impl FnMut(Range<u64>, Source<'a>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        self.visit_layer(0, range, found)
+        if range.is_empty() { ControlFlow::Continue(()) } else { self.visit_layer(0, range, found) }
     }
 
     fn visit_layer<'a, B>(
