@@ -1,0 +1,388 @@
+//! One run: random calls, random crashes, and after each of them the contract of the design ("Contract to users") checked.
+
+use crate::cluster::{Cluster, Violation};
+use crate::model::{File, Model, feed};
+use client::{Call, Outcome, Reply};
+use ident::FileId;
+use lease::Label;
+use namespace::{Error, FileKind, RenameMode};
+use std::collections::BTreeMap;
+
+/// What happened, in case it is of interest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Calls answered.
+    pub calls: u64,
+    /// Crashes survived.
+    pub crashes: u64,
+    /// Calls that found no space.
+    pub full: u64,
+    /// Digest of everything that was said: equal for equal runs.
+    pub trace: u64,
+}
+
+/// A violation, with what replays it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("seed {seed}, step {step}: {what}\nreplay: leasehold simulate --seed {seed} --steps {steps}")]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Calls until then.
+    pub step: u64,
+    /// Calls asked for.
+    pub steps: u64,
+    /// What is wrong.
+    pub what: Violation,
+}
+
+/// All states since the last crash that a crash may leave, by number of calls done.
+struct History {
+    /// Digest of names after each call.
+    names: Vec<u64>,
+    /// The first of them that may survive: a sync has been answered there.
+    floor: usize,
+    /// Every content that each file has had: after which call, and its digest.
+    content: BTreeMap<FileId, Vec<(usize, u64)>>,
+    /// Content of these files up to these calls survives.
+    synced: BTreeMap<FileId, usize>,
+    /// If names survive up to this call, so does this file's content up to it: it replaced another by rename.
+    replaced: Vec<(usize, FileId)>,
+}
+
+struct Run {
+    cluster: Cluster,
+    model: Model,
+    history: History,
+    summary: Summary,
+    /// Crashes come once in so many calls; never if zero.
+    crash_odds: u64,
+}
+
+/// Runs `steps` calls from `seed`, which decides everything: the disk's size, which faults there are, what is called.
+pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
+    let mut chooser = Cluster::new(seed ^ 0xD15C, 1);
+    let space = if chooser.one_in(4) { 600_000 + chooser.below(3_000_000) } else { 1 << 30 };
+    let mut cluster = Cluster::new(seed, space);
+    cluster.upload_faults = chooser.one_in(4);
+    let crash_odds = [0, 30, 100, 300][chooser.below(4) as usize];
+    let model = Model::default();
+    let history = History::new(&model);
+    let mut run = Run { cluster, model, history, summary: Summary::default(), crash_odds };
+    let failed = |run: &Run, what| Failure { seed, step: run.summary.calls, steps, what };
+    while run.summary.calls < steps {
+        run.one().map_err(|what| failed(&run, what))?;
+    }
+    run.finish().map_err(|what| failed(&run, what))?;
+    run.summary.trace = run.cluster.trace;
+    Ok(run.summary)
+}
+
+impl Run {
+    fn one(&mut self) -> Result<(), Violation> {
+        let call = self.cluster.some_call(&self.model);
+        self.summary.calls += 1;
+        let mut outcome = match self.cluster.call(call.clone()) {
+            Outcome::Done(result) => Ok(result),
+            Outcome::Waiting(ticket) => Err(ticket),
+        };
+        let mut waited = 0;
+        loop {
+            if self.crash_odds > 0 && self.cluster.one_in(self.crash_odds * 8) {
+                return self.crash(outcome.is_err().then_some(&call));
+            }
+            match outcome {
+                Ok(result) => {
+                    self.answered(&call, result)?;
+                    break;
+                }
+                Err(ticket) => {
+                    waited += 1;
+                    if waited > 50_000 {
+                        return Err(format!("never answered: {call:?}"));
+                    }
+                    self.cluster.step()?;
+                    if let Some(result) = self.cluster.answer(ticket) {
+                        outcome = Ok(result);
+                    }
+                }
+            }
+        }
+        for _ in 0..self.cluster.below(6) {
+            self.cluster.step()?;
+        }
+        if self.summary.calls.is_multiple_of(64) {
+            self.cluster.check()?;
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, call: &Call, result: Result<Reply, Error>) -> Result<(), Violation> {
+        let expected = self.model.refuses(call);
+        match (&result, &expected) {
+            (Err(Error::NoSpace), _) if may_be_full(call) => {
+                self.summary.full += 1;
+                return Ok(());
+            }
+            // A sync may fail while shares cannot be stored; what it did not promise need not survive.
+            (Err(Error::NoSpace | Error::Damaged), Ok(())) if matches!(call, Call::Sync { .. } | Call::SyncAll) => return Ok(()),
+            (Err(found), Err(expected)) if found == expected => return Ok(()),
+            (Ok(_), Ok(())) => {}
+            _ => return Err(format!("{call:?} gave {result:?}, expected {expected:?}")),
+        }
+        let Ok(reply) = result else { return Ok(()) };
+        self.compare(call, &reply)?;
+        let made = match (&reply, call) {
+            (Reply::Node(entry, _), Call::Create { .. }) => Some(entry.file.clone()),
+            _ => None,
+        };
+        let replacing = self.replaces(call);
+        self.model.apply(call, made.clone());
+        self.history.done(&self.model, touched(call, made), replacing, call);
+        Ok(())
+    }
+
+    /// The regular file that a rename puts in another's place.
+    fn replaces(&self, call: &Call) -> Option<FileId> {
+        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace } = call else { return None };
+        let moved = self.model.files.get(from_dir)?.children.get(from)?;
+        let target = self.model.files.get(to_dir)?.children.get(to)?;
+        (moved != target && self.model.files.get(moved)?.kind == FileKind::Regular).then(|| moved.clone())
+    }
+
+    fn compare(&self, call: &Call, reply: &Reply) -> Result<(), Violation> {
+        match (call, reply) {
+            (Call::Read { file, offset, length }, Reply::Data(parts)) => {
+                let found = self.cluster.gather(parts)?;
+                let content = &self.model.files[file].content;
+                let from = (*offset as usize).min(content.len());
+                let to = (from + *length as usize).min(content.len());
+                if found != content[from..to] {
+                    return Err(format!("{call:?} gave other bytes than were written"));
+                }
+            }
+            (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
+                let expected = &self.model.files[dir].children[label];
+                let file = &self.model.files[expected];
+                let size = if file.kind == FileKind::Directory { 0 } else { file.content.len() as u64 };
+                let found = (&entry.file, stat.attributes.kind, stat.attributes.mode, stat.attributes.links, stat.size);
+                if found != (expected, file.kind, file.mode, file.links, size) {
+                    return Err(format!("{call:?} gave {found:?}, expected {expected} {:?} {size}", file.kind));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, under_way: Option<&Call>) -> Result<(), Violation> {
+        self.summary.crashes += 1;
+        // A rename that the server was doing may have been done.
+        if let Some(call @ Call::Rename { .. }) = under_way
+            && self.model.refuses(call).is_ok()
+        {
+            let mut model = self.model.clone();
+            model.apply(call, None);
+            self.history.names.push(model.names_digest());
+        }
+        if self.cluster.one_in(3) {
+            self.cluster.crash_client();
+        } else {
+            self.cluster.crash()?;
+        }
+        let survivors = self.survey()?;
+        self.history.allows(&survivors)?;
+        self.cluster.settle()?;
+        self.cluster.sweep_shares();
+        self.cluster.check()?;
+        self.model = survivors;
+        self.history = History::new(&self.model);
+        Ok(())
+    }
+
+    /// Reads everything back.
+    fn survey(&mut self) -> Result<Model, Violation> {
+        let mut model = Model::default();
+        let mut todo = vec![(FileId::root(), None)];
+        while let Some((id, parent)) = todo.pop() {
+            let mut file = self.survey_file(&id)?;
+            if file.kind == FileKind::Directory {
+                file.parent = parent;
+                for (label, child) in self.survey_children(&id)? {
+                    let known = file.children.insert(label, child.clone()).is_some();
+                    if known {
+                        return Err(format!("{id} lists a label twice"));
+                    }
+                    if !model.files.contains_key(&child) {
+                        todo.push((child, Some(id.clone())));
+                    }
+                }
+            }
+            model.files.insert(id, file);
+        }
+        Ok(model)
+    }
+
+    fn ask(&mut self, call: Call) -> Result<Reply, Violation> {
+        let text = format!("{call:?}");
+        self.cluster.complete(call)?.map_err(|error| format!("after a crash, {text}: {error}"))
+    }
+
+    fn survey_file(&mut self, id: &FileId) -> Result<File, Violation> {
+        let Reply::Stat(stat) = self.ask(Call::Stat { file: id.clone() })? else { return Err("no stat".into()) };
+        let mut file = File::new(stat.attributes.kind, stat.attributes.mode);
+        file.links = stat.attributes.links;
+        match file.kind {
+            FileKind::Regular => {
+                let length = u32::try_from(stat.size).unwrap_or(u32::MAX);
+                let Reply::Data(parts) = self.ask(Call::Read { file: id.clone(), offset: 0, length })? else {
+                    return Err("no data".into());
+                };
+                file.content = self.cluster.gather(&parts)?;
+                if file.content.len() as u64 != stat.size {
+                    return Err(format!("{id} has {} bytes, its size is {}", file.content.len(), stat.size));
+                }
+            }
+            FileKind::Symlink => {
+                let Reply::Bytes(target) = self.ask(Call::ReadLink { file: id.clone() })? else {
+                    return Err("no target".into());
+                };
+                file.content = target;
+            }
+            _ => {}
+        }
+        let Reply::Names(names) = self.ask(Call::ListXattrs { file: id.clone() })? else { return Err("no names".into()) };
+        for name in names {
+            let Reply::Bytes(value) = self.ask(Call::GetXattr { file: id.clone(), name: name.clone() })? else {
+                return Err("no value".into());
+            };
+            file.xattrs.insert(name, value);
+        }
+        Ok(file)
+    }
+
+    fn survey_children(&mut self, dir: &FileId) -> Result<Vec<(Label, FileId)>, Violation> {
+        let mut children = Vec::new();
+        let mut after = 0;
+        loop {
+            let call = Call::List { dir: dir.clone(), after, limit: 3, stat: true };
+            let Reply::Listing { entries, end } = self.ask(call)? else { return Err("no listing".into()) };
+            for listed in entries {
+                if listed.entry.position <= after {
+                    return Err(format!("{dir} lists positions out of order"));
+                }
+                after = listed.entry.position;
+                children.push((listed.label, listed.entry.file));
+            }
+            if end {
+                return Ok(children);
+            }
+        }
+    }
+
+    /// At the end, without any fault any more: all of it is there, and nothing else is kept.
+    fn finish(&mut self) -> Result<(), Violation> {
+        self.cluster.upload_faults = false;
+        self.cluster.space = 1 << 30;
+        for (file, state) in self.model.clone().files {
+            for _ in 0..state.open {
+                let call = Call::Close { file: file.clone(), write: true };
+                self.ask(call.clone())?;
+                self.model.apply(&call, None);
+            }
+        }
+        self.ask(Call::SyncAll)?;
+        let found = self.survey()?;
+        if found != self.model {
+            let differs = self.model.files.iter().find(|(id, file)| found.files.get(*id) != Some(file));
+            return Err(format!("the tree is not what was made of it; the first difference is at {:?}", differs.map(|d| d.0)));
+        }
+        self.cluster.settle()?;
+        self.cluster.check()?;
+        self.cluster.check_no_garbage()
+    }
+}
+
+impl History {
+    fn new(model: &Model) -> History {
+        let content = model.files.iter().map(|(id, file)| (id.clone(), vec![(0, digest(&file.content))])).collect();
+        History {
+            names: vec![model.names_digest()],
+            floor: 0,
+            content,
+            // What was read back after a crash is durable.
+            synced: model.files.keys().map(|id| (id.clone(), 0)).collect(),
+            replaced: Vec::new(),
+        }
+    }
+
+    fn done(&mut self, model: &Model, touched: Option<FileId>, replacing: Option<FileId>, call: &Call) {
+        self.names.push(model.names_digest());
+        let at = self.names.len() - 1;
+        if let Some(file) = touched
+            && let Some(state) = model.files.get(&file)
+        {
+            self.content.entry(file).or_default().push((at, digest(&state.content)));
+        }
+        self.replaced.extend(replacing.map(|file| (at, file)));
+        match call {
+            Call::Sync { file } => {
+                self.floor = at;
+                self.synced.insert(file.clone(), at);
+            }
+            Call::SyncAll => {
+                self.floor = at;
+                self.synced.extend(model.files.keys().map(|id| (id.clone(), at)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether `found` is what a crash may leave: a prefix of the updates, not shorter than the last sync; content at least as new as
+    /// its own last sync.
+    fn allows(&self, found: &Model) -> Result<(), Violation> {
+        let names = found.names_digest();
+        let Some(at) = (self.floor..self.names.len()).find(|at| self.names[*at] == names) else {
+            let before = self.names[..self.floor].contains(&names);
+            let what = if before { "older than the last sync" } else { "no prefix of what was done" };
+            return Err(format!("after a crash the names are {what}"));
+        };
+        for (id, file) in &found.files {
+            if file.kind != FileKind::Regular {
+                continue;
+            }
+            let replaced = self.replaced.iter().filter(|(call, file)| *call <= at && file == id).map(|(call, _)| *call);
+            let least = replaced.chain(self.synced.get(id).copied()).max().unwrap_or(0);
+            let had = self.content.get(id).map_or(&[][..], Vec::as_slice);
+            let oldest = had.iter().rposition(|(call, _)| *call <= least).unwrap_or(0);
+            if !had[oldest.min(had.len())..].iter().any(|(_, content)| *content == digest(&file.content)) {
+                return Err(format!("after a crash {id} has content that is older than its sync, or that it never had"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The regular file whose content a call may have changed.
+fn touched(call: &Call, made: Option<FileId>) -> Option<FileId> {
+    match call {
+        Call::Create { .. } => made,
+        Call::Write { file, .. } | Call::Allocate { file, .. } | Call::SetAttributes { file, size: Some(_), .. } => {
+            Some(file.clone())
+        }
+        _ => None,
+    }
+}
+
+/// What may be told that no space is left: what uses some, and nothing else.
+fn may_be_full(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Create { .. } | Call::Link { .. } | Call::Write { .. } | Call::Allocate { .. } | Call::SetXattr { .. }
+    )
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut digest = 0xcbf2_9ce4_8422_2325;
+    feed(&mut digest, bytes);
+    digest
+}

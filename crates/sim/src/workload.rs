@@ -1,0 +1,165 @@
+//! What the simulated users do: random calls, mostly ones that make sense.
+
+use crate::cluster::Cluster;
+use crate::model::Model;
+use bytes::Bytes;
+use client::{Allocate, Call};
+use ident::FileId;
+use lease::Label;
+use namespace::{AttributeChange, FileKind, RenameMode, XattrMode};
+
+/// Labels are few, so that they collide.
+const LABELS: [&str; 9] = ["a", "b", "c", "d", "A", "file", "File", "dir", "x.tmp"];
+/// Directories beyond which no more are made.
+const DIRS_MAX: usize = 12;
+
+impl Cluster {
+    fn label(&mut self) -> Label {
+        let pick = self.below(LABELS.len() as u64) as usize;
+        #[expect(clippy::expect_used, reason = "the table above holds nothing else")]
+        Label::new(LABELS[pick].as_bytes()).expect("a label")
+    }
+
+    fn pick(&mut self, model: &Model, wanted: impl Fn(&FileId) -> bool) -> Option<FileId> {
+        let files: Vec<&FileId> = model.files.keys().filter(|id| wanted(id)).collect();
+        let pick = self.below(files.len() as u64) as usize;
+        files.get(pick).map(|id| (*id).clone())
+    }
+
+    fn dir(&mut self, model: &Model) -> FileId {
+        let linked = |id: &FileId| {
+            let file = &model.files[id];
+            file.kind == FileKind::Directory && file.links > 0
+        };
+        self.pick(model, linked).unwrap_or_else(FileId::root)
+    }
+
+    /// A directory and a label in it, bound more often than not.
+    fn name(&mut self, model: &Model) -> (FileId, Label) {
+        let dir = self.dir(model);
+        let labels: Vec<Label> = model.files[&dir].children.keys().cloned().collect();
+        let pick = self.below(labels.len() as u64) as usize;
+        match labels.get(pick) {
+            Some(label) if !self.one_in(4) => (dir, label.clone()),
+            _ => (dir, self.label()),
+        }
+    }
+
+    /// The next call.
+    pub(crate) fn some_call(&mut self, model: &Model) -> Call {
+        let regular = |id: &FileId| model.files[id].kind == FileKind::Regular;
+        let open = |id: &FileId| regular(id) && model.files[id].open > 0;
+        match self.below(24) {
+            0..5 => self.create(model),
+            5 => {
+                let (dir, label) = self.name(model);
+                let file = self.pick(model, |id| model.files[id].links > 0).unwrap_or_else(FileId::root);
+                Call::Link { file, dir, label }
+            }
+            6..8 => {
+                let (dir, label) = self.name(model);
+                let directory = self.below(3) == 0;
+                Call::Unlink { dir, label, directory }
+            }
+            8..11 => {
+                let ((from_dir, from), (to_dir, to)) = (self.name(model), self.name(model));
+                let mode = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
+                    [self.below(4) as usize];
+                Call::Rename { from_dir, from, to_dir, to, mode }
+            }
+            11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
+                Some(file) => Call::Open { file, read: true, write: true },
+                None => self.create(model),
+            },
+            12 => match self.pick(model, open) {
+                Some(file) => Call::Close { file, write: true },
+                None => self.create(model),
+            },
+            13..18 => match self.pick(model, open) {
+                Some(file) => self.change_content(model, file),
+                None => self.create(model),
+            },
+            18 => match self.pick(model, regular) {
+                Some(file) => Call::Sync { file },
+                None => Call::SyncAll,
+            },
+            19 => {
+                let file = self.dir(model);
+                let mode = Some((self.below(8) * 0o111) as u16);
+                let change = AttributeChange { mode, ..AttributeChange::default() };
+                Call::SetAttributes { file, change, size: None, through_handle: false }
+            }
+            20 => {
+                let file = self.dir(model);
+                let (name, value) = (self.xattr(), vec![b'v'; self.below(64) as usize]);
+                let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][self.below(3) as usize];
+                Call::SetXattr { file, name, value, mode }
+            }
+            21 => {
+                let file = self.dir(model);
+                Call::RemoveXattr { file, name: self.xattr() }
+            }
+            22 => {
+                let (dir, label) = self.name(model);
+                Call::Lookup { dir, label }
+            }
+            _ => match self.pick(model, regular) {
+                Some(file) => self.read(model, file),
+                None => Call::SyncAll,
+            },
+        }
+    }
+
+    fn xattr(&mut self) -> Label {
+        #[expect(clippy::expect_used, reason = "both are names")]
+        Label::attribute(if self.one_in(2) { b"user.one" } else { b"user.two" }).expect("a name")
+    }
+
+    fn create(&mut self, model: &Model) -> Call {
+        let (dir, label) = (self.dir(model), self.label());
+        let dirs = model.files.values().filter(|file| file.kind == FileKind::Directory).count();
+        let kind = match self.below(8) {
+            0..2 if dirs < DIRS_MAX => FileKind::Directory,
+            2 => FileKind::Symlink,
+            3 => FileKind::Fifo,
+            _ => FileKind::Regular,
+        };
+        let target = if kind == FileKind::Symlink { b"some/where".to_vec() } else { Vec::new() };
+        let open = kind == FileKind::Regular && self.one_in(2);
+        Call::Create { dir, label, kind, mode: 0o777, umask: 0o022, rdev: 0, target, open }
+    }
+
+    fn range(&mut self, model: &Model, file: &FileId) -> (u64, u64) {
+        let size = model.files[file].content.len() as u64;
+        let offset = self.below(size + 2_000).min(size + self.below(3) * 500);
+        let length = match self.below(4) {
+            0 => 1 + self.below(16),
+            1 => 1 + self.below(9_000),
+            2 => 4_096,
+            _ => 1 + self.below(200_000),
+        };
+        (offset, length)
+    }
+
+    fn read(&mut self, model: &Model, file: FileId) -> Call {
+        let (offset, length) = self.range(model, &file);
+        Call::Read { file, offset, length: length as u32 }
+    }
+
+    fn change_content(&mut self, model: &Model, file: FileId) -> Call {
+        let (offset, length) = self.range(model, &file);
+        match self.below(10) {
+            0 => Call::Allocate { file, offset, length, what: Allocate::Punch },
+            1 => Call::Allocate { file, offset, length, what: Allocate::Zero { keep_size: self.one_in(2) } },
+            2 => {
+                let size = Some(self.below(offset + 5_000));
+                Call::SetAttributes { file, change: AttributeChange::default(), size, through_handle: true }
+            }
+            n => {
+                let byte = self.below(255) as u8 + 1;
+                let data = Bytes::from((0..length).map(|i| byte.wrapping_add((i / 7) as u8)).collect::<Vec<_>>());
+                Call::Write { file, offset, data, append: n == 3 }
+            }
+        }
+    }
+}
