@@ -1,5 +1,31 @@
-//! The directory server's state machine.
+//! The directory server's state machine: who holds which leases, what files there are, and what becomes of clients' requests and logs.
+//!
+//! `Directory` takes inputs and gives outputs; all state that belongs to files stands in an ordered [`Store`], keyed so that a region of identifiers is a
+//! range of keys (Farsite §4.1). It knows no clock, no disk and no network.
 
+mod ask;
+mod authority;
+mod check;
+mod corrupt;
+mod desk;
+mod directory;
+mod effects;
+mod extents;
+mod files;
+mod grant;
+mod keys;
+mod memory;
+mod record;
+mod replay;
 mod seam;
+mod session;
+mod turn;
 
+pub use check::{Violation, check, violations};
+pub use corrupt::Corrupt;
+pub use directory::{Directory, Policy, Status};
+pub use grant::PAGE;
+pub use memory::MemoryStore;
 pub use seam::{Input, Output, ShareWork, Store};
+pub use session::{INODE_BLOCK, Misdeed};
+pub use turn::TERM_MS;

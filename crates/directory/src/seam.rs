@@ -41,6 +41,9 @@ pub enum Input {
     Space(Space),
     /// The share server has durably done this work.
     SharesSettled(Vec<ShareWork>),
+    /// A leader begins, after a start or an election: it takes every session as just renewed, and sends again what may not have been sent (recalls,
+    /// flushes, share work). To be proposed first of all.
+    Lead,
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.

@@ -1,0 +1,279 @@
+//! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1: first come, first served).
+
+use crate::authority::Authority;
+use crate::desk::{REQUESTS_MAX, Request, WANTS_MAX};
+use crate::session::Misdeed;
+use crate::turn::Turn;
+use ident::FileId;
+use lease::{Field, InTheWay, Kind, Lease, Released, SessionId};
+use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold};
+use std::collections::BTreeMap;
+use wire::{AskMode, ToClient};
+
+/// Who has to let go of what before a request can be done.
+type Holders = Vec<(SessionId, Released)>;
+
+/// What was found out about a request.
+struct Found {
+    verdict: Verdict,
+    needs: Vec<Lease>,
+    /// Files that it concerns and that are no more.
+    gone: Vec<FileId>,
+}
+
+impl Turn<'_> {
+    /// A request arrives.
+    pub fn on_ask(
+        &mut self,
+        session: SessionId,
+        number: u64,
+        operation: Operation,
+        wants: Vec<Lease>,
+        mode: AskMode,
+    ) -> Result<(), Misdeed> {
+        if wants.len() > WANTS_MAX {
+            return Err(Misdeed::TooManyWants);
+        }
+        if self.state.desk.count(session) >= REQUESTS_MAX {
+            return Err(Misdeed::TooManyRequests);
+        }
+        let operation = if mode == AskMode::Ship { self.renumber(operation) } else { operation };
+        let (needs, flushed) = Default::default();
+        let request = Request { session, number, operation, wants, mode, needs, flushed };
+        let arrival = self.state.desk.arrive();
+        self.serve(arrival, request);
+        Ok(())
+    }
+
+    /// Tries again whom something that happened in this turn may concern, in the order of arrival.
+    pub fn serve_woken(&mut self) {
+        while let Some(arrival) = self.state.desk.next_woken() {
+            if let Some(request) = self.state.desk.take(arrival) {
+                self.serve(arrival, request);
+            }
+        }
+    }
+
+    /// Does the request, or puts it in its place and recalls what is in its way.
+    fn serve(&mut self, arrival: u64, mut request: Request) {
+        loop {
+            let found = self.find(&request);
+            request.needs.clone_from(&found.needs);
+            let in_the_way = match request.mode {
+                AskMode::Report => self.to_be_flushed(&mut request),
+                AskMode::Lease | AskMode::Page { .. } | AskMode::Ship => self.in_the_way(&request),
+            };
+            let behind = request.mode != AskMode::Report
+                && found.needs.iter().any(|need| self.state.desk.comes_first(arrival, request.session, need));
+            if in_the_way.is_empty() && !behind {
+                let files: Vec<FileId> = found.needs.iter().map(|need| need.file.clone()).collect();
+                self.fulfil(&request, found);
+                // Whoever stood behind it may go on.
+                files.iter().for_each(|file| self.state.desk.wake(file));
+                return;
+            }
+            let lapsed: Vec<SessionId> = in_the_way
+                .iter()
+                .map(|(holder, _)| *holder)
+                .filter(|holder| self.is_lapsed(*holder))
+                .collect();
+            if lapsed.is_empty() {
+                if request.mode == AskMode::Report {
+                    self.ask_to_flush(arrival, &mut request, in_the_way);
+                } else {
+                    self.recall(in_the_way);
+                }
+                self.state.desk.wait(arrival, request);
+                return;
+            }
+            // A session that nobody hears of keeps its leases until somebody needs them: now.
+            lapsed.into_iter().for_each(|holder| self.fence(holder, None));
+        }
+    }
+
+    /// Decides on the authoritative state what the request rests on: the proof of success, or one counterexample.
+    fn find(&self, request: &Request) -> Found {
+        let authority = Authority { files: &self.files, session: request.session };
+        let traced = Traced::new(&authority);
+        let verdict = decide(&request.operation, &traced);
+        let mut leases = match &verdict {
+            Verdict::Refused { evidence, .. } => {
+                // Whether anybody has the file open never refuses anything.
+                evidence.iter().filter(|lease| lease.field != Field::Handles).cloned().collect()
+            }
+            Verdict::Done { .. } | Verdict::Unknown { .. } => traced.into_leases(),
+        };
+        let refused = matches!(verdict, Verdict::Refused { .. });
+        if !refused && request.mode != AskMode::Ship {
+            leases.extend(request.wants.iter().cloned());
+        }
+        let mut strongest: BTreeMap<(FileId, Field), Kind> = BTreeMap::new();
+        let mut gone = Vec::new();
+        for lease in leases {
+            if self.files.record(&lease.file).is_none() {
+                if !gone.contains(&lease.file) {
+                    gone.push(lease.file);
+                }
+                continue;
+            }
+            if !may_be_leased(&lease) {
+                continue;
+            }
+            let kind = if request.mode == AskMode::Report { Kind::Read } else { lease.kind };
+            let known = strongest.entry((lease.file, lease.field)).or_insert(kind);
+            *known = known.and(kind);
+        }
+        let needs = strongest.into_iter().map(|((file, field), kind)| Lease { file, field, kind });
+        Found { verdict, needs: needs.collect(), gone }
+    }
+
+    /// What others hold that goes ill with what the request needs.
+    fn in_the_way(&self, request: &Request) -> Holders {
+        let mut in_the_way = Holders::new();
+        for need in &request.needs {
+            let holdings = self.files.holdings(&need.file);
+            for InTheWay { session, field, keep } in
+                holdings.in_the_way(request.session, &need.field, need.kind)
+            {
+                // Who has a file open cannot say otherwise: the operation has to do with that.
+                let stuck = field == Field::Handles
+                    && keep.is_none()
+                    && self.state.desk.is_stuck(session, &need.file);
+                if !stuck {
+                    in_the_way.push((session, Released { file: need.file.clone(), field, keep }));
+                }
+            }
+        }
+        in_the_way
+    }
+
+    /// Tells holders to let go, each once.
+    pub fn recall(&mut self, in_the_way: Holders) {
+        let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
+        for (holder, released) in in_the_way {
+            if self.state.desk.recall(self.now, holder, &released) {
+                by_holder.entry(holder).or_default().push(released);
+            }
+        }
+        for (holder, leases) in by_holder {
+            self.send(holder, ToClient::Recall { leases });
+        }
+    }
+
+    /// Whose flush a report still waits for.
+    fn to_be_flushed(&self, request: &mut Request) -> Holders {
+        let in_the_way = self.in_the_way(request);
+        let flushed = |holder: &SessionId, released: &Released| {
+            let key = (*holder, released.file.clone(), released.field.clone());
+            request.flushed.get(&key) == Some(&true)
+        };
+        in_the_way.into_iter().filter(|(holder, released)| !flushed(holder, released)).collect()
+    }
+
+    /// Asks holders to flush what is pending and keep their leases.
+    fn ask_to_flush(&mut self, arrival: u64, request: &mut Request, holders: Holders) {
+        for (holder, Released { file, field, .. }) in holders {
+            let key = (holder, file.clone(), field.clone());
+            if !request.flushed.contains_key(&key) {
+                request.flushed.insert(key, false);
+                let number = self.state.desk.flush(holder, arrival, &file, &field);
+                self.send(holder, ToClient::Flush { number, file, field });
+            }
+        }
+    }
+
+    /// Nothing is in the way: grants, does or tells.
+    fn fulfil(&mut self, request: &Request, found: Found) {
+        let Request { session, number, .. } = *request;
+        let message = match request.mode {
+            AskMode::Lease | AskMode::Page { .. } => {
+                let grants = self.grant(request, &found.needs);
+                ToClient::Granted { number, grants, gone: found.gone }
+            }
+            AskMode::Report => {
+                let values = self.report(request, &found.needs);
+                ToClient::Reported { number, values, gone: found.gone }
+            }
+            AskMode::Ship => {
+                let result = self.ship(session, &request.operation, found.verdict);
+                ToClient::Shipped {
+                    number,
+                    result: result.map(|(answer, effects)| (answer, effects.into_vec())),
+                }
+            }
+        };
+        self.send(session, message);
+    }
+
+    /// Does the operation on the authoritative state.
+    fn ship(
+        &mut self,
+        session: SessionId,
+        operation: &Operation,
+        verdict: Verdict,
+    ) -> Result<(Answer, Effects), Error> {
+        let mut operation = operation.clone();
+        let verdict = match (verdict, &mut operation) {
+            // Somebody has the file open and cannot let go of that. So it loses its name now and dies later.
+            (Verdict::Unknown { .. }, Operation::Unlink { open, .. } | Operation::Rename { open, .. })
+                if !*open =>
+            {
+                *open = true;
+                decide(&operation, &Authority { files: &self.files, session })
+            }
+            // Whoever closes it last, the server will dispose of it.
+            (Verdict::Unknown { .. }, Operation::Dispose { .. }) => {
+                return Ok((Answer::Nothing, Effects::new()));
+            }
+            (verdict, _) => verdict,
+        };
+        match verdict {
+            Verdict::Done { answer, effects } => {
+                if operation.is_update() {
+                    self.may_be_done(&operation)?;
+                    self.state.sessions.spend_unclaimed(wire::cost(&operation).0)?;
+                    self.carry_out(session, &operation, &effects);
+                }
+                Ok((answer, effects))
+            }
+            Verdict::Refused { error, .. } => Err(error),
+            // The authoritative state leaves no question open but those above.
+            Verdict::Unknown { .. } => Err(Error::Invalid),
+        }
+    }
+
+    /// What a client gave a shipped operation for numbers may be used up by the time that it is done: it gets new ones.
+    fn renumber(&mut self, mut operation: Operation) -> Operation {
+        match &mut operation {
+            Operation::Create { dir, position, new, .. } => {
+                *position = self.next_integer(dir);
+                new.ino = self.state.sessions.next_inode;
+                self.state.sessions.next_inode += 1;
+                new.file = FileId::for_child(dir, *position, new.ino);
+            }
+            Operation::Link { dir, position, .. } => *position = self.next_integer(dir),
+            Operation::Rename { from_dir, to_dir, position, back_position, .. } => {
+                *position = self.next_integer(to_dir);
+                *back_position = self.next_integer(from_dir);
+            }
+            _ => {}
+        }
+        operation
+    }
+
+    fn next_integer(&mut self, dir: &FileId) -> u64 {
+        self.files.record_mut(dir).filter(|record| record.is_directory()).map_or(1, |record| {
+            record.next_integer += 1;
+            record.next_integer - 1
+        })
+    }
+}
+
+/// Whether a client may hold this at all. Labels are leased by their folds, and only a directory's times may be touched.
+fn may_be_leased(lease: &Lease) -> bool {
+    match &lease.field {
+        Field::Path => false,
+        Field::Child(label) => fold(label) == *label && lease.field.admits(lease.kind),
+        field => field.admits(lease.kind),
+    }
+}

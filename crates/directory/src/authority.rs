@@ -1,0 +1,147 @@
+//! The two kinds of knowledge that a server decides with: its own state, and as much of it as a client's leases let that client know.
+
+use crate::files::Files;
+use ident::FileId;
+use lease::{Field, Kind, Label, SessionId};
+use namespace::{Attributes, ContentHead, Entry, Knowledge, Known, Links, Times, fold};
+
+/// Directories between a file and the root, at most; a chain that is longer is a loop.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// The authoritative state, as `session` asks for it.
+pub(crate) struct Authority<'a, 's> {
+    pub files: &'a Files<'s>,
+    pub session: SessionId,
+}
+
+impl Knowledge for Authority<'_, '_> {
+    fn attributes(&self, file: &FileId, _: Kind) -> Known<Attributes> {
+        Known::of(self.files.record(file).map(|record| record.attributes))
+    }
+
+    fn content(&self, file: &FileId, _: Kind) -> Known<ContentHead> {
+        Known::of(self.files.record(file).map(|record| record.content))
+    }
+
+    fn inline(&self, file: &FileId) -> Known<Vec<u8>> {
+        Known::of(self.files.record(file).map(|_| self.files.inline(file)))
+    }
+
+    fn times(&self, dir: &FileId, _: Kind) -> Known<Times> {
+        Known::of(self.files.record(dir).map(|record| record.times))
+    }
+
+    fn links(&self, file: &FileId, _: Kind) -> Known<Links> {
+        Known::of(self.files.record(file).map(|record| record.links.clone()))
+    }
+
+    fn child(&self, dir: &FileId, label: &Label, _: Kind) -> Known<Entry> {
+        Known::of(self.files.child(dir, label))
+    }
+
+    fn childless(&self, dir: &FileId, _: Kind) -> Known<bool> {
+        Known::of(self.files.record(dir).map(|record| record.children == 0))
+    }
+
+    fn xattr(&self, file: &FileId, name: &Label, _: Kind) -> Known<Vec<u8>> {
+        Known::of(self.files.xattr(file, name))
+    }
+
+    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+        let names = || self.files.xattrs(file).into_iter().map(|(name, _)| name).collect();
+        Known::of(self.files.record(file).map(|_| names()))
+    }
+
+    /// A lone server walks its own state, which nobody else can change: no path lease is needed (Farsite §4.3).
+    fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
+        let mut at = dir.clone();
+        for _ in 0..DEPTH_MAX {
+            if at == *ancestor {
+                return Known::Used(true);
+            }
+            let Some(record) = self.files.record(&at) else { return Known::Unused };
+            match record.links.first() {
+                Some(link) => at = link.dir.clone(),
+                None => return Known::Used(false),
+            }
+        }
+        Known::Used(true)
+    }
+
+    /// All authority that is not with somebody else is here.
+    fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
+        self.files.holdings(file).in_the_way(self.session, field, kind).is_empty()
+    }
+}
+
+/// What `session` knows by its leases. Whatever it decides to on this it may have decided itself, whoever it is; decisions
+/// being monotone, that it really knew no more than that does not matter (Farsite §6: "I know that the client knew").
+pub(crate) struct Replay<'a, 's> {
+    pub authority: Authority<'a, 's>,
+}
+
+impl Replay<'_, '_> {
+    fn masked<T>(
+        &self,
+        file: &FileId,
+        field: &Field,
+        kind: Kind,
+        value: impl FnOnce(&Authority<'_, '_>) -> Known<T>,
+    ) -> Known<T> {
+        if self.holds(file, field, kind) {
+            value(&self.authority)
+        } else if self.authority.files.record(file).is_none() {
+            // Identifiers are never reused: who once learnt that a file is gone knows it for ever, without a lease.
+            Known::Unused
+        } else {
+            Known::Unknown
+        }
+    }
+}
+
+impl Knowledge for Replay<'_, '_> {
+    fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes> {
+        self.masked(file, &Field::Attributes, kind, |all| all.attributes(file, kind))
+    }
+
+    fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead> {
+        self.masked(file, &Field::Content, kind, |all| all.content(file, kind))
+    }
+
+    fn inline(&self, file: &FileId) -> Known<Vec<u8>> {
+        self.masked(file, &Field::Content, Kind::Read, |all| all.inline(file))
+    }
+
+    fn times(&self, dir: &FileId, kind: Kind) -> Known<Times> {
+        self.masked(dir, &Field::Times, kind, |all| all.times(dir, kind))
+    }
+
+    fn links(&self, file: &FileId, kind: Kind) -> Known<Links> {
+        self.masked(file, &Field::Parent, kind, |all| all.links(file, kind))
+    }
+
+    fn child(&self, dir: &FileId, label: &Label, kind: Kind) -> Known<Entry> {
+        self.masked(dir, &Field::Child(fold(label)), kind, |all| all.child(dir, label, kind))
+    }
+
+    fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool> {
+        self.masked(dir, &Field::Children, kind, |all| all.childless(dir, kind))
+    }
+
+    fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>> {
+        self.masked(file, &Field::Xattr(name.clone()), kind, |all| all.xattr(file, name, kind))
+    }
+
+    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+        self.masked(file, &Field::Xattrs, Kind::Read, |all| all.xattrs(file))
+    }
+
+    /// No client holds a path lease.
+    fn is_above(&self, _: &FileId, _: &FileId) -> Known<bool> {
+        Known::Unknown
+    }
+
+    fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
+        self.authority.files.holdings(file).covers(self.authority.session, field, kind)
+    }
+}

@@ -1,0 +1,437 @@
+//! What holds of the whole state, between any two turns. `fsck` and the simulation ask this.
+
+use crate::extents::ShareRow;
+use crate::files::extent_from_row;
+use crate::keys::{self, Global, Tag};
+use crate::record::{Record, entry_from_bytes, exact};
+use crate::turn::State;
+use crate::{Corrupt, Store};
+use ident::FileId;
+use lease::{Holdings, Label};
+use namespace::{Entry, FileKind, Place, ShareId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Rows read at a time.
+const SCAN: usize = 4096;
+
+/// Something that should hold and does not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A row cannot be read.
+    #[error("{0}")]
+    Corrupt(#[from] Corrupt),
+    /// A row of a file that is not there.
+    #[error("{file} has a row (tag {tag}) but no record")]
+    RowWithoutRecord {
+        /// The file.
+        file: FileId,
+        /// The tag of the row.
+        tag: u8,
+    },
+    /// There is no root.
+    #[error("there is no root")]
+    NoRoot,
+    /// A label is bound to what does not say that it is linked there.
+    #[error("{dir}/{label} is bound to {file}, which is not there, is something else or is not linked so")]
+    DanglingLabel {
+        /// The directory.
+        dir: FileId,
+        /// The label.
+        label: Label,
+        /// What it is bound to.
+        file: FileId,
+    },
+    /// A file says that it is linked where it is not.
+    #[error("{file} is linked as {dir}/{label}, which is bound to something else")]
+    DanglingLink {
+        /// The file.
+        file: FileId,
+        /// The directory.
+        dir: FileId,
+        /// The label.
+        label: Label,
+    },
+    /// The positions of a directory's entries and its labels do not agree.
+    #[error("{dir}: position {position} and its label do not agree")]
+    PositionMismatch {
+        /// The directory.
+        dir: FileId,
+        /// The position.
+        position: u64,
+    },
+    /// A count in a record is wrong.
+    #[error("{file}: {what} is {said}, but there are {found}")]
+    WrongCount {
+        /// The file.
+        file: FileId,
+        /// What is counted.
+        what: &'static str,
+        /// What the record says.
+        said: u64,
+        /// What there is.
+        found: u64,
+    },
+    /// A file without a name is not listed as such, or one with a name is.
+    #[error("{file} is {} as an orphan and has {links} links", if *listed { "listed" } else { "not listed" })]
+    Orphan {
+        /// The file.
+        file: FileId,
+        /// Whether it is in the list.
+        listed: bool,
+        /// Its links.
+        links: usize,
+    },
+    /// A directory cannot be reached from the root.
+    #[error("{dir} is not below the root")]
+    Unreachable {
+        /// The directory.
+        dir: FileId,
+    },
+    /// An extent overlaps another, or stands beyond the file's end.
+    #[error("{file}: the extent at {offset} overlaps another or is beyond the end")]
+    MisplacedExtent {
+        /// The file.
+        file: FileId,
+        /// Where the extent begins.
+        offset: u64,
+    },
+    /// The references to a share are not those that are written down.
+    #[error("share {share:?}: {said} references are written down, there are {found}")]
+    ShareReferences {
+        /// The share.
+        share: ShareId,
+        /// What is written down.
+        said: u64,
+        /// What there is.
+        found: u64,
+    },
+    /// A number is in use that its counter has yet to give out.
+    #[error("{file}: {what} {used} is in use, but its counter is at {counter}")]
+    CounterBehind {
+        /// The file.
+        file: FileId,
+        /// What is counted.
+        what: &'static str,
+        /// The number in use.
+        used: u64,
+        /// The counter.
+        counter: u64,
+    },
+    /// Two sessions hold what only one may.
+    #[error("{file}: {what}")]
+    Holdings {
+        /// The file.
+        file: FileId,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// All violations in the state that `store` holds.
+pub fn violations(store: &dyn Store) -> Vec<Violation> {
+    let mut found = Vec::new();
+    check(store, &mut |_| {}, &mut |violation| found.push(violation));
+    found
+}
+
+/// Walks all rows once, in order, and tells `tell` what does not hold. `progress` gets the number of rows seen, now and then. Memory grows with
+/// directories and shares, not with files.
+pub fn check(store: &dyn Store, progress: &mut dyn FnMut(u64), tell: &mut dyn FnMut(Violation)) {
+    let state = store.get(&keys::global(Global::State, &[])).and_then(|row| exact::<State>(&row));
+    let mut walk = Walk {
+        store,
+        tell,
+        next_inode: state.as_ref().map(|state| state.sessions.next_inode),
+        reachable: FxHashSet::from_iter([FileId::root()]),
+        shares: FxHashMap::default(),
+        files: 0,
+        file: None,
+    };
+    if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
+        (walk.tell)(Violation::NoRoot);
+    }
+    let (mut start, mut rows) = (Vec::new(), 0);
+    loop {
+        let batch = store.scan(&start, &[0xff; 40], SCAN);
+        rows += batch.len() as u64;
+        progress(rows);
+        let Some((last, _)) = batch.last() else { break };
+        start = [last.as_slice(), &[0]].concat();
+        for (key, value) in &batch {
+            if let Err(corrupt) = walk.row(key, value) {
+                (walk.tell)(corrupt.into());
+            }
+        }
+    }
+    walk.end_of_file();
+    walk.shares();
+    if let Some(state) = state
+        && state.files != walk.files
+    {
+        let (file, what) = (FileId::root(), "the number of files");
+        (walk.tell)(Violation::WrongCount { file, what, said: state.files, found: walk.files });
+    }
+}
+
+struct Walk<'a> {
+    store: &'a dyn Store,
+    tell: &'a mut dyn FnMut(Violation),
+    next_inode: Option<u64>,
+    /// Directories known to be below the root.
+    reachable: FxHashSet<FileId>,
+    /// References found, by share.
+    shares: FxHashMap<ShareId, (FileId, u64)>,
+    files: u64,
+    /// The file whose rows are passing by.
+    file: Option<Passing>,
+}
+
+/// What was seen of one file.
+struct Passing {
+    file: FileId,
+    record: Option<Record>,
+    dying: bool,
+    children: u64,
+    positions: u64,
+    xattrs: u64,
+    extents: u64,
+    occupied: u64,
+    inline_bytes: u64,
+    /// Where the last extent ended.
+    end: u64,
+}
+
+impl Walk<'_> {
+    fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
+        if key.first().is_some_and(|first| (0x01..0x80).contains(first)) {
+            return Ok(());
+        }
+        let (file, tag, sub) = keys::split(key)?;
+        if self.file.as_ref().is_none_or(|passing| passing.file != file) {
+            self.end_of_file();
+            self.begin_file(&file)?;
+        }
+        let Some(mut passing) = self.file.take() else { return Ok(()) };
+        let result = self.row_of(&mut passing, key, tag, sub, value);
+        self.file = Some(passing);
+        result
+    }
+
+    fn begin_file(&mut self, file: &FileId) -> Result<(), Corrupt> {
+        let key = keys::of(file, Tag::Record);
+        let row = self.store.get(&key);
+        let dying = self.store.get(&keys::global(Global::Dying, file.as_bytes())).is_some();
+        let mut passing = Passing {
+            file: file.clone(),
+            record: None,
+            dying,
+            children: 0,
+            positions: 0,
+            xattrs: 0,
+            extents: 0,
+            occupied: 0,
+            inline_bytes: 0,
+            end: 0,
+        };
+        let record = row.map(|row| Record::from_bytes(file, &key, &row)).transpose();
+        if let Ok(record) = &record {
+            passing.record.clone_from(record);
+        }
+        self.file = Some(passing);
+        record.map(|_| ())
+    }
+
+    fn row_of(
+        &mut self,
+        at: &mut Passing,
+        key: &[u8],
+        tag: u8,
+        sub: &[u8],
+        value: &[u8],
+    ) -> Result<(), Corrupt> {
+        if at.record.is_none() && !at.dying {
+            (self.tell)(Violation::RowWithoutRecord { file: at.file.clone(), tag });
+        }
+        match tag {
+            tag if tag == Tag::Record as u8 => {
+                self.files += 1;
+                if let Some(record) = at.record.clone() {
+                    self.record(&at.file, &record)?;
+                }
+            }
+            tag if tag == Tag::Holdings as u8 => {
+                let holdings: Holdings = exact(value).ok_or_else(|| Corrupt::at(key, "holdings"))?;
+                if let Err(what) = holdings.check() {
+                    (self.tell)(Violation::Holdings { file: at.file.clone(), what: what.to_string() });
+                }
+            }
+            tag if tag == Tag::Inline as u8 => at.inline_bytes = value.len() as u64,
+            tag if tag == Tag::Extent as u8 => {
+                let extent = extent_from_row(key, value)?;
+                let end = extent.offset + u64::from(extent.length);
+                let size = at.record.as_ref().map_or(u64::MAX, |record| record.content.size);
+                if extent.offset < at.end || end > size {
+                    (self.tell)(Violation::MisplacedExtent { file: at.file.clone(), offset: extent.offset });
+                }
+                at.end = end;
+                at.extents += 1;
+                at.occupied += u64::from(extent.length);
+                if let Place::Share { share, .. } = extent.piece.place {
+                    self.shares.entry(share).or_insert_with(|| (at.file.clone(), 0)).1 += 1;
+                }
+            }
+            tag if tag == Tag::Xattr as u8 => at.xattrs += 1,
+            tag if tag == Tag::Child as u8 => {
+                at.children += 1;
+                let label = keys::label_of_child(&at.file, key)?;
+                let entry = entry_from_bytes(&at.file, key, value)?;
+                self.child(at, &label, &entry)?;
+            }
+            tag if tag == Tag::Position as u8 => {
+                at.positions += 1;
+                let position = keys::position_of(&at.file, key)?;
+                let label = Label::new(value).map_err(|_| Corrupt::at(key, "label"))?;
+                let entry = self.entry(&at.file, &label)?;
+                if entry.is_none_or(|entry| entry.position != position) {
+                    (self.tell)(Violation::PositionMismatch { dir: at.file.clone(), position });
+                }
+            }
+            _ => return Err(Corrupt { key: [key, sub].concat(), what: "tag" }),
+        }
+        Ok(())
+    }
+
+    fn load(&self, file: &FileId) -> Result<Option<Record>, Corrupt> {
+        let key = keys::of(file, Tag::Record);
+        self.store.get(&key).map(|row| Record::from_bytes(file, &key, &row)).transpose()
+    }
+
+    fn entry(&self, dir: &FileId, label: &Label) -> Result<Option<Entry>, Corrupt> {
+        let key = keys::child(dir, label);
+        self.store.get(&key).map(|row| entry_from_bytes(dir, &key, &row)).transpose()
+    }
+
+    fn record(&mut self, file: &FileId, record: &Record) -> Result<(), Corrupt> {
+        let listed = self.store.get(&keys::global(Global::Orphan, file.as_bytes())).is_some();
+        let root = *file == FileId::root();
+        if !root && listed != record.links.is_empty() {
+            (self.tell)(Violation::Orphan { file: file.clone(), listed, links: record.links.len() });
+        }
+        for link in &record.links {
+            let entry = self.entry(&link.dir, &link.label)?;
+            if entry.is_none_or(|entry| entry.file != *file) {
+                let (dir, label) = (link.dir.clone(), link.label.clone());
+                (self.tell)(Violation::DanglingLink { file: file.clone(), dir, label });
+            }
+        }
+        // A directory counts one link, of its one parent; the root counts one without a parent.
+        let links = if root { 1 } else { record.links.len() as u64 };
+        self.count(file, "the number of links", record.attributes.links.into(), links);
+        if record.is_directory() && !root && record.links.len() > 1 {
+            self.count(file, "the parents of a directory", 1, links);
+        }
+        if let Some(counter) = self.next_inode
+            && record.attributes.ino >= counter
+        {
+            let (what, used) = ("inode number", record.attributes.ino);
+            (self.tell)(Violation::CounterBehind { file: file.clone(), what, used, counter });
+        }
+        if record.is_directory() && !listed {
+            self.reach(file)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the way up from `dir` ends at the root.
+    fn reach(&mut self, dir: &FileId) -> Result<(), Corrupt> {
+        let mut way: FxHashSet<FileId> = FxHashSet::default();
+        let mut at = dir.clone();
+        while !self.reachable.contains(&at) {
+            let next = self.load(&at)?.and_then(|record| record.links.first().map(|link| link.dir.clone()));
+            match next {
+                Some(next) if way.insert(at.clone()) => at = next,
+                _ => {
+                    (self.tell)(Violation::Unreachable { dir: dir.clone() });
+                    return Ok(());
+                }
+            }
+        }
+        self.reachable.extend(way);
+        Ok(())
+    }
+
+    fn child(&mut self, at: &Passing, label: &Label, entry: &Entry) -> Result<(), Corrupt> {
+        let record = self.load(&entry.file)?;
+        let agrees = record.is_some_and(|record| {
+            record.attributes.kind == entry.kind
+                && record.attributes.ino == entry.ino
+                && record.links.iter().any(|link| link.dir == at.file && link.label == *label)
+        });
+        if !agrees {
+            let (dir, label, file) = (at.file.clone(), label.clone(), entry.file.clone());
+            (self.tell)(Violation::DanglingLabel { dir, label, file });
+        }
+        let position = self.store.get(&keys::position(&at.file, entry.position));
+        if position.as_deref() != Some(label.as_bytes()) {
+            (self.tell)(Violation::PositionMismatch { dir: at.file.clone(), position: entry.position });
+        }
+        if let Some(record) = &at.record
+            && entry.position >= record.next_integer
+        {
+            let (file, what, used, counter) =
+                (at.file.clone(), "position", entry.position, record.next_integer);
+            (self.tell)(Violation::CounterBehind { file, what, used, counter });
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, file: &FileId, what: &'static str, said: u64, found: u64) {
+        if said != found {
+            (self.tell)(Violation::WrongCount { file: file.clone(), what, said, found });
+        }
+    }
+
+    fn end_of_file(&mut self) {
+        let Some(at) = self.file.take() else { return };
+        let Some(record) = &at.record else { return };
+        let children = if record.attributes.kind == FileKind::Directory { record.children } else { 0 };
+        self.count(&at.file, "the number of children", children, at.children);
+        self.count(&at.file, "the number of positions", children, at.positions);
+        self.count(&at.file, "the number of attributes", record.xattrs.into(), at.xattrs);
+        self.count(&at.file, "the number of extents", record.extents, at.extents);
+        self.count(&at.file, "the bytes of inline content", record.inline_bytes.into(), at.inline_bytes);
+        if !record.is_directory() {
+            self.count(&at.file, "what is occupied", record.content.occupied, at.occupied + at.inline_bytes);
+        }
+    }
+
+    /// Compares what is written down of shares with the references that were found.
+    fn shares(&mut self) {
+        let (mut start, end) = keys::globals(Global::Share);
+        loop {
+            let batch = self.store.scan(&start, &end, SCAN);
+            let Some((last, _)) = batch.last() else { break };
+            start = [last.as_slice(), &[0]].concat();
+            for (key, value) in &batch {
+                if let Err(corrupt) = self.share(key, value) {
+                    (self.tell)(corrupt.into());
+                }
+            }
+        }
+        for (share, (_, found)) in std::mem::take(&mut self.shares) {
+            (self.tell)(Violation::ShareReferences { share, said: 0, found });
+        }
+    }
+
+    fn share(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
+        let share = keys::share_of_global(key)?;
+        let row: ShareRow = exact(value).ok_or_else(|| Corrupt::at(key, "share"))?;
+        let found =
+            self.shares.remove(&share).filter(|(file, _)| *file == row.file).map_or(0, |(_, found)| found);
+        let unsettled = self.store.get(&keys::global(Global::Unsettled, &share.0)).is_some();
+        if found != row.references || (found == 0 && !unsettled) {
+            (self.tell)(Violation::ShareReferences { share, said: row.references, found });
+        }
+        Ok(())
+    }
+}

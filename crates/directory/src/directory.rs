@@ -1,0 +1,173 @@
+//! The state machine's outside.
+
+use crate::desk::Desk;
+use crate::files::Files;
+use crate::keys::{self, Global};
+use crate::record::{Record, exact};
+use crate::seam::{Input, Output, Store};
+use crate::session::{Misdeed, Sessions};
+use crate::turn::{State, Turn};
+use crate::{Corrupt, Violation};
+use ident::FileId;
+use lease::{SessionId, Time};
+use namespace::{Attributes, ContentHead, Times};
+use rustc_hash::FxHashSet;
+use wire::{ToClient, ToServer};
+
+/// What a server gives beyond what it must. Replicated state machines must agree on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Grants carry what nobody else holds or waits for: write instead of read, the whole file, a directory's other entries.
+    pub generous: bool,
+    /// Who creates a file holds everything in it. Clients count on it; off only to measure what it saves.
+    pub birthright: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy { generous: true, birthright: true }
+    }
+}
+
+/// What `leasehold status` shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Files that there are.
+    pub files: u64,
+    /// Sessions that are not over.
+    pub sessions: usize,
+    /// Of these, how many have not been heard of for their term.
+    pub lapsed: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Space as clients see it.
+    pub space: wire::Space,
+}
+
+/// The server. The host applies inputs in the order of its log, each with the time of its entry (which never goes back), and carries out what comes out; a
+/// spurious [`Input::Tick`] does no harm. It keeps the store durable together with [`Directory::checkpoint`] and the index of the last input applied.
+///
+/// The first input after a start is [`Input::Lead`]; [`Input::Space`] comes before the first [`Input::Open`], or there is no room to set aside.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    state: State,
+    live: FxHashSet<SessionId>,
+    policy: Policy,
+    misdeeds: Vec<(SessionId, Misdeed)>,
+}
+
+impl Directory {
+    /// A new cluster: nothing but a root, with these attributes. Leaves the first checkpoint in `store`.
+    pub fn create(store: &mut dyn Store, root: Attributes) -> Directory {
+        let times = Times { mtime: root.ctime, ctime: root.ctime, generation: 0 };
+        let mut record = Record::born(root, ContentHead::default(), times);
+        // Nobody has created the root, so nobody has integers of it; the first is the overflow prefix.
+        record.next_integer = ident::OVERFLOW + 1;
+        store.put(keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
+        let sessions = Sessions::new(root.ino.max(1) + 1);
+        let state = State { sessions, desk: Desk::default(), files: 1, digest: 0, sweep: None };
+        let directory =
+            Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
+        directory.checkpoint(store);
+        directory
+    }
+
+    /// The server as of the last [`Directory::checkpoint`].
+    pub fn open(store: &dyn Store) -> Result<Directory, Corrupt> {
+        let key = keys::global(Global::State, &[]);
+        let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
+        let mut state: State = exact(&row).ok_or_else(|| Corrupt::at(&key, "state"))?;
+        state.desk.index();
+        let live = state.sessions.all.keys().copied().collect();
+        Ok(Directory { state, live, policy: Policy::default(), misdeeds: Vec::new() })
+    }
+
+    /// The same with another policy.
+    pub fn with_policy(self, policy: Policy) -> Directory {
+        Directory { policy, ..self }
+    }
+
+    /// Takes an input. After an error the host must stop: the store is not what this server wrote, and this turn is half done.
+    pub fn handle(
+        &mut self,
+        now: Time,
+        input: Input,
+        store: &mut dyn Store,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Corrupt> {
+        self.misdeeds.clear();
+        let before = out.len();
+        let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest);
+        let (shares, again) = Default::default();
+        let Directory { state, policy, misdeeds, .. } = self;
+        let mut turn = Turn { now, files, state, policy, out, misdeeds, shares, again };
+        turn.take(input);
+        match turn.finish() {
+            Ok(live) => {
+                self.live = live;
+                Ok(())
+            }
+            Err(corrupt) => {
+                out.truncate(before);
+                Err(corrupt)
+            }
+        }
+    }
+
+    /// Answers a question that changes nothing ([`ToServer::Extents`]) without a log entry; nothing for any other message.
+    pub fn query(&self, session: SessionId, message: &ToServer, store: &dyn Store) -> Option<ToClient> {
+        let ToServer::Extents { number, file, from } = message else { return None };
+        if !self.live.contains(&session) {
+            return Some(ToClient::Fenced);
+        }
+        let mut unchanged = Unchanged(store);
+        let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0);
+        Some(files.content_from(session, *number, file, *from))
+    }
+
+    /// Writes down what is not keyed by file: one row.
+    pub fn checkpoint(&self, store: &mut dyn Store) {
+        store.put(keys::global(Global::State, &[]), postcard::to_allocvec(&self.state).unwrap_or_default());
+    }
+
+    /// Running hash of all changes to rows, for replicas to compare.
+    pub fn digest(&self) -> u64 {
+        self.state.digest
+    }
+
+    /// What peers did in the last turn that no client does; their sessions are over.
+    pub fn misdeeds(&self) -> &[(SessionId, Misdeed)] {
+        &self.misdeeds
+    }
+
+    /// How the server stands.
+    pub fn status(&self, now: Time) -> Status {
+        let State { sessions, desk, files, .. } = &self.state;
+        let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
+        let space = sessions.space(*files);
+        Status { files: *files, sessions: sessions.all.len(), lapsed, waiting: desk.len(), space }
+    }
+
+    /// What does not hold though it should: [`crate::violations`] of the state as it is now.
+    pub fn check(&self, store: &mut dyn Store) -> Vec<Violation> {
+        self.checkpoint(store);
+        crate::violations(store)
+    }
+}
+
+/// A store that is only read.
+struct Unchanged<'a>(&'a dyn Store);
+
+impl Store for Unchanged<'_> {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.get(key)
+    }
+
+    fn put(&mut self, _: Vec<u8>, _: Vec<u8>) {}
+
+    fn delete(&mut self, _: &[u8]) {}
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.0.scan(start, end, limit)
+    }
+}

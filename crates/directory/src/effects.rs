@@ -1,0 +1,129 @@
+//! Carrying out what was decided: one row or a few for each effect.
+
+use crate::extents::References;
+use crate::files::{Files, extent_from_row};
+use crate::keys::{self, Global, Tag};
+use crate::record::Record;
+use crate::seam::ShareWork;
+use ident::FileId;
+use namespace::{Effect, Times};
+
+/// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold up nobody.
+pub(crate) const DYING_ROWS_PER_STEP: usize = 512;
+
+/// What effects leave to be done beyond the rows.
+#[derive(Debug, Default)]
+pub(crate) struct Aftermath {
+    /// Files that came into being.
+    pub born: Vec<FileId>,
+    /// Files that lost their last label and may be open somewhere.
+    pub orphaned: Vec<FileId>,
+    /// Files that are no more.
+    pub dead: Vec<FileId>,
+    /// What to do about shares.
+    pub shares: Vec<ShareWork>,
+}
+
+impl Files<'_> {
+    /// Carries out `effects`, in order.
+    pub fn apply(&mut self, effects: &[Effect], aftermath: &mut Aftermath) {
+        let mut references = References::default();
+        for effect in effects {
+            self.apply_one(effect, aftermath, &mut references);
+        }
+        self.settle(references, &mut aftermath.shares);
+    }
+
+    fn apply_one(&mut self, effect: &Effect, aftermath: &mut Aftermath, references: &mut References) {
+        match effect {
+            Effect::Birth { file, attributes, content, target, times } => {
+                self.set_record(file, Some(Record::born(*attributes, *content, *times)));
+                self.set_inline(file, target);
+                aftermath.born.push(file.clone());
+            }
+            Effect::Bind { dir, label, entry } => self.bind(dir, label, entry),
+            Effect::Unbind { dir, label } => self.unbind(dir, label),
+            Effect::AddLink { file, link } => self.edit(file, |record| record.links.push(link.clone())),
+            Effect::DropLink { file, link } => {
+                self.edit(file, |record| record.links.retain(|other| other != link))
+            }
+            Effect::Attributes { file, attributes } => {
+                self.edit(file, |record| record.attributes = *attributes)
+            }
+            Effect::Touch { dir, time } => {
+                self.edit(dir, |record| record.times = record.times.touched(*time))
+            }
+            Effect::Times { dir, times } => self.edit(dir, |record| record.times = Times { ..*times }),
+            Effect::Xattr { file, name, value } => self.set_xattr(file, name, value.clone()),
+            Effect::Content { file, head, change } => self.publish(file, *head, change, references),
+            Effect::Orphan { file } => {
+                self.set_global(Global::Orphan, file.as_bytes(), Some(Vec::new()));
+                aftermath.orphaned.push(file.clone());
+            }
+            Effect::Death { file } => {
+                self.bury(file, references);
+                aftermath.dead.push(file.clone());
+            }
+        }
+    }
+
+    fn edit(&mut self, file: &FileId, change: impl FnOnce(&mut Record)) {
+        if let Some(record) = self.record_mut(file) {
+            change(record);
+        }
+    }
+
+    /// The file is no more. Its record goes at once, and with it every lease on it; what else it has, in steps.
+    fn bury(&mut self, file: &FileId, references: &mut References) {
+        let Some(record) = self.record(file) else { return };
+        self.set_holdings(file, Default::default());
+        if record.attributes.links == 0 || self.is_orphan(file) {
+            self.set_global(Global::Orphan, file.as_bytes(), None);
+        }
+        self.set_inline(file, &[]);
+        self.set_record(file, None);
+        let rows = record.extents + u64::from(record.xattrs);
+        if rows > 0 && !self.clear(file, references) {
+            self.set_global(Global::Dying, file.as_bytes(), Some(Vec::new()));
+        }
+    }
+
+    /// Whether `file` has lost its last label.
+    pub fn is_orphan(&self, file: &FileId) -> bool {
+        self.global(Global::Orphan, file.as_bytes()).is_some()
+    }
+
+    /// Removes some rows of a dead file; whether none is left.
+    fn clear(&mut self, file: &FileId, references: &mut References) -> bool {
+        let rows = self.rows(file, Tag::Extent, Tag::Xattr, DYING_ROWS_PER_STEP);
+        let left = rows.len() == DYING_ROWS_PER_STEP;
+        for (key, row) in rows {
+            if key.get(file.as_bytes().len()) == Some(&(Tag::Extent as u8))
+                && let Some(extent) = self.parse_key(extent_from_row(&key, &row))
+            {
+                references.count(file, &extent, -1);
+            }
+            self.set(key, None);
+        }
+        !left
+    }
+
+    /// One step of clearing dead files away; whether there is more to do.
+    pub fn clear_dying(&mut self, shares: &mut Vec<ShareWork>) -> bool {
+        let dying = self.globals(Global::Dying, None, 2);
+        let Some((key, _)) = dying.first() else { return false };
+        let Some(file) = self.parse_key(keys::file_of_global(key)) else { return false };
+        let mut references = References::default();
+        let cleared = self.clear(&file, &mut references);
+        self.settle(references, shares);
+        if cleared {
+            self.set(key.clone(), None);
+        }
+        !cleared || dying.len() > 1
+    }
+
+    /// Whether `file` is dead but has rows left: its identifier must not be used again before they are gone.
+    pub fn is_dying(&self, file: &FileId) -> bool {
+        self.global(Global::Dying, file.as_bytes()).is_some()
+    }
+}

@@ -1,0 +1,241 @@
+//! What a publication does to a file's extents, and what follows for its shares.
+//!
+//! A share belongs to one file, and which one stands in a row of its own with the number of extents that refer to it: one place for both facts, so a
+//! client that names another file's share is found out before anything is done, and the last reference is seen without a search.
+
+use crate::files::Files;
+use crate::keys::{self, Global};
+use crate::seam::ShareWork;
+use ident::FileId;
+use namespace::{ContentChange, ContentHead, Extent, Place, ShareId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Extents read at a time.
+const SCAN: usize = 64;
+
+/// Whose a share is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShareRow {
+    /// The file.
+    pub file: FileId,
+    /// Its extents that refer to the share; when none does, the share's leases are being let go.
+    pub references: u64,
+}
+
+/// How the references to shares change, to be settled at the end: what an overwrite splits is dropped and taken up again on the way.
+#[derive(Debug, Default)]
+pub(crate) struct References(BTreeMap<ShareId, (FileId, i64)>);
+
+impl References {
+    /// An extent of `file` begins (1) or ceases (-1) to refer to what it refers to.
+    pub fn count(&mut self, file: &FileId, extent: &Extent, change: i64) {
+        if let Some(share) = share_of(extent) {
+            self.0.entry(share).or_insert_with(|| (file.clone(), 0)).1 += change;
+        }
+    }
+}
+
+/// The share that an extent refers to.
+pub(crate) fn share_of(extent: &Extent) -> Option<ShareId> {
+    match extent.piece.place {
+        Place::Share { share, .. } => Some(share),
+        Place::Inline(_) => None,
+    }
+}
+
+/// The shares that a change of content refers to.
+pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId> {
+    let put: &[Extent] = match change {
+        ContentChange::Extents { put, .. } => put,
+        ContentChange::Inline(_) | ContentChange::None => &[],
+    };
+    put.iter().filter_map(share_of)
+}
+
+/// Whether the extents of `change` can be: in order, apart, each within its piece and below `size`.
+pub(crate) fn well_formed(change: &ContentChange, size: u64) -> bool {
+    match change {
+        ContentChange::None => true,
+        ContentChange::Inline(bytes) => {
+            bytes.len() <= namespace::INLINE_BYTES_MAX && bytes.len() as u64 <= size
+        }
+        ContentChange::Extents { put, .. } => {
+            let mut free = 0;
+            put.iter().all(|extent| {
+                let Some(end) = extent.offset.checked_add(extent.length.into()) else { return false };
+                let inside =
+                    extent.skip.checked_add(extent.length).is_some_and(|to| to <= extent.piece.length);
+                let fits = extent.length > 0 && extent.offset >= free && end <= size && inside;
+                free = end;
+                fits
+            })
+        }
+    }
+}
+
+impl Files<'_> {
+    /// Whether `file` may refer to `share`: it is its own, or new.
+    pub fn may_refer(&self, file: &FileId, share: &ShareId) -> bool {
+        match self.share(share) {
+            Some(row) => row.file == *file && row.references > 0,
+            None => true,
+        }
+    }
+
+    /// Whose `share` is.
+    pub fn share(&self, share: &ShareId) -> Option<ShareRow> {
+        let row = self.global(Global::Share, &share.0)?;
+        self.parse(&share.0, &row)
+    }
+
+    /// The content of `file` changes so. How much it occupies, its extents say.
+    pub fn publish(
+        &mut self,
+        file: &FileId,
+        head: ContentHead,
+        change: &ContentChange,
+        references: &mut References,
+    ) {
+        let Some(record) = self.record_mut(file) else { return };
+        let occupied = record.content.occupied;
+        record.content = ContentHead { occupied, ..head };
+        match change {
+            // Only what is cut off can follow from size alone.
+            ContentChange::None => self.shorten(file, head.size, references),
+            ContentChange::Inline(bytes) => {
+                self.cut(file, 0, u64::MAX, references);
+                self.set_inline(file, bytes);
+                if let Some(record) = self.record_mut(file) {
+                    record.content.occupied = bytes.len() as u64;
+                }
+            }
+            ContentChange::Extents { truncate_to, punch, put, .. } => {
+                if self.record(file).is_some_and(|record| record.inline_bytes > 0) {
+                    self.set_inline(file, &[]);
+                    if let Some(record) = self.record_mut(file) {
+                        record.content.occupied = 0;
+                    }
+                }
+                if let Some(size) = truncate_to {
+                    self.cut(file, *size, u64::MAX, references);
+                }
+                for (offset, length) in punch {
+                    self.cut(file, *offset, offset.saturating_add(*length), references);
+                }
+                for extent in put {
+                    self.cut(
+                        file,
+                        extent.offset,
+                        extent.offset.saturating_add(extent.length.into()),
+                        references,
+                    );
+                    self.add_extent(file, extent, references);
+                }
+                self.shorten(file, head.size, references);
+            }
+        }
+    }
+
+    /// Nothing stands beyond `size`.
+    fn shorten(&mut self, file: &FileId, size: u64, references: &mut References) {
+        self.cut(file, size, u64::MAX, references);
+        let inline = self.inline(file);
+        if inline.len() as u64 > size {
+            self.set_inline(file, &inline[..size as usize]);
+            if let Some(record) = self.record_mut(file) {
+                record.content.occupied = size;
+            }
+        }
+    }
+
+    /// Makes a hole of `from..to`; what reaches into it from outside stays outside.
+    fn cut(&mut self, file: &FileId, from: u64, to: u64, references: &mut References) {
+        loop {
+            let extents = self.extents(file, from, SCAN);
+            let more = extents.len() == SCAN;
+            for extent in extents {
+                if extent.offset >= to {
+                    return;
+                }
+                self.drop_extent(file, &extent, references);
+                let end = extent.offset + u64::from(extent.length);
+                if extent.offset < from {
+                    let length = (from - extent.offset) as u32;
+                    self.add_extent(file, &Extent { length, ..extent.clone() }, references);
+                }
+                if end > to {
+                    let cut = (to - extent.offset) as u32;
+                    let (length, skip) = (extent.length - cut, extent.skip + cut);
+                    self.add_extent(
+                        file,
+                        &Extent { offset: to, length, skip, piece: extent.piece },
+                        references,
+                    );
+                    return;
+                }
+            }
+            if !more {
+                return;
+            }
+        }
+    }
+
+    fn add_extent(&mut self, file: &FileId, extent: &Extent, references: &mut References) {
+        let Some(record) = self.record_mut(file) else { return };
+        record.extents += 1;
+        record.content.occupied += u64::from(extent.length);
+        self.set_extent(file, extent.offset + u64::from(extent.length), Some(extent));
+        references.count(file, extent, 1);
+    }
+
+    fn drop_extent(&mut self, file: &FileId, extent: &Extent, references: &mut References) {
+        let Some(record) = self.record_mut(file) else { return };
+        record.extents = record.extents.saturating_sub(1);
+        record.content.occupied = record.content.occupied.saturating_sub(extent.length.into());
+        self.set_extent(file, extent.offset + u64::from(extent.length), None);
+        references.count(file, extent, -1);
+    }
+
+    /// Writes down how references to shares changed, and what has to be done about their leases. That stays written until the share server has
+    /// confirmed it.
+    pub fn settle(&mut self, references: References, work: &mut Vec<ShareWork>) {
+        for (share, (file, change)) in references.0 {
+            let known = self.share(&share);
+            let new = known.is_none();
+            let mut row = known.unwrap_or(ShareRow { file, references: 0 });
+            row.references = row.references.saturating_add_signed(change);
+            self.set_global(Global::Share, &share.0, Some(postcard::to_allocvec(&row).unwrap_or_default()));
+            if new || row.references == 0 {
+                self.set_global(Global::Unsettled, &share.0, Some(Vec::new()));
+                work.push(if row.references == 0 { ShareWork::Drop(share) } else { ShareWork::Adopt(share) });
+            }
+        }
+    }
+
+    /// The share server has done this. What was overtaken by later work on the share stays unsettled.
+    pub fn settled(&mut self, work: ShareWork) {
+        match work {
+            ShareWork::Adopt(share) if self.share(&share).is_some_and(|row| row.references > 0) => {
+                self.set_global(Global::Unsettled, &share.0, None);
+            }
+            ShareWork::Drop(share) if self.share(&share).is_some_and(|row| row.references == 0) => {
+                self.set_global(Global::Unsettled, &share.0, None);
+                self.set_global(Global::Share, &share.0, None);
+            }
+            ShareWork::Adopt(_) | ShareWork::Drop(_) => {}
+        }
+    }
+
+    /// All work that is not confirmed.
+    pub fn unsettled(&self) -> Vec<ShareWork> {
+        let shares = self.globals(Global::Unsettled, None, usize::MAX);
+        let shares = shares.into_iter().filter_map(|(key, _)| self.parse_key(keys::share_of_global(&key)));
+        shares
+            .map(|share| match self.share(&share) {
+                Some(row) if row.references > 0 => ShareWork::Adopt(share),
+                _ => ShareWork::Drop(share),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,324 @@
+//! The rows that one turn of the server reads and changes.
+
+use crate::record::{Record, entry_from_bytes, entry_to_bytes, exact};
+use crate::{Corrupt, Store, keys};
+use ident::FileId;
+use keys::{Global, Tag};
+use lease::{Holdings, Label, SessionId};
+use namespace::{Entry, Extent};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A row that is decoded at most once a turn, and written back at its end if it changed.
+struct Slot<T> {
+    value: Option<Rc<T>>,
+    changed: bool,
+}
+
+/// The state of all files, as one turn sees it: the store, and the records and holdings already decoded.
+///
+/// A row that cannot be read counts as absent until the end of the turn, when [`Files::finish`] reports it; the host then stops, so nothing that was
+/// done with it leaves the server.
+pub(crate) struct Files<'a> {
+    store: &'a mut dyn Store,
+    records: RefCell<FxHashMap<FileId, Slot<Record>>>,
+    holdings: RefCell<FxHashMap<FileId, Slot<Holdings>>>,
+    corrupt: RefCell<Option<Corrupt>>,
+    /// Sessions that are not over. What others held counts for nothing, and goes when its row is next written: so ending a session costs the same however
+    /// much it held.
+    pub live: FxHashSet<SessionId>,
+    /// Running hash of every change to the store, for replicas to compare.
+    pub digest: u64,
+}
+
+impl<'a> Files<'a> {
+    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64) -> Files<'a> {
+        let (records, holdings, corrupt) = Default::default();
+        Files { store, records, holdings, corrupt, live, digest }
+    }
+
+    /// Writes back what changed, in the order of identifiers (replicas must agree on it).
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64), Corrupt> {
+        let records = std::mem::take(self.records.get_mut());
+        for (file, slot) in sorted(records) {
+            let row = slot.value.map(|record| record.to_bytes(&file));
+            self.set(keys::of(&file, Tag::Record), row);
+        }
+        let holdings = std::mem::take(self.holdings.get_mut());
+        for (file, slot) in sorted(holdings) {
+            let row = slot.value.filter(|held| !held.is_empty());
+            let row = row.map(|held| postcard::to_allocvec(&*held).unwrap_or_default());
+            self.set(keys::of(&file, Tag::Holdings), row);
+        }
+        match self.corrupt.into_inner() {
+            Some(corrupt) => Err(corrupt),
+            None => Ok((self.live, self.digest)),
+        }
+    }
+
+    /// Notes what could not be read.
+    fn sound<T>(&self, result: Result<T, Corrupt>) -> Option<T> {
+        result.map_err(|corrupt| self.corrupt.borrow_mut().get_or_insert(corrupt).clone()).ok()
+    }
+
+    /// The record of `file`, if there is such a file.
+    pub fn record(&self, file: &FileId) -> Option<Rc<Record>> {
+        if let Some(slot) = self.records.borrow().get(file) {
+            return slot.value.clone();
+        }
+        let key = keys::of(file, Tag::Record);
+        let row = self.store.get(&key);
+        let value = row.and_then(|row| self.sound(Record::from_bytes(file, &key, &row))).map(Rc::new);
+        self.records.borrow_mut().insert(file.clone(), Slot { value: value.clone(), changed: false });
+        value
+    }
+
+    /// The record of `file`, to be changed.
+    pub fn record_mut(&mut self, file: &FileId) -> Option<&mut Record> {
+        self.record(file)?;
+        let slot = self.records.get_mut().get_mut(file)?;
+        slot.changed = true;
+        slot.value.as_mut().map(Rc::make_mut)
+    }
+
+    /// A file comes into being, or ceases to be.
+    pub fn set_record(&mut self, file: &FileId, record: Option<Record>) {
+        self.records.get_mut().insert(file.clone(), Slot { value: record.map(Rc::new), changed: true });
+    }
+
+    /// Who holds what of `file`.
+    pub fn holdings(&self, file: &FileId) -> Rc<Holdings> {
+        if let Some(slot) = self.holdings.borrow().get(file) {
+            return slot.value.clone().unwrap_or_default();
+        }
+        let key = keys::of(file, Tag::Holdings);
+        let parse = |row: Vec<u8>| exact::<Holdings>(&row).ok_or_else(|| Corrupt::at(&key, "holdings"));
+        let value = self.store.get(&key).and_then(|row| self.sound(parse(row))).map(|mut holdings| {
+            holdings.retain(|session| self.live.contains(&session));
+            Rc::new(holdings)
+        });
+        self.holdings.borrow_mut().insert(file.clone(), Slot { value: value.clone(), changed: false });
+        value.unwrap_or_default()
+    }
+
+    /// Who holds what of `file`, to be changed.
+    pub fn holdings_mut(&mut self, file: &FileId) -> &mut Holdings {
+        self.holdings(file);
+        let slot =
+            self.holdings.get_mut().entry(file.clone()).or_insert(Slot { value: None, changed: false });
+        slot.changed = true;
+        Rc::make_mut(slot.value.get_or_insert_default())
+    }
+
+    /// Nobody holds anything of `file` but what `holdings` says.
+    pub fn set_holdings(&mut self, file: &FileId, holdings: Holdings) {
+        self.holdings.get_mut().insert(file.clone(), Slot { value: Some(Rc::new(holdings)), changed: true });
+    }
+
+    /// `session` is over: what it held counts for nothing from now on.
+    pub fn end_session(&mut self, session: SessionId) {
+        self.live.remove(&session);
+        for slot in self.holdings.get_mut().values_mut() {
+            if let Some(held) = &mut slot.value {
+                Rc::make_mut(held).end(session);
+            }
+        }
+    }
+
+    /// What exactly `label` is bound to.
+    pub fn child(&self, dir: &FileId, label: &Label) -> Option<Entry> {
+        let key = keys::child(dir, label);
+        let row = self.store.get(&key)?;
+        self.sound(entry_from_bytes(dir, &key, &row))
+    }
+
+    /// Binds `label`, whatever it was bound to.
+    pub fn bind(&mut self, dir: &FileId, label: &Label, entry: &Entry) {
+        match self.child(dir, label) {
+            Some(old) if old.position != entry.position => self.set(keys::position(dir, old.position), None),
+            Some(_) => {}
+            None => {
+                if let Some(record) = self.record_mut(dir) {
+                    record.children += 1;
+                }
+            }
+        }
+        self.set(keys::child(dir, label), Some(entry_to_bytes(dir, entry)));
+        self.set(keys::position(dir, entry.position), Some(label.as_bytes().to_vec()));
+    }
+
+    /// Binds `label` to nothing.
+    pub fn unbind(&mut self, dir: &FileId, label: &Label) {
+        let Some(old) = self.child(dir, label) else { return };
+        self.set(keys::child(dir, label), None);
+        self.set(keys::position(dir, old.position), None);
+        if let Some(record) = self.record_mut(dir) {
+            record.children = record.children.saturating_sub(1);
+        }
+    }
+
+    /// All labels of `dir` that fold to `folded`.
+    pub fn children_folding_to(&self, dir: &FileId, folded: &Label) -> Vec<(Label, Entry)> {
+        let (start, end) = keys::children_folding_to(dir, folded);
+        let rows = self.store.scan(&start, &end, usize::MAX);
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let label = keys::label_of_child(dir, &key)?;
+            Ok((label, entry_from_bytes(dir, &key, &row)?))
+        };
+        rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
+    }
+
+    /// The first `limit` entries of `dir` whose position is above `after`, in the order of positions.
+    pub fn page(&self, dir: &FileId, after: u64, limit: usize) -> Vec<(Label, Entry)> {
+        let start = keys::position(dir, after.saturating_add(1));
+        let rows = self.store.scan(&start, &keys::end_of(dir, Tag::Position), limit);
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let label = Label::new(&row).map_err(|_| Corrupt::at(&key, "label"))?;
+            let entry = self.child(dir, &label).ok_or_else(|| Corrupt::at(&key, "entry of the position"))?;
+            Ok((label, entry))
+        };
+        rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
+    }
+
+    /// The label at `position`.
+    pub fn label_at(&self, dir: &FileId, position: u64) -> Option<Label> {
+        let key = keys::position(dir, position);
+        let row = self.store.get(&key)?;
+        self.sound(Label::new(&row).map_err(|_| Corrupt::at(&key, "label")))
+    }
+
+    /// Inline content, or a link's target.
+    pub fn inline(&self, file: &FileId) -> Vec<u8> {
+        match self.record(file) {
+            Some(record) if record.inline_bytes > 0 => {
+                self.store.get(&keys::of(file, Tag::Inline)).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Inline content becomes `bytes`.
+    pub fn set_inline(&mut self, file: &FileId, bytes: &[u8]) {
+        let Some(record) = self.record_mut(file) else { return };
+        let had = std::mem::replace(&mut record.inline_bytes, bytes.len() as u32) > 0;
+        if had || !bytes.is_empty() {
+            self.set(keys::of(file, Tag::Inline), (!bytes.is_empty()).then(|| bytes.to_vec()));
+        }
+    }
+
+    /// An extended attribute.
+    pub fn xattr(&self, file: &FileId, name: &Label) -> Option<Vec<u8>> {
+        (self.record(file)?.xattrs > 0)
+            .then(|| self.store.get(&keys::with(file, Tag::Xattr, name.as_bytes())))?
+    }
+
+    /// All extended attributes.
+    pub fn xattrs(&self, file: &FileId) -> Vec<(Label, Vec<u8>)> {
+        if self.record(file).is_none_or(|record| record.xattrs == 0) {
+            return Vec::new();
+        }
+        let rows = self.store.scan(&keys::of(file, Tag::Xattr), &keys::end_of(file, Tag::Xattr), usize::MAX);
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let name = Label::attribute(keys::sub_key(file, &key)?).map_err(|_| Corrupt::at(&key, "name"))?;
+            Ok((name, row))
+        };
+        rows.into_iter().filter_map(|row| self.sound(parse(row))).collect()
+    }
+
+    /// The extended attribute becomes `value`, or goes.
+    pub fn set_xattr(&mut self, file: &FileId, name: &Label, value: Option<Vec<u8>>) {
+        let had = self.xattr(file, name).is_some();
+        let Some(record) = self.record_mut(file) else { return };
+        record.xattrs = record.xattrs.saturating_sub(u32::from(had)) + u32::from(value.is_some());
+        self.set(keys::with(file, Tag::Xattr, name.as_bytes()), value);
+    }
+
+    /// The first `limit` extents that end above `offset`, in order.
+    pub fn extents(&self, file: &FileId, offset: u64, limit: usize) -> Vec<Extent> {
+        if self.record(file).is_none_or(|record| record.extents == 0) {
+            return Vec::new();
+        }
+        let start = keys::extent(file, offset.saturating_add(1));
+        let rows = self.store.scan(&start, &keys::end_of(file, Tag::Extent), limit);
+        rows.into_iter().filter_map(|(key, row)| self.sound(extent_from_row(&key, &row))).collect()
+    }
+
+    /// Adds or removes the extent that ends at `end`.
+    pub fn set_extent(&mut self, file: &FileId, end: u64, extent: Option<&Extent>) {
+        let row = extent.map(|extent| postcard::to_allocvec(extent).unwrap_or_default());
+        self.set(keys::extent(file, end), row);
+    }
+
+    /// A row of the whole server.
+    pub fn global(&self, row: Global, sub: &[u8]) -> Option<Vec<u8>> {
+        self.store.get(&keys::global(row, sub))
+    }
+
+    /// Sets or removes a row of the whole server.
+    pub fn set_global(&mut self, row: Global, sub: &[u8], value: Option<Vec<u8>>) {
+        self.set(keys::global(row, sub), value);
+    }
+
+    /// The first `limit` rows of that sort from `start` on (or all).
+    pub fn globals(&self, row: Global, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let (first, end) = keys::globals(row);
+        self.store.scan(start.unwrap_or(&first), &end, limit)
+    }
+
+    /// Decodes the value of a row of the whole server.
+    pub fn parse<T: for<'de> serde::Deserialize<'de>>(&self, key: &[u8], row: &[u8]) -> Option<T> {
+        self.sound(exact(row).ok_or_else(|| Corrupt::at(key, "value")))
+    }
+
+    /// Notes a key that cannot be read.
+    pub fn parse_key<T>(&self, result: Result<T, Corrupt>) -> Option<T> {
+        self.sound(result)
+    }
+
+    /// The first `limit` rows of `file` in the range of these tags.
+    pub fn rows(&self, file: &FileId, first: Tag, last: Tag, limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.store.scan(&keys::of(file, first), &keys::end_of(file, last), limit)
+    }
+
+    /// Sets or removes a row.
+    pub fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        self.digest = mix(self.digest, &key);
+        match value {
+            Some(value) => {
+                self.digest = mix(self.digest, &value);
+                self.store.put(key, value);
+            }
+            None => self.store.delete(&key),
+        }
+    }
+}
+
+/// Reads an extent's row: it must end where its key says.
+pub(crate) fn extent_from_row(key: &[u8], row: &[u8]) -> Result<Extent, Corrupt> {
+    let extent: Extent = exact(row).ok_or_else(|| Corrupt::at(key, "extent"))?;
+    let end = extent.offset.checked_add(extent.length.into()).map(u64::to_be_bytes);
+    match end {
+        Some(end) if key.ends_with(&end) => Ok(extent),
+        _ => Err(Corrupt::at(key, "extent")),
+    }
+}
+
+fn sorted<T>(slots: FxHashMap<FileId, Slot<T>>) -> Vec<(FileId, Slot<T>)> {
+    let mut changed: Vec<_> = slots.into_iter().filter(|(_, slot)| slot.changed).collect();
+    changed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    changed
+}
+
+/// Mixes bytes into a running hash. It compares replicas; it does not keep out anybody who wants them to differ unnoticed.
+fn mix(hash: u64, bytes: &[u8]) -> u64 {
+    let step = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let chunks = bytes.chunks_exact(8);
+    let rest = chunks.remainder().iter().fold(bytes.len() as u64, |word, byte| word << 8 | u64::from(*byte));
+    let hash = chunks.fold(hash, |hash, chunk| {
+        let mut word = [0; 8];
+        word.copy_from_slice(chunk);
+        step(hash, u64::from_le_bytes(word))
+    });
+    step(hash, rest)
+}

@@ -1,0 +1,379 @@
+//! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
+
+use crate::desk::Request;
+use crate::files::Files;
+use crate::turn::Turn;
+use ident::FileId;
+use lease::{Field, Held, Kind, Label, Lease, SessionId};
+use namespace::{Entry, Operation, fold};
+use std::collections::BTreeMap;
+use wire::{AskMode, FileGrant, Values};
+
+/// Entries of a directory in one grant. A directory with no more is granted with all of them.
+pub const PAGE: usize = 1000;
+/// Entries that come along with one label of a larger directory: those that were linked after it.
+const NEIGHBOURS: usize = 128;
+/// Labels that a generous infinite lease excludes at most; a directory where others hold more is no place for it.
+const EXCLUDED_MAX: usize = 64;
+/// Bytes of inline content, about, that come along in one grant.
+const INLINE_BYTES: usize = 1 << 20;
+/// Extents that come along with content; the others are fetched when they are wanted.
+const EXTENTS: usize = 64;
+/// Bytes of extended attributes that may come along unasked.
+const XATTR_BYTES: usize = 64 << 10;
+
+/// What a directory's page is to begin with.
+#[derive(Clone, Copy)]
+struct From {
+    /// Positions above this.
+    after: u64,
+    /// At most so many.
+    limit: usize,
+    /// Whether everything before was told, now or earlier.
+    contiguous: bool,
+}
+
+impl Turn<'_> {
+    /// Grants what the request needs, all of it at once; nobody is in the way.
+    pub fn grant(&mut self, request: &Request, needs: &[Lease]) -> Vec<FileGrant> {
+        let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
+        for need in needs {
+            by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
+        }
+        let mut inline = INLINE_BYTES;
+        let mut grants = Vec::with_capacity(by_file.len());
+        for (file, needs) in by_file {
+            grants.push(self.grant_file(request, &file, needs, &mut inline));
+        }
+        if self.policy.generous {
+            self.grant_neighbours(request.session, &mut grants, &mut inline);
+        }
+        grants
+    }
+
+    fn grant_file(
+        &mut self,
+        request: &Request,
+        file: &FileId,
+        needs: Vec<(Field, Kind)>,
+        inline: &mut usize,
+    ) -> FileGrant {
+        let session = request.session;
+        let wants_labels = needs.iter().any(|(field, _)| is_of_labels(field));
+        let writes_labels = self.files.holdings(file).held(session).is_some_and(holds_labels_to_write);
+        let whole = self.may_be_granted_whole(session, file, wants_labels);
+        let fields = if whole { Vec::new() } else { self.widened(session, file, needs.clone()) };
+        let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
+        let holdings = self.files.holdings_mut(file);
+        if whole {
+            holdings.grant_whole(session);
+        }
+        for (field, kind) in &fields {
+            let excluded = if *field == Field::Children { excluded.clone() } else { Vec::new() };
+            holdings.grant(session, field, *kind, excluded);
+        }
+        self.state.desk.granted(session, file, |field| {
+            whole || fields.iter().any(|(granted, _)| granted.overlaps(field))
+        });
+        let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
+        let page =
+            self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
+        let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
+        let mut values = self.files.values(file, &shown, &held, page, inline);
+        // Integers come with the right to use them, unless the client shows that it has some.
+        if !writes_labels && holds_labels_to_write(&held) && !brings_integer(&request.operation, file) {
+            values.reservation = Some(self.reserve_integers(file));
+        }
+        FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
+    }
+
+    /// Whether `session` may have all of the file although it asked for less: nobody else holds, waits for or lately wanted any of it.
+    fn may_be_granted_whole(&self, session: SessionId, file: &FileId, wants_labels: bool) -> bool {
+        let Some(record) = self.files.record(file) else { return false };
+        self.policy.generous
+            && (!record.is_directory() || wants_labels || record.children == 0)
+            && self.files.holdings(file).is_alone(session)
+            && !self.state.desk.others_wait(file, session)
+            && !self.state.desk.is_contended_anywhere(self.now, file)
+            && self.files.xattrs_fit(file)
+    }
+
+    /// The needs, each in write where that costs nobody anything, and the infinite child lease with any label of a directory.
+    fn widened(
+        &self,
+        session: SessionId,
+        file: &FileId,
+        mut needs: Vec<(Field, Kind)>,
+    ) -> Vec<(Field, Kind)> {
+        if !self.policy.generous || self.state.desk.others_wait(file, session) {
+            return needs;
+        }
+        let holdings = self.files.holdings(file);
+        let (now, desk) = (self.now, &self.state.desk);
+        for (field, kind) in &mut needs {
+            if !desk.is_contended(now, file, field)
+                && holdings.in_the_way(session, field, Kind::Write).is_empty()
+            {
+                *kind = Kind::Write;
+            }
+        }
+        let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
+        let wants_all = needs.iter().any(|(field, _)| *field == Field::Children);
+        if wants_one && !wants_all && !desk.is_contended(now, file, &Field::Children) {
+            let fits =
+                |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
+            let kind = [Kind::Write, Kind::Read];
+            let kind =
+                kind.into_iter().find(|kind| fits(holdings.excluded_for(session, &Field::Children, *kind)));
+            needs.extend(kind.map(|kind| (Field::Children, kind)));
+        }
+        needs
+    }
+
+    /// What an infinite child lease among `fields` has to leave out: what others hold, and what they lately wanted.
+    fn excluded(
+        &self,
+        session: SessionId,
+        file: &FileId,
+        fields: &[(Field, Kind)],
+        needs: &[(Field, Kind)],
+    ) -> Vec<Label> {
+        let asked = needs.iter().any(|(field, _)| *field == Field::Children);
+        let Some((_, kind)) = fields.iter().find(|(field, _)| *field == Field::Children).filter(|_| !asked)
+        else {
+            return Vec::new();
+        };
+        let excluded = self.files.holdings(file).excluded_for(session, &Field::Children, *kind);
+        let mut excluded = excluded.unwrap_or_default();
+        let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
+        let lately = self.state.desk.contended_labels(self.now, file);
+        excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
+        excluded.retain(|label| !needs.iter().any(|(field, _)| *field == Field::Child(label.clone())));
+        excluded.sort();
+        excluded.dedup();
+        excluded
+    }
+
+    /// Which page of entries goes along.
+    fn page_of(&self, request: &Request, file: &FileId, infinite: bool) -> Option<From> {
+        if let (AskMode::Page { after }, Operation::List { dir }) = (request.mode, &request.operation)
+            && dir == file
+        {
+            return Some(From { after, limit: PAGE, contiguous: true });
+        }
+        let record = self.files.record(file)?;
+        if !infinite || !record.is_directory() {
+            // Of an empty directory it costs nothing to say so.
+            return (record.is_directory() && record.children == 0).then_some(From {
+                after: 0,
+                limit: 1,
+                contiguous: true,
+            });
+        }
+        if record.children <= PAGE as u64 || matches!(request.operation, Operation::List { .. }) {
+            return Some(From { after: 0, limit: PAGE, contiguous: true });
+        }
+        let label = match &request.operation {
+            Operation::Lookup { dir, label, .. } if dir == file => label,
+            _ => return None,
+        };
+        let position = self.files.child(file, label)?.position;
+        self.policy.generous.then_some(From { after: position, limit: NEIGHBOURS, contiguous: false })
+    }
+
+    /// The files that the granted entries name come along if nobody holds any of them: so `ls -l` asks once.
+    fn grant_neighbours(&mut self, session: SessionId, grants: &mut Vec<FileGrant>, inline: &mut usize) {
+        let entries: Vec<Entry> = grants
+            .iter()
+            .flat_map(|grant| grant.values.children.iter().map(|(_, entry)| entry.clone()))
+            .collect();
+        let mut granted: Vec<FileId> = grants.iter().map(|grant| grant.file.clone()).collect();
+        granted.sort();
+        for Entry { file, .. } in entries {
+            let free = self.files.holdings(&file).is_empty()
+                && granted.binary_search(&file).is_err()
+                && !self.state.desk.others_wait(&file, session)
+                && !self.state.desk.is_contended_anywhere(self.now, &file);
+            let Some(record) = self.files.record(&file).filter(|_| free && self.files.xattrs_fit(&file))
+            else {
+                continue;
+            };
+            // The labels of a directory are for whoever looks into it first.
+            let whole = !record.is_directory() || record.children == 0;
+            let fields = if whole { Vec::new() } else { all_but_labels() };
+            let holdings = self.files.holdings_mut(&file);
+            if whole {
+                holdings.grant_whole(session);
+            }
+            for (field, kind) in &fields {
+                holdings.grant(session, field, *kind, []);
+            }
+            let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
+            let page =
+                (whole && record.is_directory()).then_some(From { after: 0, limit: 1, contiguous: true });
+            let shown = if whole { whole_fields(None) } else { fields.clone() };
+            let mut values = self.files.values(&file, &shown, &held, page, inline);
+            // Who opens it asks for its extents; who only looks at it does not need them.
+            values.extents = values.extents.filter(|(extents, _)| extents.is_empty());
+            let (excluded, excluded_xattrs) = Default::default();
+            grants.push(FileGrant { file, whole, fields, excluded, excluded_xattrs, values });
+        }
+    }
+
+    /// The values that a report tells; nobody gets a lease.
+    pub fn report(&mut self, request: &Request, needs: &[Lease]) -> Vec<FileGrant> {
+        let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
+        for need in needs {
+            by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
+        }
+        let mut inline = INLINE_BYTES;
+        let told = by_file.into_iter().map(|(file, fields)| {
+            let wants_all = fields.iter().any(|(field, _)| *field == Field::Children);
+            let page = wants_all.then_some(From { after: 0, limit: PAGE, contiguous: true });
+            let values = self.files.values(&file, &fields, &Held::whole(), page, &mut inline);
+            let (whole, fields, excluded, excluded_xattrs) = Default::default();
+            FileGrant { file, whole, fields, excluded, excluded_xattrs, values }
+        });
+        debug_assert_eq!(request.mode, AskMode::Report);
+        told.collect()
+    }
+
+    /// Whether `session` may have integers of `dir`: it holds something of it, so it may come to write labels.
+    pub fn may_reserve(&self, session: SessionId, dir: &FileId) -> bool {
+        self.files.holdings(dir).held(session).is_some()
+    }
+}
+
+impl Files<'_> {
+    /// Whether all extended attributes of `file` fit into a grant that was not asked for them.
+    fn xattrs_fit(&self, file: &FileId) -> bool {
+        self.xattrs(file).iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum::<usize>()
+            <= XATTR_BYTES
+    }
+
+    /// The values of `fields`; of labels only what `held` covers.
+    fn values(
+        &self,
+        file: &FileId,
+        fields: &[(Field, Kind)],
+        held: &Held,
+        page: Option<From>,
+        inline: &mut usize,
+    ) -> Values {
+        let mut values = Values::default();
+        let Some(record) = self.record(file) else { return values };
+        for (field, kind) in fields {
+            // Who only touches does not know.
+            if *kind == Kind::Touch {
+                continue;
+            }
+            match field {
+                Field::Attributes => values.attributes = Some(record.attributes),
+                Field::Content => {
+                    values.content = Some(record.content);
+                    self.content_values(file, &mut values, inline);
+                }
+                Field::Times => values.times = record.is_directory().then_some(record.times),
+                Field::Parent => values.links = Some(record.links.clone()),
+                Field::Child(folded) => values.children.extend(self.children_folding_to(file, folded)),
+                Field::Xattr(name) => {
+                    values.xattrs.extend(self.xattr(file, name).map(|value| (name.clone(), value)))
+                }
+                Field::Xattrs => values.xattrs = self.xattrs(file),
+                Field::Children | Field::Disposition | Field::Handles | Field::Path => {}
+            }
+        }
+        if let Some(From { after, limit, contiguous }) = page {
+            let entries = self.page(file, after, limit);
+            let through = if entries.len() < limit {
+                u64::MAX
+            } else {
+                entries.last().map_or(u64::MAX, |(_, e)| e.position)
+            };
+            values.children_through = contiguous.then_some(through);
+            let covered = |label: &Label| held.is_whole() || held.kind(&Field::Child(fold(label))).is_some();
+            let known: Vec<u64> = values.children.iter().map(|(_, entry)| entry.position).collect();
+            let entries = entries
+                .into_iter()
+                .filter(|(label, entry)| covered(label) && !known.contains(&entry.position));
+            values.children.extend(entries);
+        }
+        values
+    }
+
+    fn content_values(&self, file: &FileId, values: &mut Values, inline: &mut usize) {
+        let Some(record) = self.record(file).filter(|record| !record.is_directory()) else { return };
+        if record.inline_bytes > 0 {
+            if let Some(left) = inline.checked_sub(record.inline_bytes as usize) {
+                *inline = left;
+                values.inline = Some(self.inline(file));
+            }
+        } else if record.content.size > 0 {
+            let extents = self.extents(file, 0, EXTENTS);
+            values.extents = Some(complete_below(extents, EXTENTS));
+        }
+    }
+
+    /// Answers a query for content.
+    pub fn content_from(&self, session: SessionId, number: u64, file: &FileId, from: u64) -> wire::ToClient {
+        let reader = self.holdings(file).covers(session, &Field::Content, Kind::Read);
+        let file = file.clone();
+        if !reader {
+            // It lost the lease on the way, and will find out.
+            return wire::ToClient::Extents {
+                number,
+                file,
+                from,
+                to: from,
+                extents: Vec::new(),
+                inline: None,
+            };
+        }
+        let inline = Some(self.inline(&file)).filter(|inline| !inline.is_empty());
+        let (extents, to) = complete_below(self.extents(&file, from, PAGE), PAGE);
+        wire::ToClient::Extents { number, file, from, to, extents, inline }
+    }
+}
+
+/// Extents of which `limit` were looked for, and up to where they are all.
+fn complete_below(extents: Vec<namespace::Extent>, limit: usize) -> (Vec<namespace::Extent>, u64) {
+    let to = if extents.len() < limit {
+        None
+    } else {
+        extents.last().map(|last| last.offset + u64::from(last.length))
+    };
+    (extents, to.unwrap_or(u64::MAX))
+}
+
+fn is_of_labels(field: &Field) -> bool {
+    matches!(field, Field::Child(_) | Field::Children)
+}
+
+fn holds_labels_to_write(held: &Held) -> bool {
+    held.iter().any(|(field, kind)| is_of_labels(&field) && kind == Kind::Write)
+}
+
+/// Whether the operation brings an integer of `dir` along, so that the client must have a block of them. The first is what a client without one writes.
+fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
+    match operation {
+        Operation::Create { dir: of, position, .. } | Operation::Link { dir: of, position, .. } => {
+            of == dir && *position > 1
+        }
+        Operation::Rename { to_dir, position, .. } => to_dir == dir && *position > 1,
+        _ => false,
+    }
+}
+
+/// The fields whose values go along with everything; and the labels that were asked for, which are not all in the page of a large directory.
+fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
+    let fields = [Field::Attributes, Field::Content, Field::Times, Field::Parent, Field::Xattrs];
+    let labels = needs.into_iter().flatten().filter(|(field, _)| matches!(field, Field::Child(_)));
+    fields.into_iter().map(|field| (field, Kind::Write)).chain(labels.cloned()).collect()
+}
+
+/// Everything of a directory that does not depend on who looks into it.
+fn all_but_labels() -> Vec<(Field, Kind)> {
+    let fields =
+        [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Handles, Field::Xattrs];
+    fields.into_iter().map(|field| (field, Kind::Write)).collect()
+}

@@ -1,0 +1,157 @@
+//! Where each row stands. A file's rows are its identifier's bytes, one tag byte, and a sub-key, so that a region is one
+//! contiguous range (Farsite §4.1.3). Rows of the whole server begin with a byte below 0x80, which begins no identifier but the root's, 0x00.
+
+use crate::Corrupt;
+use ident::FileId;
+use lease::Label;
+use namespace::{ShareId, fold};
+
+/// What a file's row holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    /// [`crate::record::Record`]; every file has one.
+    Record = 0x01,
+    /// `lease::Holdings`; only while somebody holds something.
+    Holdings = 0x02,
+    /// Inline content, or a link's target, as it is.
+    Inline = 0x03,
+    /// An extent; sub-key: where it ends, so that what overlaps a range is found by one forward scan.
+    Extent = 0x04,
+    /// An extended attribute, as it is; sub-key: its name.
+    Xattr = 0x05,
+    /// What a label is bound to; sub-key: the fold, and, if the exact label is another, a zero byte and that. So all labels of one fold stand together.
+    Child = 0x06,
+    /// The exact label at a position; sub-key: the position.
+    Position = 0x07,
+}
+
+/// Rows of the whole server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Global {
+    /// Sessions, counters, waiting requests: what [`crate::Directory::checkpoint`] writes.
+    State = 0x01,
+    /// Files without a name that somebody may have open; then the identifier.
+    Orphan = 0x02,
+    /// Files that are no more but have rows left; then the identifier.
+    Dying = 0x03,
+    /// The file that a share belongs to and how many of its extents refer to it; then the share.
+    Share = 0x04,
+    /// Shares whose adoption or drop the share server has not confirmed; then the share.
+    Unsettled = 0x05,
+}
+
+/// The key of a row of `file` that has no sub-key, or the first possible key of those that have.
+pub(crate) fn of(file: &FileId, tag: Tag) -> Vec<u8> {
+    with(file, tag, &[])
+}
+
+/// The end of the rows of `file` with `tag`.
+pub(crate) fn end_of(file: &FileId, tag: Tag) -> Vec<u8> {
+    let mut key = of(file, tag);
+    if let Some(last) = key.last_mut() {
+        *last += 1;
+    }
+    key
+}
+
+/// The key of a row with this sub-key.
+pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> Vec<u8> {
+    let id = file.as_bytes();
+    let mut key = Vec::with_capacity(id.len() + 1 + sub.len());
+    key.extend_from_slice(id);
+    key.push(tag as u8);
+    key.extend_from_slice(sub);
+    key
+}
+
+/// The key of the extent that ends at `end`.
+pub(crate) fn extent(file: &FileId, end: u64) -> Vec<u8> {
+    with(file, Tag::Extent, &end.to_be_bytes())
+}
+
+/// The key of `label`'s row.
+pub(crate) fn child(dir: &FileId, label: &Label) -> Vec<u8> {
+    let folded = fold(label);
+    let mut key = with(dir, Tag::Child, folded.as_bytes());
+    if folded != *label {
+        key.push(0);
+        key.extend_from_slice(label.as_bytes());
+    }
+    key
+}
+
+/// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so none but those are in it.
+pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (Vec<u8>, Vec<u8>) {
+    let start = with(dir, Tag::Child, folded.as_bytes());
+    let mut end = start.clone();
+    end.push(1);
+    (start, end)
+}
+
+/// The exact label in a child row's key.
+pub(crate) fn label_of_child(dir: &FileId, key: &[u8]) -> Result<Label, Corrupt> {
+    let sub = sub_key(dir, key)?;
+    let exact = sub.iter().position(|b| *b == 0).map_or(sub, |zero| &sub[zero + 1..]);
+    Label::new(exact).map_err(|_| Corrupt::at(key, "label"))
+}
+
+/// The key of the row of `position`: its length, then its bytes; most are one or two long.
+pub(crate) fn position(dir: &FileId, position: u64) -> Vec<u8> {
+    let bytes = position.to_be_bytes();
+    let zeros = position.leading_zeros() as usize / 8;
+    let mut key = Vec::with_capacity(dir.as_bytes().len() + 10 - zeros);
+    key.extend_from_slice(dir.as_bytes());
+    key.push(Tag::Position as u8);
+    key.push((8 - zeros) as u8);
+    key.extend_from_slice(&bytes[zeros..]);
+    key
+}
+
+/// The position in a position row's key.
+pub(crate) fn position_of(dir: &FileId, key: &[u8]) -> Result<u64, Corrupt> {
+    match sub_key(dir, key)? {
+        [length, bytes @ ..] if usize::from(*length) == bytes.len() && bytes.len() <= 8 => {
+            Ok(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+        }
+        _ => Err(Corrupt::at(key, "position")),
+    }
+}
+
+/// What follows the identifier and the tag.
+pub(crate) fn sub_key<'k>(file: &FileId, key: &'k [u8]) -> Result<&'k [u8], Corrupt> {
+    key.get(file.as_bytes().len() + 1..).ok_or_else(|| Corrupt::at(key, "key"))
+}
+
+/// The file, tag byte and sub-key of a file's row.
+pub(crate) fn split(key: &[u8]) -> Result<(FileId, u8, &[u8]), Corrupt> {
+    match FileId::split_from(key) {
+        Ok((file, [tag, sub @ ..])) => Ok((file, *tag, sub)),
+        _ => Err(Corrupt::at(key, "key")),
+    }
+}
+
+/// The key of a row of the whole server.
+pub(crate) fn global(row: Global, sub: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(1 + sub.len());
+    key.push(row as u8);
+    key.extend_from_slice(sub);
+    key
+}
+
+/// The range of the rows of that sort.
+pub(crate) fn globals(row: Global) -> (Vec<u8>, Vec<u8>) {
+    (vec![row as u8], vec![row as u8 + 1])
+}
+
+/// The identifier in a row of [`Global::Orphan`] or [`Global::Dying`].
+pub(crate) fn file_of_global(key: &[u8]) -> Result<FileId, Corrupt> {
+    FileId::from_bytes(key.get(1..).unwrap_or_default()).map_err(|_| Corrupt::at(key, "identifier"))
+}
+
+/// The share in a row of [`Global::Share`] or [`Global::Unsettled`].
+pub(crate) fn share_of_global(key: &[u8]) -> Result<ShareId, Corrupt> {
+    let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(ShareId).ok_or_else(|| Corrupt::at(key, "share"))
+}

@@ -1,0 +1,41 @@
+//! A store in memory.
+
+use crate::Store;
+use std::collections::BTreeMap;
+
+/// Rows in an ordered map: for simulation and tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStore {
+    /// The rows.
+    pub rows: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl MemoryStore {
+    /// Bytes of all keys and values.
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.rows.get(key).cloned()
+    }
+
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.rows.insert(key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.rows.remove(key);
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        if start >= end {
+            return Vec::new();
+        }
+        let rows =
+            self.rows.range::<[u8], _>((std::ops::Bound::Included(start), std::ops::Bound::Excluded(end)));
+        rows.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+}

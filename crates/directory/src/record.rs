@@ -1,0 +1,231 @@
+//! A file's record row: everything about it that is small and of one piece.
+
+use crate::Corrupt;
+use ident::FileId;
+use lease::Label;
+use namespace::{Attributes, ContentHead, Entry, FileKind, Link, Links, Times, Timestamp};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+/// What a record row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub attributes: Attributes,
+    pub content: ContentHead,
+    /// Of a directory.
+    pub times: Times,
+    pub links: Links,
+    /// The next integer that this directory gives out; below it all have been.
+    pub next_integer: u64,
+    /// Child rows.
+    pub children: u64,
+    /// Whether it has a row of inline content, and of how many bytes.
+    pub inline_bytes: u32,
+    /// Extended attributes. Most files have none, and then nobody looks for rows.
+    pub xattrs: u32,
+    /// Extents.
+    pub extents: u64,
+}
+
+impl Record {
+    /// Of a new file without anything.
+    pub fn born(attributes: Attributes, content: ContentHead, times: Times) -> Record {
+        Record {
+            attributes,
+            content,
+            times,
+            links: Links::new(),
+            // The creator of a directory may use the integers below from the start, without asking.
+            next_integer: wire::BIRTH_RESERVATION + 1,
+            children: 0,
+            inline_bytes: 0,
+            xattrs: 0,
+            extents: 0,
+        }
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.attributes.kind == FileKind::Directory
+    }
+
+    /// The value of the row.
+    pub fn to_bytes(&self, file: &FileId) -> Vec<u8> {
+        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when read.
+        postcard::to_allocvec(&Stored::of(self, file)).unwrap_or_default()
+    }
+
+    /// Reads the value of the row of `file` at `key`.
+    pub fn from_bytes(file: &FileId, key: &[u8], bytes: &[u8]) -> Result<Record, Corrupt> {
+        let stored: Stored = exact(bytes).ok_or_else(|| Corrupt::at(key, "record"))?;
+        Ok(stored.into_record(file))
+    }
+}
+
+/// Decodes a value that ends where `bytes` do.
+pub(crate) fn exact<'b, T: Deserialize<'b>>(bytes: &'b [u8]) -> Option<T> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((value, [])) => Some(value),
+        _ => None,
+    }
+}
+
+/// Nanoseconds since the birth of the file: times are near it, or equal, and take few bytes.
+type Since = i128;
+
+fn since(base: Timestamp, time: Timestamp) -> Since {
+    (i128::from(time.secs) - i128::from(base.secs)) * 1_000_000_000 + i128::from(time.nanos)
+        - i128::from(base.nanos)
+}
+
+fn at(base: Timestamp, since: Since) -> Timestamp {
+    let nanos = (i128::from(base.secs) * 1_000_000_000 + i128::from(base.nanos)).saturating_add(since);
+    let secs = nanos.div_euclid(1_000_000_000).clamp(i64::MIN.into(), i64::MAX.into());
+    Timestamp { secs: secs as i64, nanos: nanos.rem_euclid(1_000_000_000) as u32 }
+}
+
+/// [`Record`] as it is written: what usually follows from something else is left out.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    kind: FileKind,
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    nlink: u32,
+    ino: u64,
+    rdev: u32,
+    btime: (i64, u32),
+    ctime: Since,
+    atime: Since,
+    xattrs: u32,
+    /// A directory is absent where its identifier is the file's without the last integer.
+    links: SmallVec<[(Option<FileId>, Label); 1]>,
+    content: Option<StoredContent>,
+    directory: Option<StoredDirectory>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredContent {
+    size: u64,
+    mtime: Since,
+    ctime: Since,
+    version: u64,
+    occupied: u64,
+    key: Option<[u8; 32]>,
+    inline_bytes: u32,
+    extents: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredDirectory {
+    mtime: Since,
+    ctime: Since,
+    generation: u64,
+    next_integer: u64,
+    children: u64,
+}
+
+impl Stored {
+    fn of(record: &Record, file: &FileId) -> Stored {
+        let Record { attributes, content, times, .. } = record;
+        let base = attributes.btime;
+        let parent = file.parent();
+        let stored_content = StoredContent {
+            size: content.size,
+            mtime: since(base, content.mtime),
+            ctime: since(base, content.ctime),
+            version: content.version,
+            occupied: content.occupied,
+            key: content.key,
+            inline_bytes: record.inline_bytes,
+            extents: record.extents,
+        };
+        let stored_directory = StoredDirectory {
+            mtime: since(base, times.mtime),
+            ctime: since(base, times.ctime),
+            generation: times.generation,
+            next_integer: record.next_integer,
+            children: record.children,
+        };
+        let link = |link: &Link| {
+            let usual = parent.as_ref() == Some(&link.dir);
+            ((!usual).then(|| link.dir.clone()), link.label.clone())
+        };
+        Stored {
+            kind: attributes.kind,
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            nlink: attributes.links,
+            ino: attributes.ino,
+            rdev: attributes.rdev,
+            btime: (base.secs, base.nanos),
+            ctime: since(base, attributes.ctime),
+            atime: since(base, attributes.atime),
+            xattrs: record.xattrs,
+            links: record.links.iter().map(link).collect(),
+            content: (!record.is_directory()).then_some(stored_content),
+            directory: record.is_directory().then_some(stored_directory),
+        }
+    }
+
+    fn into_record(self, file: &FileId) -> Record {
+        let base = Timestamp { secs: self.btime.0, nanos: self.btime.1 };
+        let attributes = Attributes {
+            kind: self.kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            links: self.nlink,
+            ino: self.ino,
+            rdev: self.rdev,
+            ctime: at(base, self.ctime),
+            btime: base,
+            atime: at(base, self.atime),
+        };
+        let mut record = Record::born(attributes, ContentHead::default(), Times::default());
+        record.xattrs = self.xattrs;
+        let parent = file.parent().unwrap_or_else(FileId::root);
+        let link = |(dir, label): (Option<FileId>, Label)| Link {
+            dir: dir.unwrap_or_else(|| parent.clone()),
+            label,
+        };
+        record.links = self.links.into_iter().map(link).collect();
+        if let Some(content) = self.content {
+            let StoredContent { size, mtime, ctime, version, occupied, key, inline_bytes, extents } = content;
+            let (mtime, ctime) = (at(base, mtime), at(base, ctime));
+            record.content = ContentHead { size, mtime, ctime, version, occupied, key };
+            (record.inline_bytes, record.extents) = (inline_bytes, extents);
+        }
+        if let Some(directory) = self.directory {
+            let StoredDirectory { mtime, ctime, generation, next_integer, children } = directory;
+            record.times = Times { mtime: at(base, mtime), ctime: at(base, ctime), generation };
+            (record.next_integer, record.children) = (next_integer, children);
+        }
+        record
+    }
+}
+
+/// A child row's value: the identifier is left out where it is the usual one, which is most often.
+#[derive(Serialize, Deserialize)]
+struct StoredEntry {
+    kind: FileKind,
+    ino: u64,
+    position: u64,
+    file: Option<FileId>,
+}
+
+/// The value of the row of a label of `dir` that is bound to `entry`.
+pub(crate) fn entry_to_bytes(dir: &FileId, entry: &Entry) -> Vec<u8> {
+    let usual = FileId::for_child(dir, entry.position, entry.ino) == entry.file;
+    let file = (!usual).then(|| entry.file.clone());
+    let stored = StoredEntry { kind: entry.kind, ino: entry.ino, position: entry.position, file };
+    postcard::to_allocvec(&stored).unwrap_or_default()
+}
+
+/// Reads the value of a label's row at `key`.
+pub(crate) fn entry_from_bytes(dir: &FileId, key: &[u8], bytes: &[u8]) -> Result<Entry, Corrupt> {
+    let stored: StoredEntry = exact(bytes).ok_or_else(|| Corrupt::at(key, "entry"))?;
+    let StoredEntry { kind, ino, position, file } = stored;
+    let file = file.unwrap_or_else(|| FileId::for_child(dir, position, ino));
+    Ok(Entry { file, kind, ino, position })
+}

@@ -1,0 +1,114 @@
+//! Replaying a client's log: every update is decided again on what its leases let the client know (Farsite §6).
+
+use crate::authority::{Authority, Replay};
+use crate::session::Misdeed;
+use crate::turn::Turn;
+use lease::{Released, SessionId};
+use namespace::{Error, Operation, RULES, Verdict, decide};
+use wire::{LogEntry, ToClient};
+
+/// Entries that one message may have.
+const ENTRIES_MAX: usize = 16_384;
+
+impl Turn<'_> {
+    /// A part of a client's log. What was seen already is skipped; nothing may be missing.
+    pub fn on_log(&mut self, session: SessionId, first: u64, entries: Vec<LogEntry>) -> Result<(), Misdeed> {
+        if entries.len() > ENTRIES_MAX {
+            return Err(Misdeed::TooManyEntries);
+        }
+        let Some(known) = self.state.sessions.all.get(&session) else { return Ok(()) };
+        let expected = known.next_entry;
+        if first > expected {
+            return Err(Misdeed::LogGap { expected, first });
+        }
+        // If this is sent again, its answer was lost, and the refusals in it.
+        let again = known.refused.iter().filter(|(entry, _)| *entry >= first);
+        let mut rejected: Vec<(u64, Error)> = again.copied().collect();
+        let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
+        for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
+            match entry {
+                LogEntry::Update { rules, operation } => {
+                    if let Err(error) = self.replay(session, rules, &operation)? {
+                        rejected.push((number, error));
+                        self.refuse(session, number, error);
+                    }
+                }
+                LogEntry::Release(released) => {
+                    released.iter().for_each(|released| self.on_release(session, released))
+                }
+                LogEntry::Flushed { number } => self.state.desk.flushed(session, number),
+            }
+            if let Some(known) = self.state.sessions.all.get_mut(&session) {
+                known.next_entry = number + 1;
+            }
+        }
+        if let Some(known) = self.state.sessions.all.get(&session) {
+            // Before any grant that rests on these releases: so a client knows of each grant which of its releases it followed.
+            let through = known.next_entry - 1;
+            self.send(session, ToClient::Applied { through, rejected });
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, session: SessionId, number: u64, error: Error) {
+        if let Some(known) = self.state.sessions.all.get_mut(&session) {
+            known.refuse(number, error);
+        }
+    }
+
+    /// Decides an update again, and carries it out if it comes to the same.
+    fn replay(
+        &mut self,
+        session: SessionId,
+        rules: u16,
+        operation: &Operation,
+    ) -> Result<Result<(), Error>, Misdeed> {
+        if rules != RULES {
+            return Err(Misdeed::OtherRules(rules));
+        }
+        if !operation.is_update() {
+            return Err(Misdeed::QuestionLogged);
+        }
+        let authority = Authority { files: &self.files, session };
+        let effects = match decide(operation, &Replay { authority }) {
+            Verdict::Done { effects, .. } => effects,
+            Verdict::Refused { error, .. } => return Ok(Err(error)),
+            // It had no right to know what it claims.
+            Verdict::Unknown { .. } => return Ok(Err(Error::CutOff)),
+        };
+        if let Err(error) = self.may_be_done(operation) {
+            return Ok(Err(error));
+        }
+        if let Operation::Create { new, .. } = operation {
+            let fresh =
+                self.state.sessions.all.get_mut(&session).is_some_and(|known| known.take_inode(new.ino));
+            if !fresh {
+                return Ok(Err(Error::Invalid));
+            }
+        }
+        if let Err(error) = self.state.sessions.spend(session, wire::cost(operation)) {
+            return Ok(Err(error));
+        }
+        for file in self.carry_out(session, operation, &effects) {
+            // The creator's birthright: everything in the new file.
+            if self.policy.birthright {
+                self.files.holdings_mut(&file).grant_whole(session);
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// A client lets go.
+    fn on_release(&mut self, session: SessionId, released: &Released) {
+        let Released { file, field, keep } = released;
+        if self.files.record(file).is_none() {
+            return;
+        }
+        self.files.holdings_mut(file).release(session, field, *keep);
+        self.state.desk.released(session, released);
+        self.state.desk.wake(file);
+        if *field == lease::Field::Handles {
+            self.dispose_unless_open(file);
+        }
+    }
+}

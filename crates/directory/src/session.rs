@@ -1,0 +1,211 @@
+//! Sessions: one of each client's incarnation, what was set aside for it, and how far its log has come.
+
+use lease::{SessionId, Time};
+use namespace::Error;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use wire::{MachineId, Space};
+
+/// Inode numbers given to a session at a time.
+pub const INODE_BLOCK: u64 = 4096;
+/// Blocks of inode numbers that a session may have in use; older ones are taken for used up.
+const INODE_BLOCKS_MAX: usize = 8;
+/// Refusals remembered for a log that is sent again.
+const REFUSALS_MAX: usize = 256;
+/// Of what is left, one session gets at most this part at a time: allowances shrink near the end, until calls are synchronous.
+const SHARE_OF_LEFT: u64 = 4;
+/// Bytes and files that a session begins with, if there is room.
+const FIRST_ALLOWANCE: (u64, u64) = (256 << 20, 65_536);
+/// Files are bounded by the bytes that they take, so their allowances only are to keep one client from counting for ever.
+const FILES_ALLOWANCE_MAX: u64 = 1 << 20;
+
+/// What a peer did that no client does. It ends the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misdeed {
+    /// Entries of the log are missing.
+    #[error("log entries are missing: {first} came where {expected} was due")]
+    LogGap {
+        /// The number due.
+        expected: u64,
+        /// The number that came.
+        first: u64,
+    },
+    /// A message has more log entries than one may.
+    #[error("too many log entries in one message")]
+    TooManyEntries,
+    /// A request wants more leases than any operation needs.
+    #[error("too many leases wanted at once")]
+    TooManyWants,
+    /// More requests wait than a client may have.
+    #[error("too many requests at once")]
+    TooManyRequests,
+    /// An update was decided by rules that are not in force.
+    #[error("decided by rules {0}, which are not in force")]
+    OtherRules(u16),
+    /// A question in the log.
+    #[error("a question was logged as an update")]
+    QuestionLogged,
+    /// A recall was not answered, though the session was renewed all along.
+    #[error("a recall was not answered in time")]
+    RecallIgnored,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub machine: MachineId,
+    pub incarnation: u64,
+    /// When it was last heard of.
+    pub renewed: Time,
+    /// Sequence number of the next log entry.
+    pub next_entry: u64,
+    /// The latest entries that were refused.
+    pub refused: VecDeque<(u64, Error)>,
+    inodes: VecDeque<Inodes>,
+    /// Bytes and files set aside and not yet used up.
+    pub allowance: (u64, u64),
+}
+
+/// A block of inode numbers, and which of them were used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Inodes {
+    first: u64,
+    used: Vec<u64>,
+}
+
+impl Session {
+    pub fn lapsed(&self, now: Time, term_ms: u64) -> bool {
+        now.ms_since(self.renewed) > term_ms
+    }
+
+    /// Takes a number from the session's blocks; false if it is of none of them, or used already.
+    pub fn take_inode(&mut self, ino: u64) -> bool {
+        let Some(block) =
+            self.inodes.iter_mut().find(|block| (block.first..block.first + INODE_BLOCK).contains(&ino))
+        else {
+            return false;
+        };
+        let index = (ino - block.first) as usize;
+        let Some(word) = block.used.get_mut(index / 64) else { return false };
+        let bit = 1 << (index % 64);
+        let fresh = *word & bit == 0;
+        *word |= bit;
+        fresh
+    }
+
+    pub fn refuse(&mut self, entry: u64, error: Error) {
+        if self.refused.len() == REFUSALS_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back((entry, error));
+    }
+}
+
+/// All sessions that are not over, and the counters and room that they share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sessions {
+    pub all: BTreeMap<SessionId, Session>,
+    next: u64,
+    pub next_inode: u64,
+    /// As last measured.
+    pub space: Space,
+    /// Bytes used up since: they are in nobody's allowance and not yet in the measurement.
+    spent: u64,
+}
+
+impl Sessions {
+    pub fn new(next_inode: u64) -> Sessions {
+        Sessions { all: BTreeMap::new(), next: 1, next_inode, space: Space::default(), spent: 0 }
+    }
+
+    /// Begins a session; its identifier is never used again.
+    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64) -> SessionId {
+        let id = SessionId(self.next);
+        self.next += 1;
+        let session = Session {
+            machine,
+            incarnation,
+            renewed: now,
+            next_entry: 1,
+            refused: VecDeque::new(),
+            inodes: VecDeque::new(),
+            allowance: (0, 0),
+        };
+        self.all.insert(id, session);
+        id
+    }
+
+    /// The next block of inode numbers.
+    pub fn reserve_inodes(&mut self, session: SessionId) -> (u64, u64) {
+        let first = self.next_inode;
+        if let Some(session) = self.all.get_mut(&session) {
+            self.next_inode += INODE_BLOCK;
+            if session.inodes.len() == INODE_BLOCKS_MAX {
+                session.inodes.pop_front();
+            }
+            session.inodes.push_back(Inodes { first, used: vec![0; INODE_BLOCK as usize / 64] });
+        }
+        (first, self.next_inode)
+    }
+
+    /// What the host measured.
+    pub fn measured(&mut self, space: Space) {
+        self.space = space;
+        self.spent = 0;
+    }
+
+    /// Bytes that can still be set aside.
+    pub fn left(&self) -> u64 {
+        let set_aside = self.all.values().map(|session| session.allowance.0).fold(0, u64::saturating_add);
+        self.space.free.saturating_sub(set_aside).saturating_sub(self.spent)
+    }
+
+    /// What clients are told about space; `files` is how many there are.
+    pub fn space(&self, files: u64) -> Space {
+        Space { total: self.space.total, free: self.left(), files }
+    }
+
+    /// The allowance that a session begins with.
+    pub fn first_allowance(&mut self, session: SessionId) -> (u64, u64) {
+        self.allow(session, (0, 0), FIRST_ALLOWANCE)
+    }
+
+    /// Fills the allowance of `session`, which says that it still holds `held`, up to `want`, as far as there is room. Returns what was added.
+    pub fn allow(&mut self, session: SessionId, held: (u64, u64), want: (u64, u64)) -> (u64, u64) {
+        let Some(current) = self.all.get_mut(&session) else { return (0, 0) };
+        // What it no longer claims is free again; what it claims beyond what it was given was not given.
+        current.allowance = (held.0.min(current.allowance.0), held.1.min(current.allowance.1));
+        let (bytes, files) = current.allowance;
+        let left = self.left();
+        let more_bytes = want.0.saturating_sub(held.0.max(bytes)).min(left / SHARE_OF_LEFT);
+        let more_files = want.1.min(FILES_ALLOWANCE_MAX).saturating_sub(held.1.max(files));
+        if let Some(current) = self.all.get_mut(&session) {
+            current.allowance = (bytes + more_bytes, files + more_files);
+        }
+        (more_bytes, more_files)
+    }
+
+    /// Uses up what an update costs: out of the session's allowance, and beyond it only what is not set aside for others.
+    pub fn spend(&mut self, session: SessionId, cost: (u64, u64)) -> Result<(), Error> {
+        let Some(allowance) = self.all.get(&session).map(|session| session.allowance) else {
+            return Err(Error::CutOff);
+        };
+        if cost.0 > allowance.0 && cost.0 - allowance.0 > self.left() {
+            return Err(Error::NoSpace);
+        }
+        if let Some(session) = self.all.get_mut(&session) {
+            session.allowance = (allowance.0.saturating_sub(cost.0), allowance.1.saturating_sub(cost.1));
+        }
+        self.spent = self.spent.saturating_add(cost.0);
+        Ok(())
+    }
+
+    /// Uses up what is in nobody's allowance: for what the server does on a client's behalf, which that client has not charged itself.
+    pub fn spend_unclaimed(&mut self, bytes: u64) -> Result<(), Error> {
+        if bytes > self.left() {
+            return Err(Error::NoSpace);
+        }
+        self.spent = self.spent.saturating_add(bytes);
+        Ok(())
+    }
+}

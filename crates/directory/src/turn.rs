@@ -1,0 +1,318 @@
+//! One turn: one input, and everything that follows from it at once.
+
+use crate::desk::Desk;
+use crate::effects::Aftermath;
+use crate::extents::{shares_in, well_formed};
+use crate::files::Files;
+use crate::keys::{self, Global};
+use crate::seam::{Input, Output, ShareWork};
+use crate::session::{Misdeed, Sessions};
+use crate::{Corrupt, Policy};
+use ident::FileId;
+use lease::{Field, Released, SessionId, Time};
+use namespace::{Effect, Error, Operation, RULES, RenameMode};
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use wire::{MachineId, ToClient, ToServer};
+
+/// Without a renewal for so long, a session may be taken for lapsed.
+pub const TERM_MS: u64 = 30_000;
+/// Orphans that are looked at in one tick, after a session's end.
+const ORPHANS_PER_STEP: usize = 256;
+/// The smallest and the largest block of a directory's integers.
+const RESERVATION: (u64, u64) = (64, 4096);
+
+/// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub sessions: Sessions,
+    pub desk: Desk,
+    /// Files that there are.
+    pub files: u64,
+    /// Running hash of all changes to rows.
+    pub digest: u64,
+    /// How far the search for orphans that nobody has open any more has come; none is under way if absent.
+    pub sweep: Option<Vec<u8>>,
+}
+
+/// See the module. Ends with [`Turn::finish`].
+pub(crate) struct Turn<'a> {
+    pub now: Time,
+    pub files: Files<'a>,
+    pub state: &'a mut State,
+    pub policy: &'a Policy,
+    pub out: &'a mut Vec<Output>,
+    pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
+    /// For the share server.
+    pub shares: Vec<ShareWork>,
+    /// Whether background work is left.
+    pub again: bool,
+}
+
+impl Turn<'_> {
+    /// Takes the input.
+    pub fn take(&mut self, input: Input) {
+        match input {
+            Input::Open { machine, incarnation } => self.open(machine, incarnation),
+            Input::Message { session, message } => self.on_message(session, message),
+            Input::Tick => self.tick(),
+            Input::Space(space) => self.state.sessions.measured(space),
+            Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
+            Input::Lead => self.lead(),
+        }
+    }
+
+    /// Serves whom the input concerned, and writes back what changed.
+    pub fn finish(mut self) -> Result<FxHashSet<SessionId>, Corrupt> {
+        self.serve_woken();
+        if !self.shares.is_empty() {
+            self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
+        }
+        if self.again {
+            self.out.push(Output::Again);
+        }
+        let (live, digest) = self.files.finish()?;
+        self.state.digest = digest;
+        Ok(live)
+    }
+
+    /// To a client.
+    pub fn send(&mut self, session: SessionId, message: ToClient) {
+        self.out.push(Output::Send { session, message });
+    }
+
+    fn open(&mut self, machine: MachineId, incarnation: u64) {
+        let sessions = &self.state.sessions.all;
+        let of_machine = sessions.iter().filter(|(_, session)| session.machine == machine);
+        let (mut earlier, mut newer) = (Vec::new(), false);
+        for (id, session) in of_machine {
+            // The same incarnation opens again when its session was fenced, or its first message came twice.
+            newer |= session.incarnation > incarnation;
+            earlier.push(*id);
+        }
+        if newer {
+            return;
+        }
+        earlier.into_iter().for_each(|session| self.fence(session, None));
+        let session = self.state.sessions.open(self.now, machine, incarnation);
+        self.files.live.insert(session);
+        let inodes = self.state.sessions.reserve_inodes(session);
+        let allowance = self.state.sessions.first_allowance(session);
+        self.out.push(Output::Opened { machine, session });
+        self.send(session, ToClient::Opened { inodes, allowance, term_ms: TERM_MS, rules: RULES });
+    }
+
+    fn on_message(&mut self, session: SessionId, message: ToServer) {
+        let Some(known) = self.state.sessions.all.get_mut(&session) else {
+            return self.send(session, ToClient::Fenced);
+        };
+        known.renewed = self.now;
+        let result = match message {
+            ToServer::Renew => {
+                let space = self.state.sessions.space(self.state.files);
+                self.send(session, ToClient::Renewed { space });
+                Ok(())
+            }
+            ToServer::Ask { number, operation, wants, mode } => {
+                self.on_ask(session, number, operation, wants, mode)
+            }
+            ToServer::Log { first, entries } => self.on_log(session, first, entries),
+            ToServer::Reserve { dir } => {
+                self.reserve(session, dir);
+                Ok(())
+            }
+            ToServer::ReserveInodes => {
+                let (first, end) = self.state.sessions.reserve_inodes(session);
+                self.send(session, ToClient::ReservedInodes { first, end });
+                Ok(())
+            }
+            ToServer::Allow { held, want } => {
+                let (bytes, files) = self.state.sessions.allow(session, held, want);
+                let space = self.state.sessions.space(self.state.files);
+                self.send(session, ToClient::Allowance { bytes, files, space });
+                Ok(())
+            }
+            ToServer::Extents { number, file, from } => {
+                let message = self.files.content_from(session, number, &file, from);
+                self.send(session, message);
+                Ok(())
+            }
+            ToServer::Goodbye => {
+                self.end(session);
+                Ok(())
+            }
+        };
+        if let Err(misdeed) = result {
+            self.fence(session, Some(misdeed));
+        }
+    }
+
+    /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
+    fn reserve(&mut self, session: SessionId, dir: FileId) {
+        let (first, end) = match self.may_reserve(session, &dir) {
+            true => self.reserve_integers(&dir),
+            false => (0, 0),
+        };
+        self.send(session, ToClient::Reserved { dir, first, end });
+    }
+
+    /// Takes a block off the directory's counter; its size grows with the directory.
+    pub fn reserve_integers(&mut self, dir: &FileId) -> (u64, u64) {
+        let Some(record) = self.files.record_mut(dir).filter(|record| record.is_directory()) else {
+            return (0, 0);
+        };
+        let first = record.next_integer;
+        let size = record.children.next_power_of_two().clamp(RESERVATION.0, RESERVATION.1);
+        record.next_integer = first.saturating_add(size).min(namespace::POSITION_MAX);
+        (first, record.next_integer)
+    }
+
+    /// Whether the numbers and names in an update are such as were given out, and not yet used: what `decide` cannot know.
+    pub fn may_be_done(&self, operation: &Operation) -> Result<(), Error> {
+        let given = |dir: &FileId, position: u64| {
+            self.files.record(dir).is_some_and(|record| position < record.next_integer)
+                && self.files.label_at(dir, position).is_none()
+        };
+        let fits = match operation {
+            Operation::Create { dir, position, new, .. } => {
+                given(dir, *position)
+                    && self.files.record(&new.file).is_none()
+                    && !self.files.is_dying(&new.file)
+            }
+            Operation::Link { dir, position, .. } => given(dir, *position),
+            Operation::Rename { from_dir, to_dir, position, back_position, mode, .. } => {
+                given(to_dir, *position) && (*mode != RenameMode::Exchange || given(from_dir, *back_position))
+            }
+            Operation::Publish { file, size, change, .. } => {
+                well_formed(change, *size)
+                    && shares_in(change).all(|share| self.files.may_refer(file, &share))
+            }
+            _ => true,
+        };
+        if fits { Ok(()) } else { Err(Error::Invalid) }
+    }
+
+    /// Carries out what `session` decided, or had decided for it.
+    pub fn carry_out(
+        &mut self,
+        session: SessionId,
+        operation: &Operation,
+        effects: &[Effect],
+    ) -> Vec<FileId> {
+        let mut aftermath = Aftermath::default();
+        self.files.apply(effects, &mut aftermath);
+        self.state.files =
+            (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
+        self.shares.append(&mut aftermath.shares);
+        for file in &aftermath.dead {
+            self.state.desk.died(file);
+            self.again |= self.files.is_dying(file);
+        }
+        let open =
+            matches!(operation, Operation::Unlink { open: true, .. } | Operation::Rename { open: true, .. });
+        for file in &aftermath.orphaned {
+            self.recall_handles(file, open.then_some(session));
+        }
+        aftermath.born
+    }
+
+    /// `file` has lost its last label: whoever has it not open lets go of its handles, and when the last one has, it dies.
+    fn recall_handles(&mut self, file: &FileId, has_it_open: Option<SessionId>) {
+        let holders = self.handle_holders(file);
+        if holders.is_empty() {
+            return self.dispose(file);
+        }
+        let released = Released { file: file.clone(), field: Field::Handles, keep: None };
+        let asked = holders.into_iter().filter(|holder| Some(*holder) != has_it_open);
+        self.recall(asked.map(|holder| (holder, released.clone())).collect());
+    }
+
+    /// An orphan dies if nobody has it open any more.
+    pub fn dispose_unless_open(&mut self, file: &FileId) {
+        if self.files.is_orphan(file) && self.handle_holders(file).is_empty() {
+            self.dispose(file);
+        }
+    }
+
+    fn handle_holders(&self, file: &FileId) -> Vec<SessionId> {
+        let holdings = self.files.holdings(file);
+        let holders = holdings.iter().filter(|(_, held)| held.kind(&Field::Handles).is_some());
+        holders.map(|(session, _)| session).collect()
+    }
+
+    /// What the last close would have done.
+    fn dispose(&mut self, file: &FileId) {
+        let operation = Operation::Dispose { file: file.clone() };
+        let effects = [Effect::Death { file: file.clone() }];
+        self.carry_out(SessionId(0), &operation, &effects);
+    }
+
+    /// Time has passed, or background work goes on: one step of each kind.
+    fn tick(&mut self) {
+        let overdue = self.state.desk.overdue(self.now);
+        overdue.into_iter().for_each(|session| self.fence(session, Some(Misdeed::RecallIgnored)));
+        let lapsed: Vec<SessionId> =
+            self.state.desk.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
+        lapsed.into_iter().for_each(|session| self.fence(session, None));
+        self.again |= self.files.clear_dying(&mut self.shares);
+        self.sweep_orphans();
+    }
+
+    /// One step of looking for orphans that only sessions now over had open.
+    fn sweep_orphans(&mut self) {
+        let Some(from) = self.state.sweep.take() else { return };
+        let orphans = self.files.globals(Global::Orphan, Some(&from), ORPHANS_PER_STEP);
+        if orphans.len() == ORPHANS_PER_STEP {
+            self.state.sweep = orphans.last().map(|(key, _)| [key, [0].as_slice()].concat());
+            self.again = true;
+        }
+        for (key, _) in orphans {
+            if let Some(file) = self.files.parse_key(keys::file_of_global(&key)) {
+                self.dispose_unless_open(&file);
+            }
+        }
+    }
+
+    /// A leader that is new knows neither what was sent nor who is still there.
+    fn lead(&mut self) {
+        for session in self.state.sessions.all.values_mut() {
+            session.renewed = self.now;
+        }
+        let recalls: Vec<_> = self.state.desk.unanswered().collect();
+        for (session, released) in recalls {
+            self.send(session, ToClient::Recall { leases: vec![released] });
+        }
+        let flushes: Vec<_> = self.state.desk.unflushed().collect();
+        for (session, number, file, field) in flushes {
+            self.send(session, ToClient::Flush { number, file, field });
+        }
+        self.shares = self.files.unsettled();
+        self.again = true;
+    }
+
+    /// Whether nothing was heard of `session` for its term.
+    pub fn is_lapsed(&self, session: SessionId) -> bool {
+        self.state.sessions.all.get(&session).is_none_or(|known| known.lapsed(self.now, TERM_MS))
+    }
+
+    /// The session is over, and its client is told.
+    pub fn fence(&mut self, session: SessionId, misdeed: Option<Misdeed>) {
+        if self.end(session) {
+            self.send(session, ToClient::Fenced);
+            self.misdeeds.extend(misdeed.map(|misdeed| (session, misdeed)));
+        }
+    }
+
+    /// The session is over. What it held is free, at no cost: its identifier just counts for nothing in the rows that name it.
+    fn end(&mut self, session: SessionId) -> bool {
+        if self.state.sessions.all.remove(&session).is_none() {
+            return false;
+        }
+        self.files.end_session(session);
+        self.state.desk.end_session(session);
+        // What only it had open is to be disposed of.
+        self.state.sweep = Some(keys::globals(Global::Orphan).0);
+        self.again = true;
+        true
+    }
+}
