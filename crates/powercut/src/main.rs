@@ -1,0 +1,106 @@
+//! A disk that forgets: a block layer that drops, tears and reorders what was not synced.
+//!
+//! `powercut record` serves a disk as a file, to be used through a loop device, and records what reaches it;
+//! `powercut cut` makes from that record what the disk may hold after the power failed at some moment.
+
+mod cut;
+mod record;
+mod recorder;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cut::Cut;
+use record::RecordError;
+
+/// A disk that forgets: drops, tears and reorders what was not synced.
+#[derive(Debug, Parser)]
+#[command(version)]
+enum Command {
+    /// Serve MOUNT/disk and record what reaches it, until MOUNT is unmounted. Other files made in MOUNT hold notes.
+    Record {
+        /// The disk's size.
+        #[arg(long, value_name = "MIB")]
+        size: u64,
+        /// Where to record.
+        #[arg(long, value_name = "FILE")]
+        record: PathBuf,
+        /// Holds the disk's present bytes.
+        #[arg(long, value_name = "FILE")]
+        backing: PathBuf,
+        /// Where to mount.
+        mount: PathBuf,
+    },
+    /// Write to IMAGE what the disk holds after a cut, and to NOTES the notes made before it.
+    Cut {
+        /// The disk's size.
+        #[arg(long, value_name = "MIB")]
+        size: u64,
+        /// What was recorded.
+        #[arg(long, value_name = "FILE")]
+        record: PathBuf,
+        /// Chooses all cuts of a run.
+        #[arg(long)]
+        seed: u64,
+        /// Which of them.
+        #[arg(long)]
+        number: u64,
+        /// The disk after the cut.
+        image: PathBuf,
+        /// The directory for the notes.
+        notes: PathBuf,
+    },
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}: {1}")]
+    File(PathBuf, io::Error),
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+fn main() -> ExitCode {
+    match run(Command::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("powercut: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    let create = |path: &PathBuf| {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        options.open(path).map_err(|error| Failure::File(path.clone(), error))
+    };
+    let open = |path: &PathBuf| File::open(path).map_err(|error| Failure::File(path.clone(), error));
+    match command {
+        Command::Record { size, record, backing, mount } => {
+            recorder::serve(size << 20, create(&backing)?, create(&record)?, &mount)
+                .map_err(|error| Failure::File(mount, error))
+        }
+        Command::Cut { size, record, seed, number, image, notes } => {
+            let disk = create(&image)?;
+            disk.set_len(size << 20).map_err(|error| Failure::File(image, error))?;
+            let moments = cut::moments(&mut BufReader::new(open(&record)?))?;
+            let last = moments.end - 1;
+            let fate = cut::make(&mut BufReader::new(open(&record)?), moments, &disk, Cut { seed, number })?;
+            for (file, content) in &fate.notes {
+                let path = notes.join(file);
+                fs::write(&path, content).map_err(|error| Failure::File(path, error))?;
+            }
+            println!(
+                "cut {number} of seed {seed}: after event {} of {last}; not synced: {} writes, {} kept, {} torn",
+                fate.at, fate.pending, fate.kept, fate.torn
+            );
+            Ok(())
+        }
+    }
+}

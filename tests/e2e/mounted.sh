@@ -1,0 +1,105 @@
+# A mount to test: sourced by the scripts of this directory.
+#
+#   mounted.sh gives: $root $leasehold $scratch $data $mnt, and
+#   start_mount [DATA [MOUNT]] · stop_mount · kill_mount · remount · fsck_clean · say · fail · skip
+#
+# With PLAIN=DIR in the environment no file system of ours is started: the test works in a fresh directory below DIR.
+# That is how the tests themselves are tested, on a file system known to be right.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+leasehold=${LEASEHOLD:-$root/target/release/leasehold}
+name=${name:-$(basename "$0" .sh)}
+started_at=$SECONDS
+up_pid=
+
+say() { printf '%s: %s\n' "$name" "$*"; }
+fail() { printf '%s: FAILED: %s\n' "$name" "$*" >&2; exit 1; }
+skip() { printf '%s: SKIPPED: %s\n' "$name" "$*" >&2; exit 77; }
+
+# On a disk, never on tmpfs: what is fsynced must have somewhere to go. World-accessible: some tests run as other users.
+scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/leasehold-$name.XXXXXX")
+chmod 755 "$scratch"
+data=$scratch/data mnt=$scratch/mnt log=$scratch/up.log
+mkdir -p "$mnt"
+if [ -n "${PLAIN:-}" ]; then
+    rmdir "$mnt"
+    mnt=$(mktemp -d "$PLAIN/$name.XXXXXX")
+    chmod 755 "$mnt"
+elif [ ! -x "$leasehold" ]; then
+    fail "$leasehold is missing: cargo build --release (or set LEASEHOLD, or PLAIN=DIR to test the test)"
+fi
+
+# What a test adds here is undone first, whatever happened.
+cleanup() { :; }
+
+at_exit() {
+    local status=$?
+    set +e
+    trap - EXIT INT TERM
+    cleanup
+    if [ -n "$up_pid" ]; then kill -9 "$up_pid" && wait "$up_pid"; fi 2>/dev/null
+    if [ -z "${PLAIN:-}" ] && grep -q " $mnt " /proc/self/mountinfo; then umount -l "$mnt" 2>/dev/null || fusermount3 -uz "$mnt"; fi
+    if [ $status -ne 0 ] && [ $status -ne 77 ]; then
+        [ ! -s "$log" ] || { echo "--- last lines of $log"; tail -n 30 "$log"; } >&2
+        printf '%s: kept for a look: %s\n' "$name" "$scratch" >&2
+    else
+        rm -rf "$scratch"
+        [ -z "${PLAIN:-}" ] || rm -rf "$mnt"
+    fi
+    exit $status
+}
+trap at_exit EXIT
+trap 'exit 130' INT TERM
+
+is_mounted() { mountpoint -q "$mnt" && stat "$mnt/." >/dev/null 2>&1; }
+
+# Starts `leasehold up`, waits until the mount answers; leaves the milliseconds that took in $up_ms.
+start_mount() {
+    local data=${1:-$data} since
+    mnt=${2:-$mnt}
+    [ -z "${PLAIN:-}" ] || { up_ms=0; return 0; }
+    since=$(date +%s%N)
+    "$leasehold" up --data "$data" --mount "$mnt" >>"$log" 2>&1 &
+    up_pid=$!
+    until is_mounted; do
+        kill -0 "$up_pid" 2>/dev/null || { up_pid=; fail "leasehold up ended by itself, see $log"; }
+        [ $((($(date +%s%N) - since) / 1000000)) -lt 30000 ] || fail "no mount after 30 s, see $log"
+        sleep 0.01
+    done
+    up_ms=$((($(date +%s%N) - since) / 1000000))
+}
+
+# SIGTERM must unmount and end with status 0.
+stop_mount() {
+    local status=0
+    if [ -n "${PLAIN:-}" ]; then drop_caches; return; fi
+    kill -TERM "$up_pid"
+    timeout 60 tail --pid="$up_pid" -s 0.02 -f /dev/null || fail "still running 60 s after SIGTERM"
+    wait "$up_pid" || status=$?
+    up_pid=
+    [ $status -eq 0 ] || fail "leasehold up ended with status $status after SIGTERM"
+    ! grep -q " $mnt " /proc/self/mountinfo || fail "$mnt is still mounted after SIGTERM"
+}
+
+# kill -9 leaves a dead mount behind; the next start_mount has to cope with it.
+kill_mount() {
+    [ -z "${PLAIN:-}" ] || return 0
+    kill -9 "$up_pid"
+    wait "$up_pid" 2>/dev/null || true
+    up_pid=
+}
+
+drop_caches() { sync; [ ! -w /proc/sys/vm/drop_caches ] || echo 3 >/proc/sys/vm/drop_caches; }
+
+remount() { stop_mount; start_mount; }
+
+# Wants the mount stopped.
+fsck_clean() {
+    [ -z "${PLAIN:-}" ] || return 0
+    "$leasehold" fsck --data "${1:-$data}" >"$scratch/fsck.log" 2>&1 || {
+        tail -n 20 "$scratch/fsck.log" >&2
+        fail "fsck is not clean, see $scratch/fsck.log"
+    }
+}
+
+passed() { say "passed in $((SECONDS - started_at)) s${1:+: $1}"; }
