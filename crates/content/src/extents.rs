@@ -18,7 +18,8 @@ pub struct ExtentMap {
     /// Start to end.
     unknown: BTreeMap<u64, u64>,
     occupied: u64,
-    inline_pieces: u64,
+    /// Offsets of the extents whose piece is inline: few, and to be found without looking at the many others.
+    inline: BTreeSet<u64>,
     inline_bytes: u64,
 }
 
@@ -178,9 +179,14 @@ impl ExtentMap {
         self.occupied
     }
 
-    /// Known extents whose piece is inline.
-    pub fn inline_pieces(&self) -> u64 {
-        self.inline_pieces
+    /// Known extents whose piece is inline, in order.
+    pub fn inline_extents(&self) -> impl Iterator<Item = &Extent> {
+        self.inline.iter().filter_map(|offset| self.extents.get(offset)).map(|extent| &extent.0)
+    }
+
+    /// How many they are.
+    pub fn inline_pieces(&self) -> usize {
+        self.inline.len()
     }
 
     /// Plain bytes of those pieces: of the whole piece, however little of it an extent still gives.
@@ -233,21 +239,22 @@ impl ExtentMap {
     }
 
     fn insert(&mut self, extent: Extent) {
-        self.count(&extent, true);
-        if let Some(ByOffset(replaced)) = self.extents.replace(ByOffset(extent)) {
+        if let Some(ByOffset(replaced)) = self.extents.take(&extent.offset) {
             self.count(&replaced, false);
         }
+        self.count(&extent, true);
+        self.extents.insert(ByOffset(extent));
     }
 
     fn count(&mut self, extent: &Extent, more: bool) {
-        let inline = matches!(extent.piece.place, Place::Inline(_));
-        let changes = [
-            (&mut self.occupied, u64::from(extent.length)),
-            (&mut self.inline_pieces, u64::from(inline)),
-            (&mut self.inline_bytes, if inline { u64::from(extent.piece.length) } else { 0 }),
-        ];
+        let piece = match extent.piece.place {
+            Place::Inline(_) if more => self.inline.insert(extent.offset).then_some(extent.piece.length),
+            Place::Inline(_) => self.inline.remove(&extent.offset).then_some(extent.piece.length),
+            Place::Share { .. } => None,
+        };
+        let changes = [(&mut self.occupied, extent.length), (&mut self.inline_bytes, piece.unwrap_or(0))];
         for (total, by) in changes {
-            *total = if more { total.saturating_add(by) } else { total.saturating_sub(by) };
+            *total = if more { total.saturating_add(by.into()) } else { total.saturating_sub(by.into()) };
         }
     }
 }

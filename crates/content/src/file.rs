@@ -174,10 +174,10 @@ impl FileContent {
         self.touch(wall);
     }
 
-    /// Sets the times; the next flush publishes them.
+    /// Sets the times; the next flush publishes them. `ctime` never goes back.
     pub fn set_mtime(&mut self, mtime: Timestamp, ctime: Timestamp) {
         self.head.mtime = mtime;
-        self.head.ctime = ctime;
+        self.head.ctime = self.head.ctime.max(ctime);
         self.changed = true;
     }
 

@@ -119,7 +119,8 @@ impl FileContent {
         }
         self.dirty.freeze();
         let pieces = pieces(&self.dirty);
-        let limit = match urgent && self.pending_inline_bytes() < 2 * FOLD_BYTES {
+        let limit = match urgent {
+            _ if self.pending_inline_bytes() >= 2 * FOLD_BYTES => 0,
             true => URGENT_BYTES_MAX,
             // What would go inline as a whole file may as well as a part of one: a share for it costs more.
             false => INLINE_BYTES_MAX as u64,

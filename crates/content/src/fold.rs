@@ -58,7 +58,7 @@ impl FileContent {
         let cipher = Cipher::new(&key);
         let mut folded = Overlay::default();
         let mut sources = BTreeMap::new();
-        for extent in map.iter().filter(|extent| matches!(extent.piece.place, Place::Inline(_))) {
+        for extent in map.inline_extents() {
             if folded.bytes() >= limit {
                 break;
             }

@@ -147,8 +147,8 @@ impl Overlay {
     /// Drops everything from `size` on; `beneath` is the size of the layer below.
     pub(crate) fn truncate(&mut self, size: u64, beneath: u64) {
         self.clear(size..u64::MAX);
-        if size < beneath {
-            self.truncate_to = Some(self.truncate_to.map_or(size, |old| old.min(size)));
+        if size < self.truncate_to.unwrap_or(beneath) {
+            self.truncate_to = Some(size);
         }
     }
 
