@@ -5,7 +5,7 @@ use crate::known::KnownContent;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Listed, Now, Output, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Label};
+use lease::{Field, Kind, Label, Released};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, FileKind, Known, Knowledge, NewFile, Operation, RenameMode, XattrMode,
 };
@@ -363,6 +363,10 @@ impl Client {
                 self.decide(now, Operation::Dispose { file: file.clone() })?;
             } else {
                 self.shut(file);
+            }
+            if self.files.get(file).is_some_and(|known| known.held.kind(&Field::Handles) == Some(Kind::Read)) {
+                // Somebody else wants to know that nobody has it open, or did.
+                self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep: None }]);
             }
         }
         Ok(Reply::Nothing)

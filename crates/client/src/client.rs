@@ -10,6 +10,7 @@ use lease::Time;
 use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{LogEntry, Space, ToClient, ToServer};
 
@@ -65,6 +66,8 @@ pub struct Client {
     pub(crate) space: Space,
     /// What was recalled and could not yet be let go.
     pub(crate) yielding: Vec<lease::Released>,
+    /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
+    letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
     pub(crate) flushing: Vec<(u64, FileId)>,
     /// Files that were deleted here; their tombstones go when the server knows (by sequence number).
@@ -108,6 +111,7 @@ impl Client {
             allowance: Allowance::default(),
             space: Space::default(),
             yielding: Vec::new(),
+            letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
             hand: VecDeque::new(),
@@ -242,6 +246,9 @@ impl Client {
             }
             ToClient::Granted { number, grants, gone } => {
                 for grant in grants {
+                    if self.is_letting_go(&grant.file) {
+                        continue;
+                    }
                     if !self.files.0.contains_key(&grant.file) {
                         self.hand.push_back(grant.file.clone());
                     }
@@ -312,6 +319,7 @@ impl Client {
             }
             self.tombstones.pop_front();
         }
+        self.letting_go.retain(|_, sequence| *sequence > through);
         self.settle_content(through);
     }
 
@@ -380,7 +388,15 @@ impl Client {
 
     pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>) {
         let bytes = 48 * leases.len();
-        self.log.push(LogEntry::Release(leases), bytes);
+        let files: Vec<FileId> = leases.iter().map(|released| released.file.clone()).collect();
+        let sequence = self.log.push(LogEntry::Release(leases), bytes);
+        self.letting_go.extend(files.into_iter().map(|file| (file, sequence)));
+    }
+
+    /// Whether the server has yet to see a release of something of `file`. A grant that comes before was made before, and the
+    /// release takes it back: the call that wanted it asks again.
+    fn is_letting_go(&self, file: &FileId) -> bool {
+        self.letting_go.get(file).is_some_and(|sequence| *sequence > self.log.applied())
     }
 
     pub(crate) fn invalidate(file: &FileId, out: &mut Vec<Output>) {

@@ -5,7 +5,7 @@ use ident::FileId;
 use lease::{Field, Held, Kind, Label};
 use namespace::{Attributes, ContentHead, Entry, FileKind, Known, Knowledge, Links, Times, fold};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One file: the leases held on it, and the values that they give knowledge of. A value without its lease is no
 /// knowledge; letting a lease go forgets the value with it.
@@ -26,7 +26,7 @@ pub(crate) struct KnownFile {
     pub links: Option<Links>,
     pub content: KnownContent,
     pub children: Option<Box<Children>>,
-    pub xattrs: Option<Box<BTreeMap<Label, Option<Vec<u8>>>>>,
+    pub xattrs: Option<BTreeMap<Label, Option<Vec<u8>>>>,
 }
 
 /// What is known of a file's content.
@@ -59,6 +59,8 @@ pub(crate) struct Children {
     pub by_label: FxHashMap<Label, Option<Entry>>,
     /// The order of reading.
     pub by_position: BTreeMap<u64, Label>,
+    /// Folds of which every label that is bound is in here.
+    pub told: BTreeSet<Label>,
     /// Every entry with a position up to this one is in here (as far as leases cover it); `u64::MAX`: all of them.
     pub through: u64,
     /// Integers for identifiers and positions: the block in use, and the next.
@@ -99,7 +101,8 @@ impl Children {
 
     /// Forgets whatever is known of labels that fold to `folded`.
     pub fn forget(&mut self, folded: &Label) {
-        let Children { by_label, by_position, .. } = self;
+        let Children { by_label, by_position, told, .. } = self;
+        told.remove(folded);
         by_label.retain(|label, entry| {
             let forget = fold(label) == *folded;
             if forget && let Some(entry) = entry {
@@ -207,7 +210,7 @@ impl Knowledge for Files {
         match children.by_label.get(label) {
             Some(Some(entry)) => Known::Used(entry.clone()),
             Some(None) => Known::Unused,
-            None if children.complete() => Known::Unused,
+            None if children.complete() || children.told.contains(&fold(label)) => Known::Unused,
             None => Known::Unknown,
         }
     }

@@ -4,7 +4,8 @@ use crate::known::{Children, Files, KnownContent, KnownFile};
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
-use namespace::{ContentChange, ContentHead, Effect, FileKind, Known, Knowledge};
+use namespace::{ContentChange, ContentHead, Effect, FileKind, Knowledge};
+use std::collections::BTreeSet;
 use wire::{FileGrant, Values};
 
 impl Files {
@@ -127,16 +128,6 @@ impl Files {
             Field::Disposition | Field::Handles | Field::Path => {}
         }
     }
-
-    /// A label was asked for and granted, and the server sent no entry: it is known to be unused.
-    pub fn note_unused(&mut self, dir: &FileId, label: &Label) {
-        let granted = self.holds(dir, &Field::Child(namespace::fold(label)), Kind::Read);
-        if granted && matches!(self.child(dir, label, Kind::Read), Known::Unknown) {
-            self.edit(dir, |known| {
-                known.children.get_or_insert_default().by_label.insert(label.clone(), None);
-            });
-        }
-    }
 }
 
 impl KnownFile {
@@ -156,7 +147,7 @@ impl KnownFile {
         self.xattrs_complete |= self.held.kind(&Field::Xattrs).is_some();
         let directory = self.attributes.is_some_and(|a| a.kind == FileKind::Directory);
         if directory || !values.children.is_empty() || values.children_through.is_some() {
-            self.learn_children(values.children, values.children_through, values.reservation);
+            self.learn_children(values.children, values.told, values.children_through, values.reservation);
         }
     }
 
@@ -182,6 +173,7 @@ impl KnownFile {
     fn learn_children(
         &mut self,
         entries: Vec<(Label, namespace::Entry)>,
+        told: Vec<Label>,
         through: Option<u64>,
         reservation: Option<(u64, u64)>,
     ) {
@@ -198,7 +190,13 @@ impl KnownFile {
                 children.bind(&label, entry);
             }
         }
+        children.told.extend(told);
         children.through = children.through.max(through.unwrap_or(0));
+        if children.complete() {
+            // From here on absence says that a label is unused.
+            children.told = BTreeSet::new();
+            children.by_label.retain(|_, entry| entry.is_some());
+        }
     }
 
     fn set_xattr(&mut self, name: &Label, value: Option<Vec<u8>>) {

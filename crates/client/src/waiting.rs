@@ -146,9 +146,9 @@ impl Client {
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
         let number = self.number();
+        // The server decides on its state, so that must have everything that was decided here.
+        self.flush_log(out);
         if mode == AskMode::Ship {
-            // The server decides on its state, so that must have everything that was decided here.
-            self.flush_log(out);
             self.ships.insert(number);
         }
         out.push(Output::Send(ToServer::Ask { number, operation, wants, mode }));

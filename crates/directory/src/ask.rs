@@ -212,14 +212,17 @@ impl Turn<'_> {
         operation: &Operation,
         verdict: Verdict,
     ) -> Result<(Answer, Effects), Error> {
-        let mut operation = operation.clone();
-        let verdict = match (verdict, &mut operation) {
+        let verdict = match (verdict, operation) {
             // Somebody has the file open and cannot let go of that. So it loses its name now and dies later.
-            (Verdict::Unknown { .. }, Operation::Unlink { open, .. } | Operation::Rename { open, .. })
-                if !*open =>
-            {
-                *open = true;
-                decide(&operation, &Authority { files: &self.files, session })
+            (
+                Verdict::Unknown { .. },
+                Operation::Unlink { open: false, .. } | Operation::Rename { open: false, .. },
+            ) => {
+                let mut kept = operation.clone();
+                if let Operation::Unlink { open, .. } | Operation::Rename { open, .. } = &mut kept {
+                    *open = true;
+                }
+                decide(&kept, &Authority { files: &self.files, session })
             }
             // Whoever closes it last, the server will dispose of it.
             (Verdict::Unknown { .. }, Operation::Dispose { .. }) => {
@@ -230,9 +233,9 @@ impl Turn<'_> {
         match verdict {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
-                    self.may_be_done(&operation)?;
-                    self.state.sessions.spend_unclaimed(wire::cost(&operation).0)?;
-                    self.carry_out(session, &operation, &effects);
+                    self.may_be_done(operation)?;
+                    self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
+                    self.carry_out(session, operation, &effects);
                 }
                 Ok((answer, effects))
             }

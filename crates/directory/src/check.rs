@@ -8,7 +8,7 @@ use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
 use lease::{Holdings, Label};
-use namespace::{Entry, FileKind, Place, ShareId};
+use namespace::{Entry, Extent, FileKind, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Rows read at a time.
@@ -127,56 +127,62 @@ pub enum Violation {
     },
 }
 
-/// All violations in the state that `store` holds.
-pub fn violations(store: &dyn Store) -> Vec<Violation> {
-    let mut found = Vec::new();
-    check(store, &mut |_| {}, &mut |violation| found.push(violation));
-    found
+/// Who looks on while the state is checked.
+pub trait Inspector {
+    /// So many rows were seen.
+    fn rows(&mut self, _rows: u64) {}
+    /// A file has this extent.
+    fn extent(&mut self, _extent: &Extent) {}
+    /// Something does not hold.
+    fn violation(&mut self, violation: Violation);
 }
 
-/// Walks all rows once, in order, and tells `tell` what does not hold. `progress` gets the number of rows seen, now and then. Memory grows with
-/// directories and shares, not with files.
-pub fn check(store: &dyn Store, progress: &mut dyn FnMut(u64), tell: &mut dyn FnMut(Violation)) {
-    let state = store.get(&keys::global(Global::State, &[])).and_then(|row| exact::<State>(&row));
+impl Inspector for Vec<Violation> {
+    fn violation(&mut self, violation: Violation) {
+        self.push(violation);
+    }
+}
+
+/// Walks all rows once, in order. Memory grows with directories and shares, not with files.
+pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspector) {
     let mut walk = Walk {
         store,
-        tell,
-        next_inode: state.as_ref().map(|state| state.sessions.next_inode),
+        inspector,
+        next_inode: state.sessions.next_inode,
         reachable: FxHashSet::from_iter([FileId::root()]),
         shares: FxHashMap::default(),
         files: 0,
         file: None,
     };
     if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
-        (walk.tell)(Violation::NoRoot);
+        walk.inspector.violation(Violation::NoRoot);
     }
     let (mut start, mut rows) = (Vec::new(), 0);
     loop {
         let batch = store.scan(&start, &[0xff; 40], SCAN);
         rows += batch.len() as u64;
-        progress(rows);
+        walk.inspector.rows(rows);
         let Some((last, _)) = batch.last() else { break };
         start = [last.as_slice(), &[0]].concat();
         for (key, value) in &batch {
             if let Err(corrupt) = walk.row(key, value) {
-                (walk.tell)(corrupt.into());
+                walk.inspector.violation(corrupt.into());
             }
         }
     }
     walk.end_of_file();
     walk.shares();
-    if let Some(state) = state
-        && state.files != walk.files
-    {
+    if state.files != walk.files {
         let (file, what) = (FileId::root(), "the number of files");
-        (walk.tell)(Violation::WrongCount { file, what, said: state.files, found: walk.files });
+        let violation = Violation::WrongCount { file, what, said: state.files, found: walk.files };
+        walk.inspector.violation(violation);
     }
 }
 
 struct Walk<'a> {
     store: &'a dyn Store,
-    tell: &'a mut dyn FnMut(Violation),
-    next_inode: Option<u64>,
+    inspector: &'a mut dyn Inspector,
+    next_inode: u64,
     /// Directories known to be below the root.
     reachable: FxHashSet<FileId>,
     /// References found, by share.
@@ -250,7 +256,7 @@ impl Walk<'_> {
         value: &[u8],
     ) -> Result<(), Corrupt> {
         if at.record.is_none() && !at.dying {
-            (self.tell)(Violation::RowWithoutRecord { file: at.file.clone(), tag });
+            self.inspector.violation(Violation::RowWithoutRecord { file: at.file.clone(), tag });
         }
         match tag {
             tag if tag == Tag::Record as u8 => {
@@ -262,7 +268,8 @@ impl Walk<'_> {
             tag if tag == Tag::Holdings as u8 => {
                 let holdings: Holdings = exact(value).ok_or_else(|| Corrupt::at(key, "holdings"))?;
                 if let Err(what) = holdings.check() {
-                    (self.tell)(Violation::Holdings { file: at.file.clone(), what: what.to_string() });
+                    self.inspector
+                        .violation(Violation::Holdings { file: at.file.clone(), what: what.to_string() });
                 }
             }
             tag if tag == Tag::Inline as u8 => at.inline_bytes = value.len() as u64,
@@ -271,8 +278,12 @@ impl Walk<'_> {
                 let end = extent.offset + u64::from(extent.length);
                 let size = at.record.as_ref().map_or(u64::MAX, |record| record.content.size);
                 if extent.offset < at.end || end > size {
-                    (self.tell)(Violation::MisplacedExtent { file: at.file.clone(), offset: extent.offset });
+                    self.inspector.violation(Violation::MisplacedExtent {
+                        file: at.file.clone(),
+                        offset: extent.offset,
+                    });
                 }
+                self.inspector.extent(&extent);
                 at.end = end;
                 at.extents += 1;
                 at.occupied += u64::from(extent.length);
@@ -293,7 +304,7 @@ impl Walk<'_> {
                 let label = Label::new(value).map_err(|_| Corrupt::at(key, "label"))?;
                 let entry = self.entry(&at.file, &label)?;
                 if entry.is_none_or(|entry| entry.position != position) {
-                    (self.tell)(Violation::PositionMismatch { dir: at.file.clone(), position });
+                    self.inspector.violation(Violation::PositionMismatch { dir: at.file.clone(), position });
                 }
             }
             _ => return Err(Corrupt { key: [key, sub].concat(), what: "tag" }),
@@ -315,13 +326,17 @@ impl Walk<'_> {
         let listed = self.store.get(&keys::global(Global::Orphan, file.as_bytes())).is_some();
         let root = *file == FileId::root();
         if !root && listed != record.links.is_empty() {
-            (self.tell)(Violation::Orphan { file: file.clone(), listed, links: record.links.len() });
+            self.inspector.violation(Violation::Orphan {
+                file: file.clone(),
+                listed,
+                links: record.links.len(),
+            });
         }
         for link in &record.links {
             let entry = self.entry(&link.dir, &link.label)?;
             if entry.is_none_or(|entry| entry.file != *file) {
                 let (dir, label) = (link.dir.clone(), link.label.clone());
-                (self.tell)(Violation::DanglingLink { file: file.clone(), dir, label });
+                self.inspector.violation(Violation::DanglingLink { file: file.clone(), dir, label });
             }
         }
         // A directory counts one link, of its one parent; the root counts one without a parent.
@@ -330,11 +345,10 @@ impl Walk<'_> {
         if record.is_directory() && !root && record.links.len() > 1 {
             self.count(file, "the parents of a directory", 1, links);
         }
-        if let Some(counter) = self.next_inode
-            && record.attributes.ino >= counter
-        {
+        let counter = self.next_inode;
+        if record.attributes.ino >= counter {
             let (what, used) = ("inode number", record.attributes.ino);
-            (self.tell)(Violation::CounterBehind { file: file.clone(), what, used, counter });
+            self.inspector.violation(Violation::CounterBehind { file: file.clone(), what, used, counter });
         }
         if record.is_directory() && !listed {
             self.reach(file)?;
@@ -351,7 +365,7 @@ impl Walk<'_> {
             match next {
                 Some(next) if way.insert(at.clone()) => at = next,
                 _ => {
-                    (self.tell)(Violation::Unreachable { dir: dir.clone() });
+                    self.inspector.violation(Violation::Unreachable { dir: dir.clone() });
                     return Ok(());
                 }
             }
@@ -369,25 +383,26 @@ impl Walk<'_> {
         });
         if !agrees {
             let (dir, label, file) = (at.file.clone(), label.clone(), entry.file.clone());
-            (self.tell)(Violation::DanglingLabel { dir, label, file });
+            self.inspector.violation(Violation::DanglingLabel { dir, label, file });
         }
         let position = self.store.get(&keys::position(&at.file, entry.position));
         if position.as_deref() != Some(label.as_bytes()) {
-            (self.tell)(Violation::PositionMismatch { dir: at.file.clone(), position: entry.position });
+            self.inspector
+                .violation(Violation::PositionMismatch { dir: at.file.clone(), position: entry.position });
         }
         if let Some(record) = &at.record
             && entry.position >= record.next_integer
         {
             let (file, what, used, counter) =
                 (at.file.clone(), "position", entry.position, record.next_integer);
-            (self.tell)(Violation::CounterBehind { file, what, used, counter });
+            self.inspector.violation(Violation::CounterBehind { file, what, used, counter });
         }
         Ok(())
     }
 
     fn count(&mut self, file: &FileId, what: &'static str, said: u64, found: u64) {
         if said != found {
-            (self.tell)(Violation::WrongCount { file: file.clone(), what, said, found });
+            self.inspector.violation(Violation::WrongCount { file: file.clone(), what, said, found });
         }
     }
 
@@ -414,12 +429,12 @@ impl Walk<'_> {
             start = [last.as_slice(), &[0]].concat();
             for (key, value) in &batch {
                 if let Err(corrupt) = self.share(key, value) {
-                    (self.tell)(corrupt.into());
+                    self.inspector.violation(corrupt.into());
                 }
             }
         }
         for (share, (_, found)) in std::mem::take(&mut self.shares) {
-            (self.tell)(Violation::ShareReferences { share, said: 0, found });
+            self.inspector.violation(Violation::ShareReferences { share, said: 0, found });
         }
     }
 
@@ -430,7 +445,7 @@ impl Walk<'_> {
             self.shares.remove(&share).filter(|(file, _)| *file == row.file).map_or(0, |(_, found)| found);
         let unsettled = self.store.get(&keys::global(Global::Unsettled, &share.0)).is_some();
         if found != row.references || (found == 0 && !unsettled) {
-            (self.tell)(Violation::ShareReferences { share, said: row.references, found });
+            self.inspector.violation(Violation::ShareReferences { share, said: row.references, found });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::record::{Record, exact};
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Violation};
+use crate::{Corrupt, Inspector};
 use ident::FileId;
 use lease::{SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
@@ -148,10 +148,9 @@ impl Directory {
         Status { files: *files, sessions: sessions.all.len(), lapsed, waiting: desk.len(), space }
     }
 
-    /// What does not hold though it should: [`crate::violations`] of the state as it is now.
-    pub fn check(&self, store: &mut dyn Store) -> Vec<Violation> {
-        self.checkpoint(store);
-        crate::violations(store)
+    /// Shows `inspector` what does not hold though it should, in the whole state.
+    pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
+        crate::check::check(&self.state, store, inspector);
     }
 }
 

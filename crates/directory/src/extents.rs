@@ -53,27 +53,6 @@ pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId>
     put.iter().filter_map(share_of)
 }
 
-/// Whether the extents of `change` can be: in order, apart, each within its piece and below `size`.
-pub(crate) fn well_formed(change: &ContentChange, size: u64) -> bool {
-    match change {
-        ContentChange::None => true,
-        ContentChange::Inline(bytes) => {
-            bytes.len() <= namespace::INLINE_BYTES_MAX && bytes.len() as u64 <= size
-        }
-        ContentChange::Extents { put, .. } => {
-            let mut free = 0;
-            put.iter().all(|extent| {
-                let Some(end) = extent.offset.checked_add(extent.length.into()) else { return false };
-                let inside =
-                    extent.skip.checked_add(extent.length).is_some_and(|to| to <= extent.piece.length);
-                let fits = extent.length > 0 && extent.offset >= free && end <= size && inside;
-                free = end;
-                fits
-            })
-        }
-    }
-}
-
 impl Files<'_> {
     /// Whether `file` may refer to `share`: it is its own, or new.
     pub fn may_refer(&self, file: &FileId, share: &ShareId) -> bool {
@@ -101,8 +80,7 @@ impl Files<'_> {
         let occupied = record.content.occupied;
         record.content = ContentHead { occupied, ..head };
         match change {
-            // Only what is cut off can follow from size alone.
-            ContentChange::None => self.shorten(file, head.size, references),
+            ContentChange::None => {}
             ContentChange::Inline(bytes) => {
                 self.cut(file, 0, u64::MAX, references);
                 self.set_inline(file, bytes);
@@ -132,19 +110,6 @@ impl Files<'_> {
                     );
                     self.add_extent(file, extent, references);
                 }
-                self.shorten(file, head.size, references);
-            }
-        }
-    }
-
-    /// Nothing stands beyond `size`.
-    fn shorten(&mut self, file: &FileId, size: u64, references: &mut References) {
-        self.cut(file, size, u64::MAX, references);
-        let inline = self.inline(file);
-        if inline.len() as u64 > size {
-            self.set_inline(file, &inline[..size as usize]);
-            if let Some(record) = self.record_mut(file) {
-                record.content.occupied = size;
             }
         }
     }

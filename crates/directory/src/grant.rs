@@ -275,7 +275,10 @@ impl Files<'_> {
                 }
                 Field::Times => values.times = record.is_directory().then_some(record.times),
                 Field::Parent => values.links = Some(record.links.clone()),
-                Field::Child(folded) => values.children.extend(self.children_folding_to(file, folded)),
+                Field::Child(folded) => {
+                    values.children.extend(self.children_folding_to(file, folded));
+                    values.told.push(folded.clone());
+                }
                 Field::Xattr(name) => {
                     values.xattrs.extend(self.xattr(file, name).map(|value| (name.clone(), value)))
                 }

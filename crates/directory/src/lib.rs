@@ -21,7 +21,7 @@ mod seam;
 mod session;
 mod turn;
 
-pub use check::{Violation, check, violations};
+pub use check::{Inspector, Violation};
 pub use corrupt::Corrupt;
 pub use directory::{Directory, Policy, Status};
 pub use grant::PAGE;

@@ -161,7 +161,7 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
         }
         let mut holder = String::new();
         // What it says is for people; that it is held is what counts.
-        let _ = file.by_ref().take(1024).read_to_string(&mut holder);
+        let _ = (&file).take(1024).read_to_string(&mut holder);
         return Err(DataError::InUse { dir: path.to_path_buf(), holder: holder.trim().to_owned() });
     }
     let text = format!("process {} ({purpose})\n", std::process::id());

@@ -9,7 +9,7 @@ use crate::data::{DataDir, DataError};
 use crate::door::{Answer, Door, Told};
 use crate::group::{Group, GroupError, GroupSettings};
 use crate::pieces::Pieces;
-use crate::shares_server::{Shares, SharesError};
+use crate::shares_server::{Shares, SharesError, utc_secs};
 use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Settings, Ticket, Upload};
 use directory::ShareWork;
 use lease::SessionId;
@@ -113,6 +113,8 @@ struct Hosted {
 enum Chore {
     Work(Vec<ShareWork>),
     Unneeded(Vec<namespace::ShareId>),
+    /// Uploads from before this time (UTC seconds) that nobody has adopted by now are nobody's.
+    Sweep(u64),
     /// The reply of a waiting read, whose pieces must be fetched by a thread that may block.
     Gather(Vec<content::Part>, Answer),
 }
@@ -160,6 +162,7 @@ impl Machine {
         let group = Group::open(
             &server,
             GroupSettings::default(),
+            root(),
             Box::new(move |outputs| {
                 if let Some(core) = deliver.upgrade() {
                     core.deliver(outputs);
@@ -209,12 +212,11 @@ impl Machine {
         let clean = self.core.close_client(deadline);
         self.core.stopping.store(true, Ordering::SeqCst);
         drop(self.control.take());
-        let group = self.core.group();
-        group.shutdown();
         for thread in self.threads.drain(..) {
+            // A thread that panicked has said so.
             let _ = thread.join();
         }
-        self.core.shares.close();
+        self.core.group().shutdown();
         if clean { Ok(()) } else { Err(MachineError::NotDurable) }
     }
 }
@@ -248,6 +250,8 @@ impl Core {
     }
 
     fn open_session(&self, machine: MachineId, incarnation: u64) -> Result<(), MachineError> {
+        let since = utc_secs();
+        self.group().propose(directory::Input::Lead);
         self.measure_space(&mut None);
         self.group().propose(directory::Input::Open { machine, incarnation });
         let deadline = Instant::now() + START_TIMEOUT;
@@ -257,6 +261,8 @@ impl Core {
                 return Err(MachineError::NoSession);
             }
         }
+        // Behind the work that the new leader gave out again.
+        self.chore(Chore::Sweep(since));
         Ok(())
     }
 
@@ -324,7 +330,7 @@ impl Core {
             let queries = std::mem::take(&mut after.queries);
             let session = self.hosted.lock().session;
             let replies: Vec<ToClient> =
-                queries.iter().filter_map(|query| self.group().query_extents(session?, query)).collect();
+                queries.iter().filter_map(|query| self.group().query(|directory, store| directory.query(session?, query, store))).collect();
             let mut hosted = self.hosted.lock();
             for reply in replies {
                 self.input(&mut hosted, Input::Message(reply), &mut after);
@@ -386,13 +392,18 @@ impl Core {
     }
 
     fn do_chores(&self, chores: &Receiver<Chore>) {
+        let mut unsettled: Vec<ShareWork> = Vec::new();
         loop {
             match chores.recv_timeout(TICK) {
                 Ok(Chore::Work(work)) => {
-                    if self.shares.settle(&work) {
-                        self.group().propose(directory::Input::SharesSettled(work));
+                    unsettled.extend(work);
+                    if self.shares.settle(&unsettled) {
+                        self.group().propose(directory::Input::SharesSettled(std::mem::take(&mut unsettled)));
                     }
                 }
+                // What is pending may be the adoption of such an upload.
+                Ok(Chore::Sweep(_)) if !unsettled.is_empty() => {}
+                Ok(Chore::Sweep(since)) => self.shares.sweep(since),
                 Ok(Chore::Unneeded(shares)) => self.shares.let_go(&shares),
                 Ok(Chore::Gather(parts, answer)) => {
                     answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
@@ -475,6 +486,23 @@ impl Door for Core {
 
     fn on_invalidate(&self, tell: Tell) {
         self.tell.write().push(tell);
+    }
+}
+
+/// The root of a new cluster: anybody may enter, and who made the cluster may write.
+fn root() -> namespace::Attributes {
+    let wall = clock::now().wall;
+    namespace::Attributes {
+        kind: namespace::FileKind::Directory,
+        mode: 0o755,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        links: 1,
+        ino: 1,
+        rdev: 0,
+        ctime: wall,
+        btime: wall,
+        atime: wall,
     }
 }
 

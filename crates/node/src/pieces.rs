@@ -49,7 +49,7 @@ impl Pieces {
         if let Some(plain) = self.cache.lock().pieces.get(&(*share, *at)) {
             return Ok(plain.clone());
         }
-        let ciphertext = shares.read(*share, *at, *piece_length + TAG_BYTES)?;
+        let ciphertext = shares.read(*share, *at, *piece_length + TAG_BYTES as u32)?;
         let plain = content::open(key, nonce, hash, ciphertext).map_err(|_| {
             tracing::error!(share = ?share, at, "a piece of content does not match its hash");
             Error::Damaged

@@ -5,12 +5,12 @@
 
 use crate::model::feed;
 use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket, Upload};
-use directory::{Directory, Input, MemoryStore, ShareWork};
+use directory::{Directory, Input, Inspector, MemoryStore, ShareWork};
 use lease::{SessionId, Time};
-use namespace::{Cred, Error, ShareId, Timestamp};
+use namespace::{Attributes, Cred, Error, Extent, FileKind, Place, ShareId, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{MachineId, Space, ToClient, ToServer};
 
 /// The one machine.
@@ -25,6 +25,25 @@ struct Share {
     bytes: Vec<u8>,
     by_machine: bool,
     by_server: bool,
+}
+
+/// What a check of the server's state shows.
+#[derive(Default)]
+struct Seen {
+    faults: Vec<directory::Violation>,
+    shares: BTreeSet<ShareId>,
+}
+
+impl Inspector for Seen {
+    fn extent(&mut self, extent: &Extent) {
+        if let Place::Share { share, .. } = extent.piece.place {
+            self.shares.insert(share);
+        }
+    }
+
+    fn violation(&mut self, violation: directory::Violation) {
+        self.faults.push(violation);
+    }
 }
 
 /// See the module.
@@ -63,8 +82,7 @@ impl Cluster {
     pub fn new(seed: u64, space: u64) -> Cluster {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store);
-        directory.checkpoint(&mut store);
+        let directory = Directory::create(&mut store, root());
         let client = new_client(&mut rng);
         let mut cluster = Cluster {
             rng,
@@ -112,6 +130,7 @@ impl Cluster {
         self.incarnation += 1;
         self.session = None;
         let free = self.space.saturating_sub(self.used());
+        self.to_server.push_back(Input::Lead);
         self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0 }));
         self.to_server.push_back(Input::Open { machine: MACHINE, incarnation: self.incarnation });
     }
@@ -398,24 +417,22 @@ impl Cluster {
 
     /// The server's whole state, and every share that it references, are as they must be.
     pub fn check(&self) -> Result<(), Violation> {
-        let mut references = Vec::new();
-        let faults = self.directory.check(&self.store, &mut |share| references.push(share));
-        if let Some(fault) = faults.first() {
-            return Err(format!("{} faults in the server's state, the first: {fault}", faults.len()));
+        let mut seen = Seen::default();
+        self.directory.check(&self.store, &mut seen);
+        if let Some(fault) = seen.faults.first() {
+            return Err(format!("{} faults in the server's state, the first: {fault}", seen.faults.len()));
         }
-        for share in &references {
-            if !self.shares.contains_key(share) {
-                return Err(format!("share {share:?} is referenced and was deleted"));
-            }
+        match seen.shares.iter().find(|share| !self.shares.contains_key(share)) {
+            Some(share) => Err(format!("share {share:?} is referenced and was deleted")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// No share is kept that nothing references: to be asked when all is at rest.
     pub fn check_no_garbage(&self) -> Result<(), Violation> {
-        let mut references = std::collections::BTreeSet::new();
-        self.directory.check(&self.store, &mut |share| _ = references.insert(share));
-        match self.shares.keys().find(|share| !references.contains(*share)) {
+        let mut seen = Seen::default();
+        self.directory.check(&self.store, &mut seen);
+        match self.shares.keys().find(|share| !seen.shares.contains(share)) {
             Some(share) => Err(format!("share {share:?} is kept and nothing references it")),
             None => Ok(()),
         }
@@ -430,12 +447,28 @@ impl Cluster {
                     return Err("only pieces need opening".to_owned());
                 };
                 let stored = self.shares.get(share).ok_or(format!("share {share:?} was deleted while it was read"))?;
-                let (from, to) = (*at as usize, (*at + *piece_length + content::TAG_BYTES) as usize);
+                let (from, to) = (*at as usize, (*at + *piece_length) as usize + content::TAG_BYTES);
                 let sealed = stored.bytes.get(from..to).ok_or("a share is too short")?.to_vec();
                 content::open(key, nonce, hash, sealed).map(Into::into).map_err(|e| e.to_string())
             },
             || "a piece is too short".to_owned(),
         )
+    }
+}
+
+fn root() -> Attributes {
+    let time = Timestamp { secs: 1_700_000_000, nanos: 0 };
+    Attributes {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        ino: 1,
+        rdev: 0,
+        ctime: time,
+        btime: time,
+        atime: time,
     }
 }
 

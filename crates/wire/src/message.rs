@@ -145,8 +145,10 @@ pub struct Values {
     pub extents: Option<(Vec<Extent>, u64)>,
     pub times: Option<Times>,
     pub links: Option<Links>,
-    /// Exact labels and what they are bound to. A leased label that is not here (nor in a page still to come) is known to be unused.
+    /// Exact labels and what they are bound to.
     pub children: Vec<(Label, Entry)>,
+    /// Folds of labels: everything that is bound to a label with one of these folds is in `children`.
+    pub told: Vec<Label>,
     /// With an infinite child lease or a page: all entries with positions up to this one that the lease covers are in `children`, or were in earlier
     /// pages; `u64::MAX` when that is all of them.
     pub children_through: Option<u64>,

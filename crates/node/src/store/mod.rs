@@ -121,16 +121,21 @@ impl RowStore {
         Some(Checkpoint { disk: self.disk.clone(), frozen, position })
     }
 
+    /// A checkpoint is under way.
+    pub fn is_checkpointing(&self) -> bool {
+        self.disk.below.read().frozen.is_some()
+    }
+
     /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
     pub fn view(&self) -> RowView {
         let below = self.disk.below.read();
-        RowView { rows: below.rows.clone(), path: self.disk.path.clone() }
+        RowView { rows: below.rows.clone(), position: below.position.clone(), path: self.disk.path.clone() }
     }
 
-    /// Replaces all rows by those of `view`, durably, as the state at `position`. Must not be called while a checkpoint is under way.
-    pub fn replace(&mut self, view: &RowView, position: Vec<u8>) -> Result<(), StoreError> {
+    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
+    pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
         self.active = Overlay::default();
-        self.disk.write("replacing", position, |table| {
+        self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
             table.retain(|_, _| false)?;
             for row in view.rows.range::<&[u8]>(..)? {
                 let (key, value) = row?;
@@ -260,10 +265,16 @@ impl Disk {
 #[derive(Clone)]
 pub struct RowView {
     rows: Arc<Table>,
+    position: Option<Vec<u8>>,
     path: PathBuf,
 }
 
 impl RowView {
+    /// What that checkpoint was given as its position; none before the first.
+    pub fn position(&self) -> Option<&[u8]> {
+        self.position.as_deref()
+    }
+
     /// The first `limit` rows after `after`, in order: a stream in pieces.
     pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
         let read = || -> Result<Vec<_>, redb::StorageError> {

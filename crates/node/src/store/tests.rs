@@ -142,7 +142,7 @@ fn replacing_takes_over_another_stores_rows() {
     to.put(b"z".to_vec(), b"old".to_vec());
     to.checkpoint(b"1".to_vec()).unwrap().write().unwrap();
     to.put(b"y".to_vec(), b"old".to_vec());
-    to.replace(&from.view(), b"7".to_vec()).unwrap();
+    to.replace(&from.view()).unwrap();
     assert_eq!(all(&to), Model::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]));
     assert_eq!(to.position(), Some(b"7".to_vec()));
 }

@@ -1,0 +1,241 @@
+//! Several sessions want the same: recalls, order, reports, shipping.
+
+use crate::support::*;
+use ident::FileId;
+use lease::{Field, Kind, SessionId};
+use namespace::{Answer, Error, FileKind};
+use wire::{AskMode, LogEntry, ToClient};
+
+const ROOT: FileId = FileId::root();
+
+/// Two sessions, and a root that the first holds whole; its first integer.
+fn shared() -> (World, SessionId, SessionId, u64) {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(a);
+    (world, a, b, n)
+}
+
+#[test]
+fn a_reader_gets_what_a_writer_lets_go_and_the_writer_goes_on_reading() {
+    let (mut world, a, b, n) = shared();
+    let number = world.ask(b, stat(&ROOT), vec![], AskMode::Lease);
+    let recalled = world.recalled(a);
+    assert_eq!(
+        recalled,
+        [
+            released(&ROOT, Field::Attributes, Some(Kind::Read)),
+            released(&ROOT, Field::Times, Some(Kind::Read))
+        ]
+    );
+    assert!(world.told(b).is_empty());
+    // An update made under the lease stands before its release, and the grant shows it.
+    let made = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    assert_eq!(world.log(a, vec![update(made), LogEntry::Release(recalled)]), []);
+    let grants = world.grants(b, number).unwrap();
+    assert_eq!(grants[0].fields, [(Field::Attributes, Kind::Read), (Field::Times, Kind::Read)]);
+    assert_eq!(grants[0].values.times.unwrap().mtime, at(10));
+    // `a` lost the right to touch the times, so its next create waits.
+    let late = world.create(a, &ROOT, "late", FileKind::Regular, n + 1);
+    assert_eq!(world.update(a, late), Err(Error::CutOff));
+}
+
+#[test]
+fn one_label_is_taken_out_of_an_infinite_lease() {
+    let (mut world, a, b, n) = shared();
+    let number = world.ask(
+        b,
+        lookup(&ROOT, "x"),
+        vec![want(&ROOT, Field::Child(label("x")), Kind::Write)],
+        AskMode::Lease,
+    );
+    let recalled = world.recalled(a);
+    assert!(recalled.contains(&released(&ROOT, Field::Child(label("x")), None)), "{recalled:?}");
+    assert!(!recalled.iter().any(|lease| lease.field == Field::Children));
+    world.release(a, recalled);
+    let grants = world.grants(b, number).unwrap();
+    assert!(grants[0].fields.contains(&(Field::Child(label("x")), Kind::Write)));
+    assert!(!grants[0].fields.iter().any(|(field, _)| *field == Field::Children), "the other still has it");
+    assert!(grants[0].values.reservation.is_some());
+    // All other labels are still a's: only `x` is not.
+    let x = world.create(a, &ROOT, "x", FileKind::Regular, n);
+    let y = world.create(a, &ROOT, "y", FileKind::Regular, n + 1);
+    assert_eq!(world.update(a, x), Err(Error::CutOff));
+    let permissions = [Field::Attributes, Field::Times];
+    assert!(permissions.iter().all(|field| !grants[0].fields.contains(&(field.clone(), Kind::Write))));
+    assert_eq!(world.update(a, y), Ok(()));
+}
+
+#[test]
+fn first_come_first_served_and_nobody_is_told_twice() {
+    let (mut world, a, b, _) = shared();
+    let (c, d) = (world.open(3, 1), world.open(4, 1));
+    let change = want(&ROOT, Field::Attributes, Kind::Write);
+    let first = world.ask(b, stat(&ROOT), vec![change.clone()], AskMode::Lease);
+    let second = world.ask(c, stat(&ROOT), vec![change], AskMode::Lease);
+    let third = world.ask(d, stat(&ROOT), vec![], AskMode::Lease);
+    assert_eq!(world.yields(a), 2);
+    assert!(world.grants(b, first).is_some());
+    assert_eq!((world.grants(c, second), world.grants(d, third)), (None, None));
+    assert_eq!(world.yields(a), 0);
+    assert_eq!(world.yields(b), 1);
+    assert!(world.grants(c, second).is_some());
+    assert_eq!(world.grants(d, third), None, "d came after c");
+    assert_eq!(world.yields(c), 1);
+    assert!(world.grants(d, third).is_some());
+}
+
+#[test]
+fn a_request_takes_all_or_nothing() {
+    let (mut world, a, b, n) = shared();
+    let dir = world.create(a, &ROOT, "dir", FileKind::Directory, n);
+    let dir_id = made(&dir);
+    assert_eq!(world.update(a, dir), Ok(()));
+    let wants =
+        vec![want(&ROOT, Field::Attributes, Kind::Write), want(&dir_id, Field::Attributes, Kind::Write)];
+    let number = world.ask(b, stat(&ROOT), wants, AskMode::Lease);
+    let recalled = world.recalled(a);
+    let (of_root, of_dir): (Vec<_>, Vec<_>) = recalled.into_iter().partition(|lease| lease.file == ROOT);
+    world.release(a, of_root);
+    assert_eq!(world.grants(b, number), None);
+    // Meanwhile the one that is free may be had by nobody who comes later, but is held by nobody either.
+    let c = world.open(3, 1);
+    let later = world.ask(c, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
+    assert_eq!(world.grants(c, later), None);
+    assert!(world.told(b).is_empty());
+    world.release(a, of_dir);
+    assert!(world.grants(b, number).is_some());
+}
+
+#[test]
+fn what_is_in_the_way_may_change_what_is_needed() {
+    let (mut world, a, b, n) = shared();
+    // b asks for a label that is unused as far as the server knows; it gets what the release reveals.
+    let number = world.ask(b, lookup(&ROOT, "new"), vec![], AskMode::Lease);
+    let recalled = world.recalled(a);
+    let op = world.create(a, &ROOT, "new", FileKind::Regular, n);
+    let file = made(&op);
+    assert_eq!(world.log(a, vec![update(op), LogEntry::Release(recalled)]), []);
+    let grants = world.grants(b, number).unwrap();
+    assert_eq!(grants[0].values.children.len(), 1);
+    assert_eq!(grants[0].values.children[0].1.file, file);
+}
+
+#[test]
+fn a_report_gets_the_value_and_the_holder_keeps_its_lease() {
+    let (mut world, a, b, n) = shared();
+    let number = world.ask(b, stat(&ROOT), vec![], AskMode::Report);
+    let flushes = world.told(a);
+    let numbers: Vec<u64> = flushes
+        .iter()
+        .filter_map(|message| match message {
+            ToClient::Flush { number, file, field } => {
+                assert!(*file == ROOT && matches!(field, Field::Attributes | Field::Times));
+                Some(*number)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(numbers.len(), 2);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    let flushed = numbers.into_iter().map(|number| LogEntry::Flushed { number });
+    assert_eq!(world.log(a, std::iter::once(update(op)).chain(flushed).collect()), []);
+    let told = world.told(b);
+    let [ToClient::Reported { number: n2, values, .. }] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((*n2, values[0].fields.len()), (number, 0));
+    assert_eq!(values[0].values.times.unwrap().mtime, at(10));
+    // No lease: b may not rely on it; a may go on.
+    let op = world.create(a, &ROOT, "more", FileKind::Regular, n + 1);
+    assert_eq!(world.update(a, op), Ok(()));
+    assert_eq!(world.yields(a), 0);
+}
+
+#[test]
+fn a_report_does_not_wait_for_whoever_is_gone() {
+    let (mut world, a, b, _) = shared();
+    let number = world.ask(b, stat(&ROOT), vec![], AskMode::Report);
+    world.open(1, 2);
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Reported { number: n, .. }] if *n == number));
+    assert_eq!(world.told(a).last(), Some(&ToClient::Fenced));
+}
+
+#[test]
+fn a_shipped_operation_is_done_on_the_authoritative_state_and_grants_nothing() {
+    let (mut world, a, b, n) = shared();
+    let op = world.create(b, &ROOT, "file", FileKind::Regular, 1);
+    let number = world.ask(b, op, vec![], AskMode::Ship);
+    let recalled = world.recalled(a);
+    let theirs = world.create(a, &ROOT, "other", FileKind::Regular, n);
+    assert_eq!(world.log(a, vec![update(theirs), LogEntry::Release(recalled)]), []);
+    let told = world.told(b);
+    let [ToClient::Shipped { number: n2, result: Ok((Answer::Entry(entry), effects)) }] = told.as_slice()
+    else {
+        panic!("{told:?}")
+    };
+    assert_eq!(*n2, number);
+    assert!(!effects.is_empty() && entry.position > n, "the server draws its own numbers: {entry:?}");
+    // Nothing is held: the creator of a shipped file has no birthright.
+    let change = publish(&entry.file, 1, 1, namespace::ContentChange::Inline(vec![1]));
+    assert_eq!(world.update(b, change), Err(Error::CutOff));
+    // The same again is refused.
+    let op = world.create(b, &ROOT, "file", FileKind::Regular, 1);
+    world.ask(b, op, vec![], AskMode::Ship);
+    world.yields(a);
+    let told = world.told(b);
+    assert!(matches!(told.as_slice(), [ToClient::Shipped { result: Err(Error::Exists), .. }]), "{told:?}");
+}
+
+#[test]
+fn only_the_server_moves_a_directory_and_it_keeps_the_tree_a_tree() {
+    let (mut world, a, _, n) = shared();
+    let outer = world.create(a, &ROOT, "outer", FileKind::Directory, n);
+    let inner = world.create(a, &made(&outer), "inner", FileKind::Directory, 1);
+    let (outer_id, inner_id) = (made(&outer), made(&inner));
+    assert_eq!(world.log(a, vec![update(outer), update(inner)]), []);
+    // A client cannot decide it.
+    assert_eq!(world.update(a, rename(&outer_id, "inner", &ROOT, "moved", n + 1)), Err(Error::CutOff));
+    world.ask(a, rename(&ROOT, "outer", &inner_id, "loop", 1), vec![], AskMode::Ship);
+    assert!(matches!(world.told(a).as_slice(), [ToClient::Shipped { result: Err(Error::Invalid), .. }]));
+    world.ask(a, rename(&outer_id, "inner", &ROOT, "moved", n + 1), vec![], AskMode::Ship);
+    let told = world.told(a);
+    assert!(matches!(told.as_slice(), [ToClient::Shipped { result: Ok(_), .. }]), "{told:?}");
+}
+
+#[test]
+fn what_was_recalled_lately_is_granted_narrowly() {
+    let (mut world, a, b, _) = shared();
+    let number = world.ask(b, stat(&ROOT), vec![], AskMode::Lease);
+    world.yields(a);
+    let grants = world.grants(b, number).unwrap();
+    assert!(grants[0].fields.iter().all(|(_, kind)| *kind == Kind::Read));
+    world.release(a, vec![released(&ROOT, Field::Attributes, None), released(&ROOT, Field::Times, None)]);
+    // Nobody else holds them any more; but they are contended.
+    let again = world.granted(b, stat(&ROOT), AskMode::Lease);
+    assert!(again[0].fields.iter().all(|(_, kind)| *kind == Kind::Read));
+    world.now = world.now.after_ms(11_000);
+    let again = world.granted(b, stat(&ROOT), AskMode::Lease);
+    assert!(again[0].fields.iter().all(|(_, kind)| *kind == Kind::Write));
+}
+
+#[test]
+fn files_that_are_no_more_are_named() {
+    let (mut world, a, b, n) = shared();
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    let file = made(&op);
+    assert_eq!(world.log(a, vec![update(op), update(unlink(&ROOT, "file", false))]), []);
+    let number = world.ask(b, stat(&file), vec![want(&file, Field::Content, Kind::Write)], AskMode::Lease);
+    let told = world.told(b);
+    assert_eq!(told, [ToClient::Granted { number, grants: vec![], gone: vec![file] }]);
+}
+
+#[test]
+fn a_request_whose_session_ends_stands_in_nobodys_way() {
+    let (mut world, a, b, _) = shared();
+    let c = world.open(3, 1);
+    world.ask(b, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
+    let number = world.ask(c, stat(&ROOT), vec![], AskMode::Lease);
+    world.open(2, 2);
+    world.yields(a);
+    assert!(world.grants(c, number).is_some());
+    assert_eq!(world.server.status(world.now).waiting, 0);
+}

@@ -1,0 +1,135 @@
+//! Logs: what is carried out, what is refused, what ends the session.
+
+use crate::support::*;
+use directory::{Input, Misdeed};
+use ident::FileId;
+use lease::SessionId;
+use namespace::{Error, FileKind, RULES};
+use wire::{AskMode, LogEntry, ToClient, ToServer};
+
+const ROOT: FileId = FileId::root();
+
+/// A session that holds the root, and a first integer of it.
+fn with_root() -> (World, SessionId, u64) {
+    let mut world = World::new();
+    let session = world.open(1, 1);
+    let first = world.take_root(session);
+    (world, session, first)
+}
+
+#[test]
+fn create_and_everything_in_it_needs_no_further_message() {
+    let (mut world, session, n) = with_root();
+    let dir = world.create(session, &ROOT, "dir", FileKind::Directory, n);
+    let inside = world.create(session, &made(&dir), "file", FileKind::Regular, 1);
+    let moved = rename(&made(&dir), "file", &made(&dir), "other", 2);
+    let gone = unlink(&made(&dir), "other", false);
+    let rejected = world.log(session, [dir, inside, moved, gone].map(update).into());
+    assert_eq!(rejected, []);
+    assert_eq!(world.server.status(world.now).files, 2);
+}
+
+#[test]
+fn what_leases_do_not_cover_is_refused() {
+    let mut world = World::new();
+    let session = world.open(1, 1);
+    let forged = world.create(session, &ROOT, "file", FileKind::Regular, 2);
+    assert_eq!(world.update(session, forged), Err(Error::CutOff));
+}
+
+#[test]
+fn numbers_that_were_not_given_out_are_refused() {
+    let (mut world, session, n) = with_root();
+    let other = world.open(2, 1);
+    // A position that the directory has yet to give out.
+    let early = world.create(session, &ROOT, "a", FileKind::Regular, n + 1_000_000);
+    assert_eq!(world.update(session, early), Err(Error::Invalid));
+    // Another session's inode number.
+    let theirs = world.create(other, &ROOT, "b", FileKind::Regular, n);
+    assert_eq!(world.update(session, theirs), Err(Error::Invalid));
+    // The same number twice: as inode, then as position.
+    let first = world.create(session, &ROOT, "c", FileKind::Regular, n);
+    assert_eq!(world.update(session, first.clone()), Ok(()));
+    let namespace::Operation::Create { new, .. } = &first else { panic!() };
+    assert_eq!(
+        world.update(session, create(&ROOT, "d", FileKind::Regular, n + 1, new.ino)),
+        Err(Error::Invalid)
+    );
+    let again = world.create(session, &ROOT, "e", FileKind::Regular, n);
+    assert_eq!(world.update(session, again), Err(Error::Invalid));
+}
+
+#[test]
+fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
+    let (mut world, session, n) = with_root();
+    let good = world.create(session, &ROOT, "a", FileKind::Regular, n);
+    let bad = world.create(session, &ROOT, "a", FileKind::Regular, n + 1);
+    let entries: Vec<LogEntry> = [good, bad].map(update).into();
+    let rejected = world.log(session, entries.clone());
+    assert_eq!(rejected, [(2, Error::Exists)]);
+    let (rows, digest) = (world.store.clone(), world.server.digest());
+    world.send(session, ToServer::Log { first: 1, entries: entries.clone() });
+    assert_eq!(world.told(session), [ToClient::Applied { through: 2, rejected: vec![(2, Error::Exists)] }]);
+    assert_eq!((world.store.clone(), world.server.digest()), (rows, digest));
+    // Sent again with more behind: only that is done.
+    let more = world.create(session, &ROOT, "b", FileKind::Regular, n + 2);
+    world.send(session, ToServer::Log { first: 2, entries: vec![entries[1].clone(), update(more)] });
+    assert_eq!(world.told(session), [ToClient::Applied { through: 3, rejected: vec![(2, Error::Exists)] }]);
+    assert_eq!(world.server.status(world.now).files, 3);
+}
+
+#[test]
+fn misdeeds_end_the_session() {
+    let question = LogEntry::Update { rules: RULES, operation: stat(&ROOT) };
+    let old = LogEntry::Update { rules: RULES + 1, operation: unlink(&ROOT, "a", false) };
+    let flushed = LogEntry::Flushed { number: 9 };
+    let want = want(&ROOT, lease::Field::Attributes, lease::Kind::Read);
+    let crowd =
+        ToServer::Ask { number: 1, operation: stat(&ROOT), wants: vec![want; 1000], mode: AskMode::Lease };
+    let cases = [
+        (
+            ToServer::Log { first: 2, entries: vec![flushed.clone()] },
+            Misdeed::LogGap { expected: 1, first: 2 },
+        ),
+        (ToServer::Log { first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
+        (ToServer::Log { first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
+        (ToServer::Log { first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
+        (crowd, Misdeed::TooManyWants),
+    ];
+    for (message, misdeed) in cases {
+        let (mut world, session, _) = with_root();
+        world.input_unchecked(Input::Message { session, message });
+        assert_eq!(world.server.misdeeds(), [(session, misdeed)]);
+        assert_eq!(world.told(session).last(), Some(&ToClient::Fenced), "{misdeed}");
+        assert_eq!(world.server.status(world.now).sessions, 0);
+    }
+}
+
+#[test]
+fn allowances_are_used_up_and_shrink_near_the_end() {
+    let mut world = World::new();
+    world.input(Input::Space(wire::Space { total: 1 << 20, free: 100_000, files: 0 }));
+    let session = world.open(1, 1);
+    let mut held = 25_000;
+    for _ in 0..20 {
+        world.send(session, ToServer::Allow { held: (held, 1000), want: (1 << 30, 1000) });
+        let Some(ToClient::Allowance { bytes, .. }) = world.told(session).pop() else { panic!() };
+        // Never more than a quarter of what is left.
+        assert!(bytes <= (100_000 - held) / 4, "{bytes} of {held}");
+        held += bytes;
+    }
+    assert!(held > 99_000, "nearly all of it is given in the end: {held}");
+    // Another session gets what is left: nothing; and an update beyond all allowances is refused.
+    let n = world.take_root(session);
+    world.send(session, ToServer::Allow { held: (0, 0), want: (0, 0) });
+    world.told(session);
+    world.input(Input::Space(wire::Space { total: 1 << 20, free: 1000, files: 0 }));
+    let dear = world.create(session, &ROOT, "a", FileKind::Regular, n);
+    assert_eq!(world.update(session, dear), Err(Error::NoSpace));
+    // Deleting always works.
+    world.input(Input::Space(wire::Space { total: 1 << 20, free: 2000, files: 0 }));
+    let fits = world.create(session, &ROOT, "a", FileKind::Regular, n);
+    assert_eq!(world.update(session, fits), Ok(()));
+    world.input(Input::Space(wire::Space { total: 1 << 20, free: 0, files: 0 }));
+    assert_eq!(world.update(session, unlink(&ROOT, "a", false)), Ok(()));
+}

@@ -1,0 +1,186 @@
+//! Sessions: their ends, and restarts of the server.
+
+use crate::support::*;
+use directory::{Directory, INODE_BLOCK, Input, Misdeed, TERM_MS};
+use ident::FileId;
+use lease::{Field, Kind};
+use namespace::FileKind;
+use wire::{AskMode, MachineId, ToClient, ToServer};
+
+const ROOT: FileId = FileId::root();
+
+#[test]
+fn a_session_begins_with_inode_numbers_and_room() {
+    let mut world = World::new();
+    world.input(Input::Open { machine: MachineId(1), incarnation: 1 });
+    let session = *world.inbox.keys().next().unwrap();
+    let told = world.told(session);
+    let [ToClient::Opened { inodes, allowance, term_ms, .. }] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!((inodes.1 - inodes.0, *term_ms), (INODE_BLOCK, TERM_MS));
+    assert!(allowance.0 > 0 && allowance.1 > 0);
+    world.send(session, ToServer::ReserveInodes);
+    assert_eq!(
+        world.told(session),
+        [ToClient::ReservedInodes { first: inodes.1, end: inodes.1 + INODE_BLOCK }]
+    );
+}
+
+#[test]
+fn a_newer_incarnation_ends_the_older_session_at_once() {
+    let mut world = World::new();
+    let old = world.open(1, 1);
+    world.take_root(old);
+    let new = world.open(1, 2);
+    assert_eq!(world.told(old), [ToClient::Fenced]);
+    // Its leases are free, and its updates are refused.
+    world.take_root(new);
+    world.send(old, ToServer::Log { first: 1, entries: vec![update(unlink(&ROOT, "a", false))] });
+    assert_eq!(world.told(old), [ToClient::Fenced]);
+    // What comes late from an older incarnation changes nothing.
+    world.input(Input::Open { machine: MachineId(1), incarnation: 1 });
+    assert_eq!(world.server.status(world.now).sessions, 1);
+    assert_eq!(world.told(new), []);
+}
+
+#[test]
+fn a_lapsed_session_is_courteous_until_somebody_needs_its_leases() {
+    let mut world = World::new();
+    let (idle, other) = (world.open(1, 1), world.open(2, 1));
+    world.take_root(idle);
+    world.now = world.now.after_ms(TERM_MS + 1);
+    world.input(Input::Tick);
+    assert_eq!(world.told(idle), []);
+    assert_eq!(world.server.status(world.now).lapsed, 2);
+    world.take_root(other);
+    assert_eq!(world.told(idle), [ToClient::Fenced]);
+}
+
+#[test]
+fn a_session_that_lapses_while_it_is_waited_for_is_fenced() {
+    let mut world = World::new();
+    let (idle, other) = (world.open(1, 1), world.open(2, 1));
+    world.take_root(idle);
+    let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
+    assert_eq!(world.recalled(idle).len(), 2);
+    world.now = world.now.after_ms(TERM_MS + 1);
+    world.input(Input::Tick);
+    assert_eq!(world.told(idle), [ToClient::Fenced]);
+    assert!(world.grants(other, number).is_some());
+}
+
+#[test]
+fn a_recall_that_is_never_answered_ends_the_session_though_it_is_renewed() {
+    let mut world = World::new();
+    let (deaf, other) = (world.open(1, 1), world.open(2, 1));
+    world.take_root(deaf);
+    let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
+    for _ in 0..11 {
+        world.now = world.now.after_ms(TERM_MS - 1);
+        world.send(deaf, ToServer::Renew);
+        world.send(other, ToServer::Renew);
+        world.input(Input::Tick);
+    }
+    assert_eq!(world.server.misdeeds(), [(deaf, Misdeed::RecallIgnored)]);
+    assert!(world.grants(other, number).is_some());
+}
+
+#[test]
+fn a_new_leader_takes_all_sessions_as_just_renewed_and_sends_again() {
+    let mut world = World::new();
+    let (holder, other) = (world.open(1, 1), world.open(2, 1));
+    world.take_root(holder);
+    let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
+    let recalled = world.recalled(holder);
+    // The server restarts much later.
+    world.server.checkpoint(&mut world.store);
+    world.server = Directory::open(&world.store).unwrap();
+    world.now = world.now.after_ms(10 * TERM_MS);
+    world.input(Input::Lead);
+    world.input(Input::Tick);
+    assert_eq!(world.recalled(holder), recalled);
+    world.release(holder, recalled);
+    assert!(world.grants(other, number).is_some());
+}
+
+#[test]
+fn orphans_die_with_the_last_session_that_has_them_open() {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(a);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    let file = made(&op);
+    // Open at `a`, unlinked there.
+    assert_eq!(world.log(a, vec![update(op), update(unlink(&ROOT, "file", true))]), []);
+    assert_eq!(world.server.status(world.now).files, 2);
+    // Open at `b` too.
+    let number = world.ask(b, stat(&file), vec![want(&file, Field::Handles, Kind::Read)], AskMode::Lease);
+    world.yields(a);
+    assert!(world.grants(b, number).is_some());
+    world.open(1, 2);
+    world.settle();
+    assert_eq!(world.server.status(world.now).files, 2, "b has it open");
+    world.send(b, ToServer::Goodbye);
+    world.settle();
+    assert_eq!(world.server.status(world.now).files, 1);
+}
+
+#[test]
+fn an_orphan_dies_when_its_last_holder_lets_go_of_its_handles() {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(a);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    let file = made(&op);
+    assert_eq!(world.update(a, op), Ok(()));
+    let number = world.ask(b, stat(&file), vec![want(&file, Field::Handles, Kind::Read)], AskMode::Lease);
+    world.yields(a);
+    assert!(world.grants(b, number).is_some());
+    // `a` unlinks; it cannot know that nobody has it open, since `b` has. It asks, and `b` says so.
+    let number = world.ask(a, unlink(&ROOT, "file", false), vec![], AskMode::Ship);
+    let recalled = world.recalled(b);
+    assert!(recalled.contains(&released(&file, Field::Handles, None)), "{recalled:?}");
+    let answer = recalled.into_iter().map(|mut lease| {
+        lease.keep = (lease.field == Field::Handles).then_some(Kind::Read);
+        lease
+    });
+    world.release(b, answer.collect());
+    let shipped = world.told(a);
+    let [ToClient::Recall { leases }, ToClient::Shipped { number: n, result: Ok(_) }] = shipped.as_slice()
+    else {
+        panic!("{shipped:?}")
+    };
+    assert_eq!(*n, number);
+    // `a` held them as well, without having it open.
+    assert_eq!(*leases, [released(&file, Field::Handles, None)]);
+    world.release(a, leases.clone());
+    assert_eq!(world.server.status(world.now).files, 2);
+    world.release(b, vec![released(&file, Field::Handles, None)]);
+    assert_eq!(world.server.status(world.now).files, 1);
+}
+
+#[test]
+fn what_a_checkpoint_writes_is_the_whole_state() {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(a);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    world.update(a, op).unwrap();
+    world.ask(b, stat(&ROOT), vec![], AskMode::Lease);
+    world.ask(b, lookup(&ROOT, "file"), vec![], AskMode::Report);
+    world.server.checkpoint(&mut world.store);
+    let mut reopened = Directory::open(&world.store).unwrap();
+    assert_eq!(reopened.digest(), world.server.digest());
+    // From here both do the same.
+    let recalled = released(&ROOT, Field::Attributes, Some(Kind::Read));
+    let entries = vec![wire::LogEntry::Release(vec![recalled])];
+    let input = Input::Message { session: a, message: ToServer::Log { first: 2, entries } };
+    let (mut one, mut other) = (Vec::new(), Vec::new());
+    let mut store = world.store.clone();
+    world.server.handle(world.now, input.clone(), &mut world.store, &mut one).unwrap();
+    reopened.handle(world.now, input, &mut store, &mut other).unwrap();
+    assert_eq!(one, other);
+    assert_eq!(world.server.digest(), reopened.digest());
+    world.server.checkpoint(&mut world.store);
+    reopened.checkpoint(&mut store);
+    assert_eq!(world.store, store);
+}

@@ -1,0 +1,321 @@
+//! A server in memory, its sessions, and what they were told. After every input the whole state is checked.
+
+use directory::{Directory, Input, Inspector, MemoryStore, Output, Policy, ShareWork, Violation};
+use ident::FileId;
+use lease::{Field, Kind, Label, Lease, Released, SessionId, Time};
+use namespace::{
+    Attributes, ContentChange, Cred, Extent, FileKind, NewFile, Operation, Piece, Place, RULES, RenameMode,
+    ShareId, Timestamp,
+};
+use std::collections::BTreeMap;
+use wire::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer};
+
+pub const GIB: u64 = 1 << 30;
+
+pub struct World {
+    pub now: Time,
+    pub server: Directory,
+    pub store: MemoryStore,
+    /// What each session was sent and has not looked at.
+    pub inbox: BTreeMap<SessionId, Vec<ToClient>>,
+    pub shares: Vec<ShareWork>,
+    /// Whether background work is left.
+    pub again: bool,
+    /// Messages in both directions so far.
+    pub messages: usize,
+    next_entry: BTreeMap<SessionId, u64>,
+    next_number: u64,
+    inodes: BTreeMap<SessionId, u64>,
+}
+
+impl World {
+    pub fn new() -> World {
+        World::with_policy(Policy::default())
+    }
+
+    pub fn with_policy(policy: Policy) -> World {
+        let mut store = MemoryStore::default();
+        let server = Directory::create(&mut store, root()).with_policy(policy);
+        let mut world = World {
+            now: Time(1000),
+            server,
+            store,
+            inbox: BTreeMap::new(),
+            shares: Vec::new(),
+            again: false,
+            messages: 0,
+            next_entry: BTreeMap::new(),
+            next_number: 0,
+            inodes: BTreeMap::new(),
+        };
+        world.input(Input::Space(Space { total: 100 * GIB, free: 64 * GIB, files: 0 }));
+        world
+    }
+
+    pub fn input(&mut self, input: Input) {
+        self.input_unchecked(input);
+        let mut violations = Vec::new();
+        self.server.check(&self.store, &mut violations);
+        assert!(violations.is_empty(), "{violations:#?}");
+    }
+
+    pub fn input_unchecked(&mut self, input: Input) {
+        let mut out = Vec::new();
+        self.server.handle(self.now, input, &mut self.store, &mut out).unwrap();
+        for output in out {
+            match output {
+                Output::Opened { session, .. } => {
+                    self.inbox.insert(session, Vec::new());
+                }
+                Output::Send { session, message } => {
+                    self.messages += 1;
+                    self.inbox.entry(session).or_default().push(message);
+                }
+                Output::Shares(work) => self.shares.extend(work),
+                Output::Again => self.again = true,
+            }
+        }
+    }
+
+    /// Opens a session of `machine`.
+    pub fn open(&mut self, machine: u64, incarnation: u64) -> SessionId {
+        let before: Vec<SessionId> = self.inbox.keys().copied().collect();
+        self.input(Input::Open { machine: MachineId(machine), incarnation });
+        let session = *self.inbox.keys().find(|session| !before.contains(session)).expect("no session");
+        let Some(ToClient::Opened { inodes, .. }) = self.inbox.get(&session).and_then(|inbox| inbox.last())
+        else {
+            panic!("not opened: {:?}", self.inbox)
+        };
+        self.inodes.insert(session, inodes.0);
+        self.next_entry.insert(session, 1);
+        self.inbox.insert(session, Vec::new());
+        session
+    }
+
+    pub fn send(&mut self, session: SessionId, message: ToServer) {
+        self.messages += 1;
+        self.input(Input::Message { session, message });
+    }
+
+    /// Everything that `session` was sent since it last looked.
+    pub fn told(&mut self, session: SessionId) -> Vec<ToClient> {
+        self.inbox.insert(session, Vec::new()).unwrap_or_default()
+    }
+
+    /// Asks; the number of the request.
+    pub fn ask(&mut self, session: SessionId, operation: Operation, wants: Vec<Lease>, mode: AskMode) -> u64 {
+        self.next_number += 1;
+        let number = self.next_number;
+        self.send(session, ToServer::Ask { number, operation, wants, mode });
+        number
+    }
+
+    /// Asks and is granted at once.
+    pub fn granted(&mut self, session: SessionId, operation: Operation, mode: AskMode) -> Vec<FileGrant> {
+        let number = self.ask(session, operation, Vec::new(), mode);
+        self.grants(session, number).expect("not granted at once")
+    }
+
+    /// The answer to a request for leases, if it has come.
+    pub fn grants(&mut self, session: SessionId, number: u64) -> Option<Vec<FileGrant>> {
+        let inbox = self.inbox.get_mut(&session)?;
+        let at =
+            inbox.iter().position(|m| matches!(m, ToClient::Granted { number: n, .. } if *n == number))?;
+        match inbox.remove(at) {
+            ToClient::Granted { grants, .. } => Some(grants),
+            _ => None,
+        }
+    }
+
+    /// What `session` is to let go, as one list.
+    pub fn recalled(&mut self, session: SessionId) -> Vec<Released> {
+        let mut recalled = Vec::new();
+        for message in self.told(session) {
+            match message {
+                ToClient::Recall { leases } => recalled.extend(leases),
+                other => panic!("{other:?} beside recalls"),
+            }
+        }
+        recalled
+    }
+
+    /// Logs entries; what was refused.
+    pub fn log(&mut self, session: SessionId, entries: Vec<LogEntry>) -> Vec<(u64, namespace::Error)> {
+        let first = *self.next_entry.get(&session).unwrap();
+        self.next_entry.insert(session, first + entries.len() as u64);
+        self.send(session, ToServer::Log { first, entries });
+        let inbox = self.inbox.get_mut(&session).unwrap();
+        let at = inbox.iter().position(|m| matches!(m, ToClient::Applied { .. })).expect("not applied");
+        match inbox.remove(at) {
+            ToClient::Applied { rejected, .. } => rejected,
+            _ => unreachable!(),
+        }
+    }
+
+    pub fn update(&mut self, session: SessionId, operation: Operation) -> Result<(), namespace::Error> {
+        let rejected = self.log(session, vec![update(operation)]);
+        rejected.first().map_or(Ok(()), |(_, error)| Err(*error))
+    }
+
+    pub fn release(&mut self, session: SessionId, released: Vec<Released>) {
+        assert!(self.log(session, vec![LogEntry::Release(released)]).is_empty());
+    }
+
+    /// Answers all recalls of `session` as it was asked to.
+    pub fn yields(&mut self, session: SessionId) -> usize {
+        let recalled = self.recalled(session);
+        let count = recalled.len();
+        if count > 0 {
+            self.release(session, recalled);
+        }
+        count
+    }
+
+    /// A create with the session's next inode number.
+    pub fn create(
+        &mut self,
+        session: SessionId,
+        dir: &FileId,
+        label: &str,
+        kind: FileKind,
+        position: u64,
+    ) -> Operation {
+        let ino = *self.inodes.get(&session).unwrap();
+        self.inodes.insert(session, ino + 1);
+        create(dir, label, kind, position, ino)
+    }
+
+    /// The session's inode numbers go on from here.
+    pub fn next_inode(&mut self, session: SessionId, ino: u64) {
+        self.inodes.insert(session, ino);
+    }
+
+    /// Everything of the root goes to `session`, with a block of its integers.
+    pub fn take_root(&mut self, session: SessionId) -> u64 {
+        let operation = lookup(&FileId::root(), "none");
+        let grants = self.granted(session, operation, AskMode::Lease);
+        grants.first().and_then(|grant| grant.values.reservation).expect("no integers").0
+    }
+
+    /// Does background work until none is left; how many steps it took.
+    pub fn settle(&mut self) -> usize {
+        let mut steps = 0;
+        while std::mem::take(&mut self.again) {
+            self.input(Input::Tick);
+            steps += 1;
+        }
+        steps
+    }
+}
+
+/// What does not hold of the whole state.
+pub fn violations(server: &Directory, store: &MemoryStore) -> Vec<Violation> {
+    struct Found(Vec<Violation>);
+    impl Inspector for Found {
+        fn violation(&mut self, violation: Violation) {
+            self.0.push(violation);
+        }
+    }
+    let mut found = Found(Vec::new());
+    server.check(store, &mut found);
+    found.0
+}
+
+pub fn root() -> Attributes {
+    Attributes {
+        kind: FileKind::Directory,
+        mode: 0o755,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        ino: 1,
+        rdev: 0,
+        ctime: at(1),
+        btime: at(1),
+        atime: at(1),
+    }
+}
+
+pub fn at(secs: i64) -> Timestamp {
+    Timestamp { secs, nanos: 0 }
+}
+
+pub fn label(name: &str) -> Label {
+    Label::new(name.as_bytes()).unwrap()
+}
+
+pub fn update(operation: Operation) -> LogEntry {
+    LogEntry::Update { rules: RULES, operation }
+}
+
+pub fn lookup(dir: &FileId, name: &str) -> Operation {
+    Operation::Lookup { dir: dir.clone(), label: label(name), cred: Cred::default() }
+}
+
+pub fn stat(file: &FileId) -> Operation {
+    Operation::Stat { file: file.clone() }
+}
+
+pub fn list(dir: &FileId) -> Operation {
+    Operation::List { dir: dir.clone() }
+}
+
+pub fn create(dir: &FileId, name: &str, kind: FileKind, position: u64, ino: u64) -> Operation {
+    let file = FileId::for_child(dir, position, ino);
+    let new = NewFile { file, ino, kind, mode: 0o644, umask: 0o022, rdev: 0, target: Vec::new() };
+    let (dir, label) = (dir.clone(), label(name));
+    Operation::Create { dir, label, position, new, cred: Cred::default(), time: at(10) }
+}
+
+pub fn made(operation: &Operation) -> FileId {
+    match operation {
+        Operation::Create { new, .. } => new.file.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn unlink(dir: &FileId, name: &str, open: bool) -> Operation {
+    let (dir, label) = (dir.clone(), label(name));
+    Operation::Unlink { dir, label, directory: false, open, cred: Cred::default(), time: at(20) }
+}
+
+pub fn rename(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, position: u64) -> Operation {
+    Operation::Rename {
+        from_dir: from_dir.clone(),
+        from: label(from),
+        to_dir: to_dir.clone(),
+        to: label(to),
+        mode: RenameMode::Replace,
+        position,
+        back_position: 0,
+        open: false,
+        cred: Cred::default(),
+        time: at(30),
+    }
+}
+
+pub fn publish(file: &FileId, version: u64, size: u64, change: ContentChange) -> Operation {
+    Operation::Publish { file: file.clone(), version, size, mtime: at(40), ctime: at(40), change }
+}
+
+pub fn extents(put: Vec<Extent>, first: bool) -> ContentChange {
+    ContentChange::Extents { truncate_to: None, punch: Vec::new(), put, key: first.then_some([7; 32]) }
+}
+
+pub fn share(n: u8) -> ShareId {
+    ShareId([n; 16])
+}
+
+/// `length` bytes at `offset`, in `share`.
+pub fn extent(offset: u64, length: u32, share: ShareId) -> Extent {
+    let place = Place::Share { share, at: 0 };
+    Extent { offset, length, skip: 0, piece: Piece { length, nonce: [0; 12], hash: [0; 32], place } }
+}
+
+pub fn want(file: &FileId, field: Field, kind: Kind) -> Lease {
+    Lease::new(file.clone(), field, kind)
+}
+
+pub fn released(file: &FileId, field: Field, keep: Option<Kind>) -> Released {
+    Released { file: file.clone(), field, keep }
+}

@@ -1,0 +1,180 @@
+//! Checking everything: the server's state, each piece of content against its hash, the leases of shares.
+//!
+//! A file system in use changes while it is checked. The server's state is checked as of one moment; what is found wrong beyond it is looked
+//! at once more, and only what is wrong both times is told.
+
+use crate::machine::Core;
+use content::TAG_BYTES;
+use directory::{Inspector, Violation};
+use namespace::{Extent, Place, ShareId};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// Between the first look and the second: what was on its way has arrived by then.
+const SECOND_LOOK_AFTER: Duration = Duration::from_millis(500);
+/// Pieces between two reports of progress.
+const PROGRESS_EVERY: usize = 1_000;
+
+/// What was found.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FsckReport {
+    /// Rows of the server's state.
+    pub rows: u64,
+    /// Pieces of content, in shares or inline.
+    pub pieces: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Shares.
+    pub shares: usize,
+    /// What is wrong, in words.
+    pub faults: Vec<String>,
+}
+
+impl fmt::Display for FsckReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for fault in &self.faults {
+            writeln!(f, "{fault}")?;
+        }
+        let FsckReport { rows, pieces, bytes, shares, faults } = self;
+        let verdict = if faults.is_empty() { "clean".to_owned() } else { format!("{} faults", faults.len()) };
+        writeln!(f, "{verdict}: {rows} rows, {pieces} pieces of content ({bytes} bytes), {shares} shares checked")
+    }
+}
+
+/// Everything wrong that concerns one share.
+type Suspects = BTreeMap<ShareId, String>;
+/// Length and hash of each piece of each share, by where it is.
+type Pieces = BTreeMap<ShareId, BTreeMap<u32, (u32, [u8; 32])>>;
+
+/// Collects what is seen of the server's state.
+struct Tree<'a> {
+    pieces: Pieces,
+    report: &'a mut FsckReport,
+    faults: Vec<String>,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Inspector for Tree<'_> {
+    fn rows(&mut self, rows: u64) {
+        self.report.rows = rows;
+        (self.progress)(&format!("the tree: {rows} rows"));
+    }
+
+    fn extent(&mut self, extent: &Extent) {
+        let piece = &extent.piece;
+        match &piece.place {
+            Place::Share { share, at } => {
+                self.pieces.entry(*share).or_default().insert(*at, (piece.length, piece.hash));
+            }
+            Place::Inline(bytes) => {
+                self.report.pieces += 1;
+                self.report.bytes += bytes.len() as u64;
+                if *blake3::hash(bytes).as_bytes() != piece.hash {
+                    self.faults.push(format!("an inline piece of {} bytes does not match its hash", bytes.len()));
+                }
+            }
+        }
+    }
+
+    fn violation(&mut self, violation: Violation) {
+        self.faults.push(violation.to_string());
+    }
+}
+
+/// Checks all that `core` has.
+pub(crate) fn run(core: &Core, progress: &mut dyn FnMut(&str)) -> FsckReport {
+    let mut report = FsckReport::default();
+    let (faults, first) = look(core, None, &mut report, progress);
+    report.faults.extend(faults);
+    if first.is_empty() {
+        return report;
+    }
+    std::thread::sleep(SECOND_LOOK_AFTER);
+    let again: BTreeSet<ShareId> = first.keys().copied().collect();
+    let (_, second) = look(core, Some(&again), &mut FsckReport::default(), progress);
+    report.faults.extend(second.into_iter().filter(|(share, _)| first.contains_key(share)).map(|(_, fault)| fault));
+    report
+}
+
+/// One look: faults of the server's state, and suspects among shares. With `only`, content of no other shares is read.
+fn look(
+    core: &Core,
+    only: Option<&BTreeSet<ShareId>>,
+    report: &mut FsckReport,
+    progress: &mut dyn FnMut(&str),
+) -> (Vec<String>, Suspects) {
+    let mut tree = Tree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
+    core.group().query(|directory, store| directory.check(store, &mut tree));
+    let Tree { pieces, report, mut faults, progress } = tree;
+    report.shares = pieces.len();
+    let mut suspects = Suspects::new();
+    for (share, pieces) in &pieces {
+        if only.is_some_and(|only| !only.contains(share)) {
+            continue;
+        }
+        if let Some(fault) = content_fault(core, *share, pieces, report, progress) {
+            suspects.insert(*share, fault);
+        } else if let Some(fault) = lease_fault(core, *share) {
+            suspects.insert(*share, fault);
+        }
+    }
+    unreferenced(core, &pieces, &mut suspects, &mut faults);
+    (faults, suspects)
+}
+
+fn content_fault(
+    core: &Core,
+    share: ShareId,
+    pieces: &BTreeMap<u32, (u32, [u8; 32])>,
+    report: &mut FsckReport,
+    progress: &mut dyn FnMut(&str),
+) -> Option<String> {
+    for (at, (length, hash)) in pieces {
+        report.pieces += 1;
+        report.bytes += u64::from(*length);
+        if report.pieces.is_multiple_of(PROGRESS_EVERY) {
+            progress(&format!("content: {} pieces, {} MiB", report.pieces, report.bytes >> 20));
+        }
+        match core.shares().server().read(&share, *at, length + TAG_BYTES as u32) {
+            Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}
+            Ok(_) => return Some(format!("share {}: the piece at {at} does not match its hash", name(&share))),
+            Err(error) => return Some(format!("share {}: the piece at {at} cannot be read: {error}", name(&share))),
+        }
+    }
+    None
+}
+
+/// A referenced share is leased by the server's account; or by the machine's, while its adoption is under way.
+fn lease_fault(core: &Core, share: ShareId) -> Option<String> {
+    match core.shares().server().leases_of(&share) {
+        Ok(leases) if leases.iter().any(|lease| lease.account == core.shares().group) => None,
+        Ok(_) => Some(format!("share {}: referenced, and the server's account has no lease on it", name(&share))),
+        Err(error) => Some(format!("share {}: its leases cannot be read: {error}", name(&share))),
+    }
+}
+
+/// Shares that are kept although nothing refers to them.
+fn unreferenced(
+    core: &Core,
+    pieces: &Pieces,
+    suspects: &mut Suspects,
+    faults: &mut Vec<String>,
+) {
+    let listed = core.shares().server().for_each_share(|share| {
+        let stable = share.state == shares::State::Stable;
+        if stable && share.leases > 0 && !pieces.contains_key(&share.id) {
+            suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", name(&share.id)));
+        }
+        ControlFlow::Continue(())
+    });
+    if let Err(error) = listed {
+        faults.push(format!("the shares cannot be listed: {error}"));
+    }
+}
+
+fn name(share: &ShareId) -> String {
+    share.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}

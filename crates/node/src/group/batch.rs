@@ -1,0 +1,116 @@
+//! What one log entry holds: a time, and the inputs that came while the entry before it was on its way to the disk.
+
+use bytes::Bytes;
+use directory::Input;
+use lease::Time;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Version of the encoding: this byte, the time in 8 bytes, little-endian, then inputs in postcard until the end.
+const VERSION: u8 = 1;
+
+/// An entry's inputs and the time at which they happen. Encoded once, when proposed.
+#[derive(Clone)]
+pub struct Batch {
+    pub(super) now: Time,
+    pub(super) inputs: Vec<Input>,
+    encoded: Bytes,
+}
+
+/// An input and its encoding, waiting to be proposed.
+pub(super) struct Waiting {
+    pub(super) input: Input,
+    pub(super) encoded: Vec<u8>,
+}
+
+impl Waiting {
+    pub(super) fn new(input: Input) -> Waiting {
+        let encoded = postcard::to_allocvec(&input).expect("an input is plain data, its sequences know their lengths");
+        Waiting { input, encoded }
+    }
+}
+
+impl Batch {
+    pub(super) fn new(now: Time, waiting: Vec<Waiting>) -> Batch {
+        let bytes = waiting.iter().map(|waiting| waiting.encoded.len()).sum::<usize>();
+        let mut encoded = Vec::with_capacity(9 + bytes);
+        encoded.push(VERSION);
+        encoded.extend_from_slice(&now.0.to_le_bytes());
+        waiting.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded));
+        let inputs = waiting.into_iter().map(|waiting| waiting.input).collect();
+        Batch { now, inputs, encoded: encoded.into() }
+    }
+
+    fn decode(encoded: &[u8]) -> Option<Batch> {
+        let (&VERSION, rest) = encoded.split_first()? else { return None };
+        let (now, mut rest) = rest.split_first_chunk()?;
+        let mut inputs = Vec::new();
+        while !rest.is_empty() {
+            let (input, after) = postcard::take_from_bytes(rest).ok()?;
+            inputs.push(input);
+            rest = after;
+        }
+        Some(Batch { now: Time(u64::from_le_bytes(*now)), inputs, encoded: Bytes::copy_from_slice(encoded) })
+    }
+}
+
+impl Serialize for Batch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.encoded)
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Batch, D::Error> {
+        struct Encoded;
+        impl de::Visitor<'_> for Encoded {
+            type Value = Batch;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an encoded batch")
+            }
+            fn visit_bytes<E: de::Error>(self, encoded: &[u8]) -> Result<Batch, E> {
+                Batch::decode(encoded).ok_or_else(|| E::custom("not a batch of this version"))
+            }
+        }
+        deserializer.deserialize_bytes(Encoded)
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Batch({} inputs, {} bytes)", self.inputs.len(), self.encoded.len())
+    }
+}
+
+impl std::fmt::Display for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodes_and_decodes() {
+        let inputs = [Input::Tick, Input::Open { machine: wire::MachineId(3), incarnation: 9 }];
+        let waiting = inputs.iter().map(|input| Waiting::new(input.clone())).collect();
+        let batch = Batch::new(Time(77), waiting);
+        let bytes = postcard::to_allocvec(&batch).unwrap();
+        let back: Batch = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!((back.now, back.inputs.as_slice()), (Time(77), inputs.as_slice()));
+        assert_eq!(back.encoded, batch.encoded);
+    }
+
+    #[test]
+    fn what_is_no_batch_is_refused() {
+        for bytes in [&[][..], &[1], &[2, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff]] {
+            let bytes = postcard::to_allocvec(serde_bytes(bytes)).unwrap();
+            assert!(postcard::from_bytes::<Batch>(&bytes).is_err());
+        }
+    }
+
+    fn serde_bytes(bytes: &[u8]) -> &[u8] {
+        bytes
+    }
+}

@@ -1,0 +1,428 @@
+//! The group's log on this machine's disk: entries, the vote, and up to where entries were purged.
+//!
+//! Every change is one frame (see [`segment`]), durable when the call returns; an append of many entries is one frame and one fdatasync. The name of a segment is the number of
+//! its first frame, which begins with the vote and the purge mark as they were, so that older segments can go. Purged segments are kept for further use, so a log in steady state
+//! allocates nothing and does not run out of space.
+//!
+//! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each fdatasync), hands every flush to another thread (two wake-ups across cores), and
+//! does not open again when a power cut has left part of an unacknowledged write behind a gap.
+
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use super::raft::{Entry, LogId, Vote};
+use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Size of a segment, but for one that an oversized batch needs.
+pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
+/// Purged segments kept for further use: as many as the log has between two checkpoints.
+const SPARES_MAX: usize = 8;
+
+/// The log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The disk failed.
+    #[error("{doing} {file}: {cause}", file = file.display())]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        file: PathBuf,
+        /// Why it failed.
+        cause: io::Error,
+    },
+    /// What was durable once cannot be read.
+    #[error("{file} is damaged at byte {at}: {what}", file = file.display())]
+    Damaged {
+        /// Which file.
+        file: PathBuf,
+        /// Where.
+        at: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+impl From<LogError> for io::Error {
+    fn from(error: LogError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
+/// What a frame's body is a sequence of.
+#[derive(Debug, Serialize, Deserialize)]
+enum Record {
+    /// How things stood when the segment was begun.
+    Begin { vote: Option<Vote>, purged: Option<LogId>, last: Option<LogId> },
+    Vote(Vote),
+    Append(Entry),
+    /// Entries after this one are gone.
+    Truncate(Option<LogId>),
+    /// Entries up to this one are gone.
+    Purge(LogId),
+}
+
+/// Where an entry is.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    log_id: LogId,
+    /// First frame of its segment.
+    segment: u64,
+    frame: u64,
+    place: Place,
+}
+
+/// The log.
+pub(super) struct Log {
+    dir: PathBuf,
+    segment_bytes: u64,
+    key: Key,
+    /// By number of their first frame; the last one is written to.
+    segments: BTreeMap<u64, Segment>,
+    /// Numbers that name spare segments.
+    spares: Vec<u64>,
+    next_frame: u64,
+    vote: Option<Vote>,
+    purged: Option<LogId>,
+    spots: VecDeque<Spot>,
+    /// Entries appended and not read yet: the one reader of a lone voter is the state machine, which takes each once.
+    unread: BTreeMap<u64, Entry>,
+    /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
+    gone_below: u64,
+}
+
+impl Log {
+    /// Opens the log in `dir`, or begins one. What a power cut left of a frame that was never acknowledged is dropped.
+    pub(super) fn open(dir: &Path, segment_bytes: u64) -> Result<Log, LogError> {
+        std::fs::create_dir_all(dir).map_err(|e| failed("creating", dir, e))?;
+        let (first_frames, spares) = list(dir).map_err(|e| failed("listing", dir, e))?;
+        let mut log = Log {
+            dir: dir.to_owned(),
+            segment_bytes,
+            key: [0; 32],
+            segments: BTreeMap::new(),
+            spares,
+            next_frame: 1,
+            vote: None,
+            purged: None,
+            spots: VecDeque::new(),
+            unread: BTreeMap::new(),
+            gone_below: 0,
+        };
+        let last = first_frames.last().copied();
+        for first in first_frames {
+            log.load(first, Some(first) == last)?;
+        }
+        if log.gone_below > next_index(log.purged) {
+            return Err(LogError::Damaged { file: log.dir, at: 0, what: "entries are missing" });
+        }
+        if log.segments.is_empty() {
+            log.begin()?;
+        }
+        Ok(log)
+    }
+
+    pub(super) fn vote(&self) -> Option<Vote> {
+        self.vote
+    }
+
+    pub(super) fn purged(&self) -> Option<LogId> {
+        self.purged
+    }
+
+    /// The last entry; what was purged last when there is none.
+    pub(super) fn last(&self) -> Option<LogId> {
+        self.spots.back().map(|spot| spot.log_id).or(self.purged)
+    }
+
+    /// Bytes that the next start would read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.end).sum()
+    }
+
+    pub(super) fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
+        self.write(&[Record::Vote(vote)])?;
+        self.vote = Some(vote);
+        Ok(())
+    }
+
+    /// Appends entries, which must follow the last one.
+    pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
+        let records: Vec<Record> = entries.into_iter().map(Record::Append).collect();
+        let (segment, frame, place) = self.write(&records)?;
+        for record in records {
+            if let Record::Append(entry) = record {
+                self.spots.push_back(Spot { log_id: entry.log_id, segment, frame, place });
+                self.unread.insert(entry.log_id.index, entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets entries after `keep`.
+    pub(super) fn truncate(&mut self, keep: Option<LogId>) -> Result<(), LogError> {
+        self.write(&[Record::Truncate(keep)])?;
+        self.forget_after(keep);
+        Ok(())
+    }
+
+    /// Forgets entries up to `upto`, and takes segments that nothing is left in out of service.
+    pub(super) fn purge(&mut self, upto: LogId) -> Result<(), LogError> {
+        self.write(&[Record::Purge(upto)])?;
+        self.forget_upto(upto);
+        self.retire()
+    }
+
+    /// The entry at `index`. Each is kept in memory until it is first read.
+    pub(super) fn take(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
+        if let Some(entry) = self.unread.remove(&index) {
+            return Ok(Some(entry));
+        }
+        let Some(first) = self.spots.front().map(|spot| spot.log_id.index) else { return Ok(None) };
+        let Some(spot) = index.checked_sub(first).and_then(|at| self.spots.get(at as usize)) else { return Ok(None) };
+        let file = self.path(spot.segment);
+        let damaged = |what| LogError::Damaged { file: file.clone(), at: spot.place.at, what };
+        let segment = self.segments.get(&spot.segment).ok_or_else(|| damaged("the segment is missing"))?;
+        let body = segment.read(spot.frame, spot.place).map_err(|e| failed("reading", &file, e))?;
+        let records = body.and_then(|body| decode(&body)).ok_or_else(|| damaged("the frame has changed"))?;
+        let mut entries = records.into_iter().filter_map(|record| match record {
+            Record::Append(entry) => Some(entry),
+            _ => None,
+        });
+        Ok(entries.find(|entry| entry.log_id.index == index))
+    }
+
+    /// Indices of the entries.
+    pub(super) fn indices(&self) -> std::ops::Range<u64> {
+        let first = self.spots.front().map_or(0, |spot| spot.log_id.index);
+        first..first + self.spots.len() as u64
+    }
+
+    /// Writes one frame: where it is.
+    fn write(&mut self, records: &[Record]) -> Result<(u64, u64, Place), LogError> {
+        let mut frame = self.encode(None, records)?;
+        let fits = self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body_len()));
+        if !fits {
+            let begin = Record::Begin { vote: self.vote, purged: self.purged, last: self.last() };
+            frame = self.encode(Some(&begin), records)?;
+            self.enter(frame.body_len())?;
+        }
+        let number = self.next_frame;
+        let Some(mut segment) = self.segments.last_entry() else {
+            return Err(failed("writing", &self.dir, io::ErrorKind::NotFound.into()));
+        };
+        let first = *segment.key();
+        let place = segment.get_mut().append(number, frame);
+        let place = place.map_err(|e| failed("writing", &self.path(first), e))?;
+        self.next_frame += 1;
+        Ok((first, number, place))
+    }
+
+    fn encode(&self, first: Option<&Record>, records: &[Record]) -> Result<Frame, LogError> {
+        let invalid = |cause: String| failed("encoding for", &self.dir, io::Error::new(io::ErrorKind::InvalidInput, cause));
+        let mut body = Frame::begin();
+        for record in first.into_iter().chain(records) {
+            body = postcard::to_extend(record, body).map_err(|e| invalid(e.to_string()))?;
+        }
+        let frame = Frame::of(body);
+        if frame.body_len() > BODY_BYTES_MAX {
+            return Err(invalid("the batch is too large".to_owned()));
+        }
+        Ok(frame)
+    }
+
+    /// Begins a log in an empty directory.
+    fn begin(&mut self) -> Result<(), LogError> {
+        if self.key == [0; 32] {
+            let mut random = File::open("/dev/urandom").map_err(|e| failed("opening", Path::new("/dev/urandom"), e))?;
+            let read = io::Read::read_exact(&mut random, &mut self.key);
+            read.map_err(|e| failed("reading", Path::new("/dev/urandom"), e))?;
+        }
+        self.write(&[]).map(drop)
+    }
+
+    /// Puts a segment with room for a body of `body_len` bytes in service; its first frame will be the next one.
+    fn enter(&mut self, body_len: usize) -> Result<(), LogError> {
+        let path = self.path(self.next_frame);
+        let entered = || -> io::Result<Segment> {
+            while let Some(spare) = self.spares.pop() {
+                let spare = self.dir.join(spare_name(spare));
+                // A spare of another key is left from a log that never was begun.
+                match Segment::open(&spare)? {
+                    Some(segment) if segment.key() == self.key && segment.has_room(body_len) => {
+                        std::fs::rename(&spare, &path)?;
+                        return Ok(segment);
+                    }
+                    _ => std::fs::remove_file(&spare)?,
+                }
+            }
+            Segment::create(&path, self.key, self.segment_bytes, body_len)
+        }();
+        let segment = entered.map_err(|e| failed("creating", &path, e))?;
+        self.sync_dir()?;
+        self.segments.insert(self.next_frame, segment);
+        Ok(())
+    }
+
+    /// Takes segments that hold no entry out of service, but for the one that is written to.
+    fn retire(&mut self) -> Result<(), LogError> {
+        let (Some(&written), oldest) = (self.segments.keys().next_back(), self.spots.front().map(|spot| spot.segment)) else {
+            return Ok(());
+        };
+        let needed = self.segments.split_off(&oldest.unwrap_or(written).min(written));
+        self.remove(needed)
+    }
+
+    /// Takes all segments but `needed` out of service.
+    fn remove(&mut self, needed: BTreeMap<u64, Segment>) -> Result<(), LogError> {
+        for (first, segment) in std::mem::replace(&mut self.segments, needed) {
+            let path = self.path(first);
+            if segment.bytes == self.segment_bytes && self.spares.len() < SPARES_MAX {
+                std::fs::rename(&path, self.dir.join(spare_name(first))).map_err(|e| failed("retiring", &path, e))?;
+                self.spares.push(first);
+            } else {
+                std::fs::remove_file(&path).map_err(|e| failed("removing", &path, e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what the segment that begins with frame `first` says.
+    fn load(&mut self, first: u64, is_last: bool) -> Result<(), LogError> {
+        let file = self.path(first);
+        let damaged = |at, what| LogError::Damaged { file: file.clone(), at, what };
+        if first != self.next_frame {
+            // Older segments were being retired, in any order, when the power went; if anything in them was still needed, `gone_below` shows it.
+            self.spots.clear();
+            self.gone_below = 0;
+            self.remove(BTreeMap::new())?;
+        }
+        let segment = Segment::open(&file).map_err(|e| failed("opening", &file, e))?;
+        let mut segment = segment.ok_or_else(|| damaged(0, "not a segment of this version"))?;
+        self.key = segment.key();
+        let scan = segment.scan(first).map_err(|e| failed("reading", &file, e))?;
+        if let Some(at) = scan.damaged_at {
+            return Err(damaged(at, "a frame cannot be read, but a later one can"));
+        }
+        if scan.frames.is_empty() {
+            // The power went before its first frame was durable.
+            if !is_last {
+                return Err(damaged(segment.end, "it has no frame, but is not the last"));
+            }
+            std::fs::rename(&file, self.dir.join(spare_name(first))).map_err(|e| failed("retiring", &file, e))?;
+            self.spares.push(first);
+            self.next_frame = first;
+            return Ok(());
+        }
+        self.next_frame = first;
+        for (place, body) in scan.frames {
+            let records = decode(&body).ok_or_else(|| damaged(place.at, "a frame does not decode"))?;
+            for record in records {
+                self.redo(record, first, place).map_err(|what| damaged(place.at, what))?;
+            }
+            self.next_frame += 1;
+        }
+        self.segments.insert(first, segment);
+        Ok(())
+    }
+
+    fn redo(&mut self, record: Record, segment: u64, place: Place) -> Result<(), &'static str> {
+        match record {
+            Record::Begin { vote, purged, last } => {
+                self.vote = vote;
+                purged.into_iter().for_each(|upto| self.forget_upto(upto));
+                if self.segments.is_empty() {
+                    self.gone_below = next_index(last);
+                }
+            }
+            Record::Vote(vote) => self.vote = Some(vote),
+            Record::Append(entry) => {
+                // In the oldest segment the purge mark may be behind: what was purged later stood in segments that are gone.
+                if entry.log_id.index != next_index(self.last()).max(self.gone_below) {
+                    return Err("entries are missing");
+                }
+                let frame = self.next_frame;
+                self.spots.push_back(Spot { log_id: entry.log_id, segment, frame, place });
+            }
+            Record::Truncate(keep) => {
+                self.gone_below = self.gone_below.min(next_index(keep));
+                self.forget_after(keep);
+            }
+            Record::Purge(upto) => self.forget_upto(upto),
+        }
+        Ok(())
+    }
+
+    fn forget_after(&mut self, keep: Option<LogId>) {
+        let end = next_index(keep);
+        while self.spots.back().is_some_and(|spot| spot.log_id.index >= end) {
+            self.spots.pop_back();
+        }
+        self.unread.split_off(&end);
+    }
+
+    fn forget_upto(&mut self, upto: LogId) {
+        while self.spots.front().is_some_and(|spot| spot.log_id.index <= upto.index) {
+            self.spots.pop_front();
+        }
+        self.unread = self.unread.split_off(&(upto.index + 1));
+        self.purged = self.purged.max(Some(upto));
+    }
+
+    fn path(&self, first: u64) -> PathBuf {
+        self.dir.join(format!("{first:020}.log"))
+    }
+
+    fn sync_dir(&self) -> Result<(), LogError> {
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("syncing", &self.dir, e))
+    }
+}
+
+fn spare_name(number: u64) -> String {
+    format!("{number:020}.spare")
+}
+
+fn failed(doing: &'static str, file: &Path, cause: io::Error) -> LogError {
+    LogError::File { doing, file: file.to_owned(), cause }
+}
+
+/// Numbers of the segments in service, in order, and of the spares.
+fn list(dir: &Path) -> io::Result<(Vec<u64>, Vec<u64>)> {
+    let (mut segments, mut spares) = (Vec::new(), Vec::new());
+    for file in std::fs::read_dir(dir)? {
+        let file = file?;
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        let number = |suffix| name.strip_suffix(suffix).and_then(|number: &str| number.parse().ok());
+        if let Some(first) = number(".log") {
+            segments.push(first);
+        } else if let Some(spare) = number(".spare") {
+            spares.push(spare);
+        } else if name.ends_with(".new") {
+            // The power went while it was being made.
+            std::fs::remove_file(file.path())?;
+        }
+    }
+    segments.sort_unstable();
+    Ok((segments, spares))
+}
+
+fn next_index(log_id: Option<LogId>) -> u64 {
+    log_id.map_or(0, |log_id| log_id.index + 1)
+}
+
+fn decode(mut body: &[u8]) -> Option<Vec<Record>> {
+    let mut records = Vec::new();
+    while !body.is_empty() {
+        let (record, rest) = postcard::take_from_bytes(body).ok()?;
+        records.push(record);
+        body = rest;
+    }
+    Some(records)
+}

@@ -1,0 +1,189 @@
+//! One file of the log, and the frames in it.
+//!
+//! A segment is written over, never extended: it is full of zeros, or of frames of its former life, when it enters service. So a frame costs the
+//! device its own blocks and nothing of the file system's journal; measured against appending, half the time of an fdatasync and half the bytes.
+//!
+//! ```text
+//! segment   header (64 bytes): magic, key │ frame │ frame │ … │ zeros or frames of a former life
+//! frame     number u64 │ length u32 │ zero u32 │ checksum 16 bytes │ body │ zeros up to a multiple of 64
+//! ```
+//!
+//! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one. The checksum is keyed: what users put
+//! into a body cannot pass for a frame.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The largest body: far above a batch, below what a damaged length could ask for.
+pub(super) const BODY_BYTES_MAX: usize = 1 << 30;
+
+const MAGIC: &[u8; 16] = b"leasehold log 1\n";
+const ALIGNMENT: u64 = 64;
+const FRAME_HEADER: usize = 32;
+
+/// Keys the checksums of one log.
+pub(super) type Key = [u8; 32];
+
+/// Where a frame is in its segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) at: u64,
+    pub(super) body_len: u32,
+}
+
+/// An open segment file.
+#[derive(Debug)]
+pub(super) struct Segment {
+    file: File,
+    key: Key,
+    /// Size of the file.
+    pub(super) bytes: u64,
+    /// Where the next frame goes.
+    pub(super) end: u64,
+}
+
+/// What a segment holds, as read from its start.
+pub(super) struct Scan {
+    pub(super) frames: Vec<(Place, Vec<u8>)>,
+    /// A frame that was once durable cannot be read: where, if so.
+    pub(super) damaged_at: Option<u64>,
+}
+
+impl Segment {
+    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs. The caller syncs the directory.
+    pub(super) fn create(path: &Path, key: Key, bytes: u64, body_len: usize) -> io::Result<Segment> {
+        let bytes = bytes.max(ALIGNMENT + frame_bytes(body_len));
+        let unfinished = path.with_extension("new");
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
+        let mut header = MAGIC.to_vec();
+        header.extend_from_slice(&key);
+        header.resize(ALIGNMENT as usize, 0);
+        io::copy(&mut io::repeat(0).take(bytes), &mut &file)?;
+        file.write_all_at(&header, 0)?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, path)?;
+        Ok(Segment { file, key, bytes, end: ALIGNMENT })
+    }
+
+    /// Opens a segment to be read or used again. None: not a segment of this version.
+    pub(super) fn open(path: &Path) -> io::Result<Option<Segment>> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let bytes = file.metadata()?.len();
+        let mut header = [0; ALIGNMENT as usize];
+        if bytes < ALIGNMENT {
+            return Ok(None);
+        }
+        file.read_exact_at(&mut header, 0)?;
+        let (magic, rest) = header.split_at(MAGIC.len());
+        let Some((key, _)) = rest.split_first_chunk::<32>() else { return Ok(None) };
+        Ok((magic == MAGIC).then(|| Segment { file, key: *key, bytes, end: ALIGNMENT }))
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.key
+    }
+
+    /// A body of this length fits behind the last frame.
+    pub(super) fn has_room(&self, body_len: usize) -> bool {
+        self.end + frame_bytes(body_len) <= self.bytes
+    }
+
+    /// Writes a frame behind the last one and waits until the disk has it.
+    pub(super) fn append(&mut self, number: u64, frame: Frame) -> io::Result<Place> {
+        let place = Place { at: self.end, body_len: frame.body_len() as u32 };
+        let bytes = frame.seal(number, &self.key);
+        self.file.write_all_at(&bytes, self.end)?;
+        self.file.sync_data()?;
+        self.end += bytes.len() as u64;
+        Ok(place)
+    }
+
+    /// Reads a frame's body again. None: it is no longer what was written.
+    pub(super) fn read(&self, number: u64, place: Place) -> io::Result<Option<Vec<u8>>> {
+        let mut bytes = vec![0; FRAME_HEADER + place.body_len as usize];
+        self.file.read_exact_at(&mut bytes, place.at)?;
+        Ok(open_frame(&bytes, number, &self.key).map(<[u8]>::to_vec))
+    }
+
+    /// Reads all frames from `number` on, and sets [`Segment::end`] behind them.
+    ///
+    /// What follows the last one is a frame that was being written when the machine stopped, or nothing. But a frame is written only once all before it
+    /// are durable; so if a later one is there, what stopped us was durable once: damage, which must not be taken for the log's end.
+    pub(super) fn scan(&mut self, mut number: u64) -> io::Result<Scan> {
+        let mut bytes = Vec::new();
+        (&self.file).take(self.bytes).read_to_end(&mut bytes)?;
+        let mut scan = Scan { frames: Vec::new(), damaged_at: None };
+        let mut at = ALIGNMENT as usize;
+        while let Some(body) = bytes.get(at..).and_then(|rest| open_frame(rest, number, &self.key)) {
+            scan.frames.push((Place { at: at as u64, body_len: body.len() as u32 }, body.to_vec()));
+            at += frame_bytes(body.len()) as usize;
+            number += 1;
+        }
+        self.end = at as u64;
+        let later = (at..bytes.len()).step_by(ALIGNMENT as usize).filter_map(|at| bytes.get(at..));
+        let mut later = later.filter_map(|rest| frame_number(rest).map(|found| (rest, found)));
+        if later.any(|(rest, found)| found > number && open_frame(rest, found, &self.key).is_some()) {
+            scan.damaged_at = Some(self.end);
+        }
+        Ok(scan)
+    }
+}
+
+/// A frame to be written.
+pub(super) struct Frame(Vec<u8>);
+
+impl Frame {
+    /// What a body is appended to: the header's place.
+    pub(super) fn begin() -> Vec<u8> {
+        vec![0; FRAME_HEADER]
+    }
+
+    /// A body that was appended to [`Frame::begin`].
+    pub(super) fn of(bytes: Vec<u8>) -> Frame {
+        Frame(bytes)
+    }
+
+    pub(super) fn body_len(&self) -> usize {
+        self.0.len().saturating_sub(FRAME_HEADER)
+    }
+
+    fn seal(self, number: u64, key: &Key) -> Vec<u8> {
+        let mut bytes = self.0;
+        let body_len = bytes.len() - FRAME_HEADER;
+        let checksum = checksum(number, &bytes[FRAME_HEADER..], key);
+        bytes[..8].copy_from_slice(&number.to_le_bytes());
+        bytes[8..12].copy_from_slice(&(body_len as u32).to_le_bytes());
+        bytes[16..FRAME_HEADER].copy_from_slice(&checksum);
+        bytes.resize(frame_bytes(body_len) as usize, 0);
+        bytes
+    }
+}
+
+fn frame_bytes(body_len: usize) -> u64 {
+    ((FRAME_HEADER + body_len) as u64).next_multiple_of(ALIGNMENT)
+}
+
+fn frame_number(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().map(|number| u64::from_le_bytes(*number))
+}
+
+/// The body of frame `number` at the front of `bytes`, if that is there and whole.
+fn open_frame<'a>(bytes: &'a [u8], number: u64, key: &Key) -> Option<&'a [u8]> {
+    let (header, rest) = bytes.split_at_checked(FRAME_HEADER)?;
+    if frame_number(header)? != number {
+        return None;
+    }
+    let body_len = u32::from_le_bytes(*header.get(8..)?.first_chunk()?) as usize;
+    let body = rest.get(..body_len)?;
+    (header.get(16..)? == checksum(number, body, key)).then_some(body)
+}
+
+fn checksum(number: u64, body: &[u8], key: &Key) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    hasher.update(&number.to_le_bytes()).update(body);
+    let mut checksum = [0; 16];
+    hasher.finalize_xof().fill(&mut checksum);
+    checksum
+}

@@ -1,0 +1,197 @@
+//! The replicated state machine as openraft drives it: the directory over its store.
+//!
+//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in the background; when that is done openraft purges
+//! the log up to it.
+
+use super::raft::{Applied, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use crate::store::{Checkpoint, RowStore, RowView, stop};
+use directory::{Directory, Output};
+use futures_util::{Stream, TryStreamExt};
+use lease::Time;
+use openraft::EntryPayload;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Takes what applied entries come to. Called on the group's thread, in the order of the log, while no lock of the group is held.
+pub type Deliver = Box<dyn Fn(Vec<Output>) + Send + Sync>;
+
+/// How far a state reaches: what a checkpoint stores beside the rows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Position {
+    pub(super) applied: Option<LogId>,
+    pub(super) membership: StoredMembership,
+    pub(super) time: Time,
+}
+
+impl Position {
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        postcard::to_allocvec(self).map_err(io::Error::other)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Position, postcard::Error> {
+        postcard::from_bytes(bytes)
+    }
+
+    fn meta(&self) -> SnapshotMeta {
+        SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() }
+    }
+}
+
+/// The directory, its rows, and the entry that they are the state after.
+pub(super) struct Machine {
+    pub(super) directory: Directory,
+    pub(super) store: RowStore,
+    pub(super) position: Position,
+}
+
+impl Machine {
+    fn apply(&mut self, log_id: LogId, payload: EntryPayload<super::batch::Batch, u64, openraft::BasicNode>) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Normal(batch) => {
+                // The proposer sees to it that time does not go back; a later leader's clock may be behind.
+                let now = batch.now.max(self.position.time);
+                for input in batch.inputs {
+                    let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
+                    handled.unwrap_or_else(|corrupt| stop(&corrupt));
+                }
+                self.position.time = now;
+            }
+            EntryPayload::Membership(membership) => {
+                self.position.membership = StoredMembership::new(Some(log_id), membership);
+            }
+        }
+        self.position.applied = Some(log_id);
+        outputs
+    }
+
+    /// Begins a checkpoint of the state as it is.
+    fn checkpoint(&mut self) -> io::Result<Option<Checkpoint>> {
+        self.directory.checkpoint(&mut self.store);
+        Ok(self.store.checkpoint(self.position.encode()?))
+    }
+}
+
+/// openraft's handle on the machine.
+#[derive(Clone)]
+pub struct StateMachine {
+    pub(super) machine: Arc<RwLock<Machine>>,
+    pub(super) deliver: Arc<Deliver>,
+    /// Told whenever a checkpoint has ended.
+    pub(super) checkpointed: Arc<Notify>,
+}
+
+impl StateMachine {
+    /// Waits while both layers of changed rows are full: the disk is slower than the log.
+    async fn wait_for_room(&self) {
+        loop {
+            let ended = self.checkpointed.notified();
+            if self.has_room() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let machine = self.machine.read();
+        !machine.store.is_full() || !machine.store.is_checkpointing()
+    }
+
+    /// The last checkpoint that ended; none before the first entry's.
+    fn snapshot(&self) -> io::Result<Option<Snapshot>> {
+        let snapshot = self.machine.read().store.view();
+        let position = position_of(&snapshot)?;
+        Ok(position.applied.map(|_| Snapshot { meta: position.meta(), snapshot }))
+    }
+}
+
+fn position_of(rows: &RowView) -> io::Result<Position> {
+    rows.position().map_or(Ok(Position::default()), |position| Position::decode(position).map_err(io::Error::other))
+}
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = RowView;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let machine = self.machine.read();
+        Ok((machine.position.applied, machine.position.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + Send,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            self.wait_for_room().await;
+            let outputs = self.machine.write().apply(entry.log_id, entry.payload);
+            // Only who proposed an entry has a responder for it. Entries replayed at a start, and those of another leader, have none: their outputs
+            // were delivered, or died with the sessions that they were for.
+            if let Some(responder) = responder {
+                if !outputs.is_empty() {
+                    (self.deliver)(outputs);
+                }
+                responder.send(Applied);
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        let checkpoint = self.machine.write().checkpoint();
+        match checkpoint {
+            Ok(None) if !force => None,
+            begun => Some(SnapshotBuilder { begun: begun.transpose(), state: self.clone() }),
+        }
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let begun = self.machine.write().checkpoint().transpose();
+        SnapshotBuilder { begun, state: self.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: RowView) -> io::Result<()> {
+        let position = Position {
+            applied: meta.last_log_id,
+            membership: meta.last_membership.clone(),
+            ..position_of(&snapshot)?
+        };
+        let mut machine = self.machine.write();
+        machine.store.replace(&snapshot).map_err(io::Error::other)?;
+        machine.directory = Directory::open(&machine.store).map_err(io::Error::other)?;
+        machine.position = position;
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        self.snapshot()
+    }
+}
+
+/// A checkpoint being written.
+pub struct SnapshotBuilder {
+    /// None: another one is under way, or nothing has changed.
+    begun: Option<io::Result<Checkpoint>>,
+    state: StateMachine,
+}
+
+impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
+    type SnapshotData = RowView;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        if let Some(begun) = self.begun.take() {
+            let checkpoint = begun?;
+            let written = tokio::task::spawn_blocking(|| checkpoint.write()).await;
+            written.map_err(io::Error::other)?.map_err(io::Error::other)?;
+            self.state.checkpointed.notify_waiters();
+        }
+        let snapshot = self.state.snapshot()?;
+        snapshot.ok_or_else(|| io::Error::other("there is no checkpoint yet"))
+    }
+}

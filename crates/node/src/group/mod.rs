@@ -1,0 +1,222 @@
+//! The replicated group that hosts the directory: an openraft group of one voter, its log, and its store.
+//!
+//! An input that is proposed becomes part of a log entry, is durable, applied, and then what it comes to is delivered. The log makes changes durable; the store is checkpointed now and
+//! then, and a start replays the log behind the last checkpoint. openraft and the applying run on one thread of the group's own, which also waits for the disk.
+
+mod batch;
+mod log;
+mod machine;
+mod proposer;
+mod queue;
+mod raft;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+pub use log::LogError;
+pub use machine::Deliver;
+
+use crate::store::{RowStore, StoreError, StoreSettings, StoreStats};
+use batch::Waiting;
+use directory::{Directory, Input, Store};
+use log::Log;
+use machine::{Machine, Position, StateMachine};
+use namespace::Attributes;
+use parking_lot::{Mutex, RwLock};
+use proposer::Proposer;
+use queue::{End, Queue};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bounds of a [`Group`].
+#[derive(Clone, Copy, Debug)]
+pub struct GroupSettings {
+    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth for each of the two layers of changed rows; the rest is for what the
+    /// directory and the log hold.
+    pub memory_bytes: usize,
+    /// Changes reach the store's file after this long at the latest.
+    pub checkpoint_after: Duration,
+    /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
+    pub log_bytes: u64,
+}
+
+impl Default for GroupSettings {
+    fn default() -> GroupSettings {
+        GroupSettings { memory_bytes: 256 << 20, checkpoint_after: Duration::from_secs(60), log_bytes: 32 << 20 }
+    }
+}
+
+/// The group cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// Its store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What the store holds is not a directory's state.
+    #[error("the server's state cannot be read: {0}")]
+    State(Box<dyn std::error::Error + Send + Sync>),
+    /// Its thread.
+    #[error("starting the server's thread: {0}")]
+    Thread(std::io::Error),
+    /// openraft refuses.
+    #[error("{doing} the server's group: {cause}")]
+    Raft {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl GroupError {
+    fn raft(doing: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
+        GroupError::Raft { doing, cause: Box::new(cause) }
+    }
+
+    fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
+        GroupError::State(Box::new(cause))
+    }
+}
+
+/// How a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Index of the last applied entry.
+    pub applied: u64,
+    /// The term in force when it was proposed.
+    pub term: u64,
+    /// Log that a start would read.
+    pub log_bytes: u64,
+    /// Bytes proposed and not applied yet.
+    pub backlog_bytes: usize,
+    /// The store.
+    pub store: StoreStats,
+}
+
+/// A running group. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
+pub struct Group {
+    machine: Arc<RwLock<Machine>>,
+    log: Arc<Mutex<Log>>,
+    queue: Arc<Queue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Group {
+    /// Starts the group whose files are in the directory `dir`, or founds one, whose root has the attributes `root`. Returns when all that was applied before is applied again; what
+    /// that comes to is not delivered. What [`Input::Lead`], the first input of every start, comes to is.
+    ///
+    /// From then on an error of the disk stops the process ([`crate::EXIT_DISK`]).
+    pub fn open(dir: &Path, settings: GroupSettings, root: Attributes, deliver: Deliver) -> Result<Group, GroupError> {
+        let machine = Arc::new(RwLock::new(open_machine(dir, settings, root)?));
+        let log = Arc::new(Mutex::new(Log::open(&dir.join("log"), log::SEGMENT_BYTES)?));
+        let queue = Arc::new(Queue::default());
+        let state = StateMachine { machine: machine.clone(), deliver: Arc::new(deliver), checkpointed: Arc::default() };
+        let proposer = Proposer { queue: queue.clone(), log: log.clone(), state, settings };
+        let (ready, started) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(ready.send(Err(GroupError::Thread(error)))),
+            };
+            runtime.block_on(async {
+                match proposer.start().await {
+                    Ok(raft) => {
+                        drop(ready.send(Ok(())));
+                        proposer.work(raft).await;
+                    }
+                    Err(error) => drop(ready.send(Err(error))),
+                }
+            });
+        });
+        let thread = thread.map_err(GroupError::Thread)?;
+        let group = Group { machine, log, queue, thread: Mutex::new(Some(thread)) };
+        match started.recv() {
+            Ok(Ok(())) => {
+                group.propose(Input::Lead);
+                Ok(group)
+            }
+            Ok(Err(error)) => Err(error),
+            Err(error) => Err(GroupError::raft("starting", error)),
+        }
+    }
+
+    /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a group must look at [`Group::backlog_bytes`].
+    pub fn propose(&self, input: Input) {
+        self.queue.push(Waiting::new(input));
+    }
+
+    /// Bytes proposed and not applied yet. Above some megabytes writers should be slowed.
+    pub fn backlog_bytes(&self) -> usize {
+        self.queue.backlog_bytes()
+    }
+
+    /// Reads the state after some entry, on this thread. Applying waits meanwhile. Must not be called from within `ask`.
+    pub fn query<T>(&self, ask: impl FnOnce(&Directory, &dyn Store) -> T) -> T {
+        let machine = self.machine.read();
+        ask(&machine.directory, &machine.store)
+    }
+
+    /// Returns when all that was proposed before is in the store's file. Not to be called from `deliver`.
+    pub fn checkpoint(&self) {
+        let (tell, done) = sync_channel(1);
+        self.queue.ask_checkpoint(tell);
+        // An error means that the group has ended, by an orderly checkpoint or not at all.
+        let _ = done.recv();
+    }
+
+    /// How the group stands.
+    pub fn status(&self) -> GroupStatus {
+        let machine = self.machine.read();
+        let applied = machine.position.applied;
+        GroupStatus {
+            applied: applied.map_or(0, |log_id| log_id.index),
+            term: applied.map_or(0, |log_id| log_id.leader_id.term),
+            log_bytes: self.log.lock().bytes(),
+            backlog_bytes: self.queue.backlog_bytes(),
+            store: machine.store.stats(),
+        }
+    }
+
+    /// Ends the group: applies what was proposed and checkpoints, so that the next start replays nothing.
+    pub fn shutdown(&self) {
+        self.join(End::Orderly);
+    }
+
+    fn join(&self, end: End) {
+        self.queue.end(end);
+        if let Some(thread) = self.thread.lock().take() {
+            // It has nothing to return; if it panicked that was reported.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.join(End::Abrupt);
+    }
+}
+
+fn open_machine(dir: &Path, settings: GroupSettings, root: Attributes) -> Result<Machine, GroupError> {
+    let bounds = StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
+    let mut store = RowStore::open(&dir.join("rows"), bounds)?;
+    let position = match store.position() {
+        Some(position) => Position::decode(&position).map_err(GroupError::state)?,
+        None => {
+            Directory::create(&mut store, root);
+            let position = Position::default();
+            if let Some(checkpoint) = store.checkpoint(position.encode().map_err(GroupError::state)?) {
+                checkpoint.write()?;
+            }
+            position
+        }
+    };
+    let directory = Directory::open(&store).map_err(GroupError::state)?;
+    Ok(Machine { directory, store, position })
+}

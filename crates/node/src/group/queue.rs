@@ -1,0 +1,156 @@
+//! What waits for the group's thread.
+//!
+//! Proposing never blocks: who proposes may hold the client's lock, which `deliver` takes. So the queue has no bound of its own; the client slows its writers by
+//! [`Queue::backlog_bytes`].
+
+use super::batch::Waiting;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Bounds of one entry: what is worth one fdatasync, and does not keep readers out for long while it is applied.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+const BATCH_INPUTS_MAX: usize = 10_000;
+
+/// How the group's thread ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// After all that was proposed, and a checkpoint.
+    Orderly,
+    /// At once, as in a crash.
+    Abrupt,
+}
+
+/// What the group's thread is to do next, in this order.
+#[derive(Default)]
+pub(super) struct Turn {
+    pub(super) batch: Vec<Waiting>,
+    pub(super) batch_bytes: usize,
+    /// Who waits for a checkpoint.
+    pub(super) checkpoints: Vec<SyncSender<()>>,
+    pub(super) end: Option<End>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    checkpoints: Vec<SyncSender<()>>,
+    end: Option<End>,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    wake: Notify,
+    /// Bytes proposed and not applied yet.
+    backlog: AtomicUsize,
+}
+
+impl Queue {
+    pub(super) fn push(&self, waiting: Waiting) {
+        self.backlog.fetch_add(waiting.encoded.len(), Ordering::Relaxed);
+        let mut state = self.state.lock();
+        let is_first = state.waiting.is_empty();
+        state.waiting.push_back(waiting);
+        drop(state);
+        if is_first {
+            self.wake.notify_one();
+        }
+    }
+
+    pub(super) fn ask_checkpoint(&self, tell: SyncSender<()>) {
+        self.state.lock().checkpoints.push(tell);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn end(&self, end: End) {
+        self.state.lock().end = Some(end);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn backlog_bytes(&self) -> usize {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn applied(&self, bytes: usize) {
+        self.backlog.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Waits for something to do, or for `at_most`. An orderly end comes with the last of what waits.
+    pub(super) async fn next(&self, at_most: Option<Duration>) -> Turn {
+        loop {
+            if let Some(turn) = self.take() {
+                return turn;
+            }
+            match at_most {
+                None => self.wake.notified().await,
+                Some(at_most) => {
+                    if tokio::time::timeout(at_most, self.wake.notified()).await.is_err() {
+                        return Turn::default();
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Turn> {
+        let mut state = self.state.lock();
+        if state.end == Some(End::Abrupt) {
+            return Some(Turn { end: Some(End::Abrupt), ..Turn::default() });
+        }
+        let mut turn = Turn::default();
+        while let Some(next) = state.waiting.front() {
+            let bytes = turn.batch_bytes + next.encoded.len();
+            if !turn.batch.is_empty() && (bytes > BATCH_BYTES_MAX || turn.batch.len() == BATCH_INPUTS_MAX) {
+                break;
+            }
+            turn.batch_bytes = bytes;
+            turn.batch.extend(state.waiting.pop_front());
+        }
+        if state.waiting.is_empty() {
+            turn.checkpoints = std::mem::take(&mut state.checkpoints);
+            turn.end = state.end;
+        }
+        let idle = turn.batch.is_empty() && turn.checkpoints.is_empty() && turn.end.is_none();
+        (!idle).then_some(turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use directory::Input;
+
+    fn waiting(bytes: usize) -> Waiting {
+        Waiting { input: Input::Tick, encoded: vec![0; bytes] }
+    }
+
+    #[test]
+    fn batches_are_bounded_and_an_orderly_end_comes_last() {
+        let queue = Queue::default();
+        for bytes in [400 << 10, 400 << 10, 400 << 10, 5 << 20, 1] {
+            queue.push(waiting(bytes));
+        }
+        queue.end(End::Orderly);
+        let turns: Vec<Turn> = std::iter::from_fn(|| queue.take()).take(4).collect();
+        let seen: Vec<_> = turns.iter().map(|turn| (turn.batch.len(), turn.end)).collect();
+        assert_eq!(seen, [(2, None), (1, None), (1, None), (1, Some(End::Orderly))]);
+        for _ in 0..=BATCH_INPUTS_MAX {
+            queue.push(waiting(1));
+        }
+        assert_eq!(queue.take().unwrap().batch.len(), BATCH_INPUTS_MAX);
+        assert_eq!(queue.backlog_bytes(), (1200 << 10) + (5 << 20) + 1 + BATCH_INPUTS_MAX + 1);
+    }
+
+    #[test]
+    fn an_abrupt_end_does_not_wait() {
+        let queue = Queue::default();
+        queue.push(waiting(1));
+        queue.end(End::Abrupt);
+        let turn = queue.take().unwrap();
+        assert!(turn.batch.is_empty() && turn.end == Some(End::Abrupt));
+    }
+}
