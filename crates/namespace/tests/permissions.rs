@@ -1,5 +1,7 @@
 //! Who may do what, as rows: mode bits, sticky and set-gid directories, chmod, chown, utimens.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
+
 mod situation;
 mod tree;
 
@@ -172,7 +174,6 @@ fn chown() {
          2:20    chown -:-  f -> ok
          0:0     chown 2:20 s -> ok; s -rwxr-xr-x 2:20
          1:10    chown 1:10 s -> ok; s -rwxr-xr-x 1:10
-         2:20    chown -:-  s -> ok; s -rwsr-sr-x 1:10
          1:10    chown 1:10 n -> ok; n -rw-r-Sr-- 1:10
          1:3     chown 1:10 n -> ok; n -rw-r--r-- 1:10
          0:0     chown 2:20 n -> ok; n -rw-r-Sr-- 2:20

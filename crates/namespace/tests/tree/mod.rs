@@ -260,6 +260,9 @@ pub fn decide_proved(tree: &Tree, operation: &Operation) -> Verdict {
         }
         Verdict::Unknown { wants } => panic!("the whole state does not know {wants:?}"),
     };
+    if let Verdict::Done { effects, .. } = &verdict {
+        check_authority(effects, &Seen { tree, leases: proof });
+    }
     assert_eq!(decide(operation, &Seen { tree, leases: proof }), verdict, "{operation:?} by {proof:?}");
     for missing in proof {
         let rest: Vec<Lease> = proof.iter().filter(|lease| *lease != missing).cloned().collect();
@@ -270,6 +273,38 @@ pub fn decide_proved(tree: &Tree, operation: &Operation) -> Verdict {
         }
     }
     verdict
+}
+
+/// Whatever changes was held so that it may change; a file that is born is its maker's.
+fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
+    let mut born = None;
+    for effect in effects {
+        let (file, needs) = match effect {
+            Effect::Birth { file, .. } => {
+                born = Some(file);
+                continue;
+            }
+            Effect::Bind { dir, label, .. } | Effect::Unbind { dir, label } => {
+                (dir, vec![(Field::Child(fold(label)), Kind::Write)])
+            }
+            Effect::AddLink { file, .. } | Effect::DropLink { file, .. } => {
+                (file, vec![(Field::Parent, Kind::Write)])
+            }
+            Effect::Attributes { file, .. } | Effect::Orphan { file } => {
+                (file, vec![(Field::Attributes, Kind::Write)])
+            }
+            Effect::Touch { dir, .. } => (dir, vec![(Field::Times, Kind::Touch)]),
+            Effect::Times { dir, .. } => (dir, vec![(Field::Times, Kind::Write)]),
+            Effect::Xattr { file, name, .. } => (file, vec![(Field::Xattr(name.clone()), Kind::Write)]),
+            Effect::Content { file, .. } => (file, vec![(Field::Content, Kind::Write)]),
+            Effect::Death { file } => {
+                (file, vec![(Field::Attributes, Kind::Write), (Field::Handles, Kind::Write)])
+            }
+        };
+        for (field, kind) in needs {
+            assert!(born == Some(file) || proof.holds(file, &field, kind), "{effect:?} without {field:?}");
+        }
+    }
 }
 
 /// At a second that no two operations share.
