@@ -1,1 +1,16 @@
-//! The FUSE front door.
+//! The FUSE front door: the kernel's requests on one side, the machine's file API ([`node::Door`]) on the other.
+//!
+//! Only `transport` knows fuser; what lies above it speaks of nodes, askers and stats, so that another way to the kernel (FUSE over
+//! io_uring) can take its place. The traps of design.md, "The kernel (FUSE)", are marked `Trap:` where they are avoided.
+
+mod errno;
+mod flight;
+mod front;
+mod groups;
+mod mount;
+mod mountpoint;
+mod nodes;
+mod notices;
+mod transport;
+
+pub use mount::{Mount, MountError, Options};

@@ -1,0 +1,190 @@
+//! Attributes, plain and extended, and free space.
+
+use client::{Call, Reply};
+use lease::Label;
+use namespace::{AttributeChange, Error, XattrMode};
+use node::Told;
+use std::sync::Arc;
+
+use super::{Front, Outcome, Shown, done, unexpected};
+use crate::errno::Errno;
+use crate::groups::Asker;
+
+/// What `setattr` asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Change {
+    pub(crate) attributes: AttributeChange,
+    pub(crate) size: Option<u64>,
+    /// It came through an open handle (ftruncate).
+    pub(crate) through_handle: bool,
+}
+
+/// What `statfs` shows, in bytes and files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    pub(crate) total: u64,
+    pub(crate) free: u64,
+    pub(crate) files: u64,
+}
+
+impl Front {
+    pub(crate) fn getattr(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => self
+                .call(node, asker, Call::Stat { file }, move |front, told| reply(front.stat_of(told, node))),
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    pub(crate) fn setattr(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        change: Change,
+        reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let Change { attributes, size, through_handle } = change;
+        let call = Call::SetAttributes { file, change: attributes, size, through_handle };
+        let set = move |front: &Arc<Front>| {
+            front.ask(node, asker, call, move |front, told| reply(front.stat_of(told, node)))
+        };
+        // A new owner always costs the set-id bits; `decide` sees to it.
+        if size.is_some() { self.after_clearing_setid(asker, node, set) } else { set(self) }
+    }
+
+    pub(crate) fn access(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        mask: u8,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => self.ask(node, asker, Call::Access { file, mask }, move |_, told| reply(done(told))),
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    pub(crate) fn getxattr(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        name: &[u8],
+        reply: impl FnOnce(Outcome<Vec<u8>>) + Send + 'static,
+    ) {
+        let (file, name) = match self.attribute(node, name) {
+            Ok(attribute) => attribute,
+            Err(errno) => return reply(Err(errno)),
+        };
+        self.ask(node, asker, Call::GetXattr { file, name }, move |_, told| {
+            reply(match told {
+                Ok(Told::Reply(Reply::Bytes(value))) => Ok(value),
+                Ok(other) => Err(unexpected(&other)),
+                Err(error) => Err(Errno::of_xattr(error)),
+            });
+        });
+    }
+
+    /// The names, each with a zero byte after it.
+    pub(crate) fn listxattr(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<Vec<u8>>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        self.ask(node, asker, Call::ListXattrs { file }, move |_, told| {
+            reply(match told {
+                Ok(Told::Reply(Reply::Names(names))) => {
+                    Ok(names.iter().flat_map(|name| name.as_bytes().iter().copied().chain([0])).collect())
+                }
+                Ok(other) => Err(unexpected(&other)),
+                Err(error) => Err(Errno::of_xattr(error)),
+            });
+        });
+    }
+
+    pub(crate) fn setxattr(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        match self.attribute(node, name) {
+            Ok((file, name)) => {
+                let call = Call::SetXattr { file, name, value: value.to_vec(), mode };
+                // An ACL changes the mode, and may clear set-gid.
+                self.nodes.doubt(node);
+                self.ask(node, asker, call, move |_, told| reply(xattr_done(told)));
+            }
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    pub(crate) fn removexattr(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        name: &[u8],
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        match self.attribute(node, name) {
+            Ok((file, name)) => self
+                .ask(node, asker, Call::RemoveXattr { file, name }, move |_, told| reply(xattr_done(told))),
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    pub(crate) fn space(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<Space>) + Send + 'static,
+    ) {
+        self.call(node, asker, Call::Space, move |_, told| {
+            reply(match told {
+                Ok(Told::Reply(Reply::Space { total, free, files })) => Ok(Space { total, free, files }),
+                Ok(other) => Err(unexpected(&other)),
+                Err(error) => Err(error.into()),
+            });
+        });
+    }
+
+    fn attribute(&self, node: u64, name: &[u8]) -> Outcome<(ident::FileId, Label)> {
+        // The kernel's own answer to a name over XATTR_NAME_MAX.
+        let name = Label::attribute(name).map_err(|_| Errno(libc::ERANGE))?;
+        Ok((self.nodes.file(node)?, name))
+    }
+
+    fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
+        match told? {
+            Told::Reply(Reply::Stat(stat)) => {
+                self.nodes.see(node, &stat);
+                Ok(self.show(stat))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+fn xattr_done(told: Result<Told, Error>) -> Outcome<()> {
+    match told {
+        Err(error) => Err(Errno::of_xattr(error)),
+        told => done(told),
+    }
+}

@@ -1,0 +1,267 @@
+//! Handles and content.
+
+use bytes::Bytes;
+use client::{Allocate, Call, Reply};
+use ident::FileId;
+use namespace::{AttributeChange, Error, FileKind};
+use node::Told;
+use std::sync::Arc;
+
+use super::{Change, Front, Outcome, done, unexpected};
+use crate::groups::Asker;
+
+/// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
+const FOR_EXEC: i32 = 0x20;
+
+/// What the kernel brings back with each use of an open file. It says all that we need of it, so handles need no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle(pub(crate) u64);
+
+/// An open file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: Handle,
+    /// Pages that the kernel has of this file are still right.
+    pub(crate) keep_pages: bool,
+}
+
+impl Handle {
+    /// Of a file opened with `flags`.
+    pub(crate) fn of(flags: i32) -> Handle {
+        Handle(u64::from(access(flags).1))
+    }
+
+    fn write(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+/// Read, write. Access mode 3 is Linux' "neither, but ioctl".
+fn access(flags: i32) -> (bool, bool) {
+    // Executing needs no permission to read; the kernel has checked the one to execute.
+    let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR) && flags & FOR_EXEC == 0;
+    (read, matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR))
+}
+
+impl Front {
+    /// `flags` may hold `O_TRUNC`: the kernel leaves it to us (`FUSE_ATOMIC_O_TRUNC`), which saves a request.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        flags: i32,
+        reply: impl FnOnce(Outcome<Opened>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let (read, write) = access(flags);
+        self.ask(node, asker, Call::Open { file: file.clone(), read, write }, move |front, told| {
+            let opened = match told {
+                Ok(Told::Reply(Reply::Opened { keep_pages })) => {
+                    Ok(Opened { handle: Handle::of(flags), keep_pages })
+                }
+                Ok(other) => Err(unexpected(&other)),
+                Err(error) => Err(error.into()),
+            };
+            match opened {
+                Ok(opened) if flags & libc::O_TRUNC != 0 && write => {
+                    front.truncate_opened(asker, node, file, opened, reply)
+                }
+                opened => reply(opened),
+            }
+        });
+    }
+
+    fn truncate_opened(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        file: FileId,
+        opened: Opened,
+        reply: impl FnOnce(Outcome<Opened>) + Send + 'static,
+    ) {
+        let front = Arc::clone(self);
+        let change = Change { size: Some(0), through_handle: true, ..Change::default() };
+        self.setattr(asker, node, change, move |set| match set {
+            Ok(_) => reply(Ok(opened)),
+            Err(errno) => {
+                front.call(node, asker, Call::Close { file, write: opened.handle.write() }, move |_, _| {
+                    reply(Err(errno))
+                })
+            }
+        });
+    }
+
+    pub(crate) fn release(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        handle: Handle,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => {
+                self.call(node, asker, Call::Close { file, write: handle.write() }, move |_, told| {
+                    reply(done(told))
+                })
+            }
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        offset: u64,
+        length: u32,
+        reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => self.call(node, asker, Call::Read { file, offset, length }, move |_, told| {
+                reply(match told {
+                    Ok(Told::Data(parts)) => Ok(parts),
+                    Ok(other) => Err(unexpected(&other)),
+                    Err(error) => Err(error.into()),
+                });
+            }),
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    /// With `append`, `offset` is the kernel's opinion only. Trap: for O_APPEND the authoritative size is where it goes.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        offset: u64,
+        data: Bytes,
+        append: bool,
+        reply: impl FnOnce(Outcome<u32>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let call = Call::Write { file, offset, data, append };
+        self.after_clearing_setid(asker, node, move |front| {
+            front.call(node, asker, call, move |_, told| {
+                reply(match told {
+                    Ok(Told::Reply(Reply::Written(bytes))) => Ok(bytes),
+                    Ok(other) => Err(unexpected(&other)),
+                    Err(error) => Err(error.into()),
+                });
+            });
+        });
+    }
+
+    /// fsync and fsyncdir.
+    pub(crate) fn sync(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => self.call(node, asker, Call::Sync { file }, move |_, told| reply(done(told))),
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        range: (u64, u64),
+        what: Allocate,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let call = Call::Allocate { file, offset: range.0, length: range.1, what };
+        self.after_clearing_setid(asker, node, move |front| {
+            front.call(node, asker, call, move |_, told| reply(done(told)));
+        });
+    }
+
+    pub(crate) fn seek(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        offset: u64,
+        hole: bool,
+        reply: impl FnOnce(Outcome<u64>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => self.call(node, asker, Call::Seek { file, offset, hole }, move |_, told| {
+                reply(match told {
+                    Ok(Told::Reply(Reply::Offset(at))) => Ok(at),
+                    Ok(other) => Err(unexpected(&other)),
+                    Err(Error::NotFound) => Err(crate::errno::Errno(libc::ENXIO)),
+                    Err(error) => Err(error.into()),
+                });
+            }),
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    /// A change of content by a user without privilege costs a file its set-id bits, as in the kernel's own `file_remove_privs`: set-uid
+    /// always, set-gid if the group may execute. We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks for `security.capability` before each
+    /// write. It is the machine that clears them, not the user, who need not be the owner. Capabilities the kernel removes itself, and a user with
+    /// CAP_FSETID who is not root is the one case where we clear and it would not.
+    pub(super) fn after_clearing_setid(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        then: impl FnOnce(&Arc<Front>) + Send + 'static,
+    ) {
+        if asker.uid == 0 || !self.nodes.may_have_setid(node) {
+            return then(self);
+        }
+        let Ok(file) = self.nodes.file(node) else { return then(self) };
+        self.call(node, Asker::KERNEL, Call::Stat { file: file.clone() }, move |front, told| {
+            let Ok(Told::Reply(Reply::Stat(stat))) = told else { return then(front) };
+            front.nodes.see(node, &stat);
+            let mode = stat.attributes.mode;
+            let cleared = without_setid(mode);
+            if cleared == mode || stat.attributes.kind != FileKind::Regular {
+                return then(front);
+            }
+            let change = AttributeChange { mode: Some(cleared), ..AttributeChange::default() };
+            let call = Call::SetAttributes { file, change, size: None, through_handle: false };
+            front.call(node, Asker::KERNEL, call, move |front, _| then(front));
+        });
+    }
+}
+
+fn without_setid(mode: u16) -> u16 {
+    let group_may_execute = mode & 0o010 != 0;
+    mode & !(if group_may_execute { 0o6000 } else { 0o4000 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_modes() {
+        assert_eq!(access(libc::O_RDONLY), (true, false));
+        assert_eq!(access(libc::O_WRONLY | libc::O_APPEND), (false, true));
+        assert_eq!(access(libc::O_RDWR), (true, true));
+        assert_eq!(access(libc::O_RDONLY | FOR_EXEC), (false, false));
+        assert_eq!(access(libc::O_ACCMODE), (false, false));
+        assert!(Handle::of(libc::O_RDWR).write() && !Handle::of(libc::O_RDONLY).write());
+    }
+
+    #[test]
+    fn set_id_bits_that_a_write_costs() {
+        assert_eq!(without_setid(0o6755), 0o755);
+        // Set-gid without group execute used to mean mandatory locking, and stays.
+        assert_eq!(without_setid(0o6745), 0o2745);
+        assert_eq!(without_setid(0o1644), 0o1644);
+    }
+}

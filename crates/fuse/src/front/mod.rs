@@ -1,0 +1,111 @@
+//! What requests of the kernel mean in calls of the file API. Nothing here knows how requests arrive.
+//!
+//! Each request takes a closure that is given the result; it may run on another thread, later. So no thread of the transport ever
+//! waits: a request that has to (for a lease that is recalled elsewhere) is answered when it can be, and the door bounds how long that takes.
+
+mod attributes;
+mod content;
+mod listing;
+mod names;
+
+pub(crate) use attributes::{Change, Space};
+pub(crate) use content::{Handle, Opened};
+pub(crate) use listing::{Line, Page};
+pub(crate) use names::{Found, NewNode};
+
+use client::{Call, Reply};
+use namespace::{Error, Stat};
+use node::{Door, Told};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::errno::Errno;
+use crate::flight::Flight;
+use crate::groups::Asker;
+use crate::nodes::Nodes;
+
+/// One mount's front door.
+pub(crate) struct Front {
+    door: Arc<dyn Door>,
+    pub(crate) nodes: Nodes,
+    pub(crate) flight: Flight,
+    page_lines: listing::PageLines,
+}
+
+/// Attributes, and how long the kernel may believe them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    pub(crate) stat: Stat,
+    pub(crate) ttl: Duration,
+}
+
+/// What a request comes to.
+pub(crate) type Outcome<T> = Result<T, Errno>;
+
+impl Front {
+    pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Front> {
+        Arc::new(Front {
+            door,
+            nodes: Nodes::new(),
+            flight: Flight::new(),
+            page_lines: listing::PageLines::new(),
+        })
+    }
+
+    pub(crate) fn door(&self) -> &dyn Door {
+        &*self.door
+    }
+
+    /// Calls for what permissions have no say in, or had it when the file was opened.
+    fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
+        self.call_as(node, &asker.cred(), call, then);
+    }
+
+    /// Calls for `asker`; again with supplementary groups when the first refusal may be for want of them.
+    fn ask(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
+        if asker.uid == 0 {
+            return self.call(node, asker, call, then);
+        }
+        let again = call.clone();
+        self.call(node, asker, call, move |front, told| {
+            let refused = matches!(told, Err(Error::AccessDenied | Error::NotPermitted));
+            match refused.then(|| asker.cred_with_groups()).flatten() {
+                Some(cred) => front.call_as(node, &cred, again, then),
+                None => then(front, told),
+            }
+        });
+    }
+
+    fn call_as(self: &Arc<Self>, node: u64, cred: &namespace::Cred, call: Call, then: impl Then) {
+        self.flight.begin(node);
+        let front = Arc::clone(self);
+        let answer = Box::new(move |told| {
+            then(&front, told);
+            front.flight.end(node);
+        });
+        self.door.call(cred, call, answer);
+    }
+
+    fn show(&self, stat: Stat) -> Shown {
+        // Trap: the kernel's time-outs never exceed the session's remaining time.
+        Shown { stat, ttl: self.door.valid_for() }
+    }
+}
+
+/// What is done with an answer.
+trait Then: FnOnce(&Arc<Front>, Result<Told, Error>) + Send + 'static {}
+impl<F: FnOnce(&Arc<Front>, Result<Told, Error>) + Send + 'static> Then for F {}
+
+/// Nothing but success was asked for.
+fn done(told: Result<Told, Error>) -> Outcome<()> {
+    match told? {
+        Told::Reply(Reply::Nothing) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A bug of the machine: logged, and an IO error for the user.
+fn unexpected(told: &Told) -> Errno {
+    tracing::error!(?told, "an answer that is none to this call");
+    Errno::IO
+}

@@ -1,0 +1,169 @@
+//! A mount, from its beginning to its end.
+
+use node::Door;
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::front::Front;
+use crate::notices::Notices;
+use crate::transport::{self, Unmounter, Unserved};
+use crate::{mountpoint, notices};
+
+/// How long an unmount waits for a session to end after a lazy unmount.
+const BUSY_WAIT: Duration = Duration::from_secs(2);
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Threads that serve requests. On a small machine more than two gain nothing.
+    pub threads: usize,
+    /// Whether other users than the one who mounts may use it. Needs root, or `user_allow_other` in /etc/fuse.conf.
+    pub allow_other: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { threads: 2, allow_other: rustix::process::geteuid().is_root() }
+    }
+}
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The directory cannot be used.
+    #[error("cannot use {} to mount on", dir.display())]
+    Mountpoint {
+        /// Which.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Leasehold is mounted there.
+    #[error("{} is mounted already", dir.display())]
+    Taken {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The kernel, or fusermount3, refused.
+    #[error("cannot mount on {}", dir.display())]
+    Refused {
+        /// Where.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No thread could be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A file system that is mounted, and served by threads of its own. Dropping it unmounts.
+pub struct Mount {
+    dir: PathBuf,
+    unmounter: Unmounter,
+    ended: Arc<Ended>,
+}
+
+/// How the session ended.
+#[derive(Default)]
+struct Ended {
+    result: Mutex<Option<Result<(), String>>>,
+    changed: Condvar,
+}
+
+impl Mount {
+    /// Mounts `door` on `dir`, which is made if it is missing. What a process that is gone has left mounted there is unmounted first.
+    pub fn start(door: Arc<dyn Door>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
+        let dir = mountpoint::prepare(dir)?;
+        let refused = |source| MountError::Refused { dir: dir.clone(), source };
+        let front = Front::new(door);
+        let mut unserved = transport::mount(Arc::clone(&front), &dir, options.threads, options.allow_other)
+            .map_err(refused)?;
+        let unmounter = unserved.unmounter();
+        let notices = Notices::new(Arc::clone(&front));
+        start_notices(&notices, unserved.notifier().map_err(refused)?)?;
+        let ended = Arc::new(Ended::default());
+        let mount = Mount { dir, unmounter, ended: Arc::clone(&ended) };
+        // The door outlives the mount, and the front door holds the door.
+        let told = Arc::downgrade(&notices);
+        front.door().on_invalidate(Arc::new(move |what| {
+            if let Some(notices) = told.upgrade() {
+                notices.tell(what);
+            }
+        }));
+        start_serving(unserved, notices, ended)?;
+        if let Err(error) = mountpoint::set_readahead(&mount.dir, transport::REQUEST_BYTES_MAX) {
+            tracing::debug!(%error, "the kernel reads ahead by its default");
+        }
+        Ok(mount)
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Waits until it is unmounted, by whomever.
+    pub fn wait(&self) -> io::Result<()> {
+        let mut result = self.ended.result.lock();
+        loop {
+            match &*result {
+                None => self.ended.changed.wait(&mut result),
+                Some(Ok(())) => return Ok(()),
+                Some(Err(why)) => return Err(io::Error::other(why.clone())),
+            }
+        }
+    }
+
+    /// Unmounts, and waits until the last request is answered. While somebody uses it, it is taken out of the tree at once and goes on
+    /// serving those; then this does not wait for them long.
+    pub fn unmount(&self) -> io::Result<()> {
+        if self.ended.result.lock().is_some() {
+            return Ok(());
+        }
+        match self.unmounter.unmount() {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                tracing::warn!(dir = %self.dir.display(), "in use: unmounted lazily");
+                mountpoint::detach(&self.dir)?;
+            }
+            Err(error) => return Err(error),
+        }
+        self.wait_until(Instant::now() + BUSY_WAIT);
+        Ok(())
+    }
+
+    fn wait_until(&self, deadline: Instant) {
+        let mut result = self.ended.result.lock();
+        while result.is_none() && !self.ended.changed.wait_until(&mut result, deadline).timed_out() {}
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            tracing::warn!(dir = %self.dir.display(), %error, "not unmounted");
+        }
+    }
+}
+
+fn start_notices(notices: &Arc<Notices>, kernel: impl notices::Kernel) -> Result<(), MountError> {
+    let notices = Arc::clone(notices);
+    spawn("fuse-notices", move || notices.run(&kernel))
+}
+
+fn start_serving(unserved: Unserved, notices: Arc<Notices>, ended: Arc<Ended>) -> Result<(), MountError> {
+    spawn("fuse-session", move || {
+        let result = unserved.serve().map_err(|error| error.to_string());
+        notices.close();
+        *ended.result.lock() = Some(result);
+        ended.changed.notify_all();
+    })
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MountError> {
+    std::thread::Builder::new().name(name.into()).spawn(body).map(drop).map_err(MountError::Thread)
+}

@@ -1,0 +1,110 @@
+//! The directory to mount on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::mount::MountError;
+
+/// A line of /proc/self/mountinfo.
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    /// major:minor.
+    device: String,
+    kind: String,
+}
+
+/// Makes `dir` fit to be mounted on, and returns its absolute path.
+pub(crate) fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::Mountpoint { dir: dir.to_owned(), source };
+    // There may be several, one upon another.
+    while is_dead(dir) {
+        tracing::warn!(dir = %dir.display(), "unmounting what a process that is gone has left");
+        detach(&absolute(dir).map_err(failed)?).map_err(failed)?;
+    }
+    if let Err(error) = dir.metadata()
+        && error.kind() == io::ErrorKind::NotFound
+    {
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
+    let dir = dir.canonicalize().map_err(failed)?;
+    if mounted_on(&dir).is_some_and(|mounted| mounted.kind == "fuse.leasehold") {
+        return Err(MountError::Taken { dir });
+    }
+    if dir.read_dir().map_err(failed)?.next().is_some() {
+        tracing::warn!(dir = %dir.display(), "not empty: what is in it is hidden while mounted");
+    }
+    Ok(dir)
+}
+
+/// Whether the process behind the mount on `dir` is gone. Asks what the kernel keeps no copy of: it goes on showing attributes that it has.
+fn is_dead(dir: &Path) -> bool {
+    rustix::fs::statfs(dir).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+}
+
+/// Takes the mount on `dir` out of the tree at once; it ends when its last user has.
+pub(crate) fn detach(dir: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::PERM) => {
+            let output = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).output()?;
+            let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Lets the kernel read ahead on the mount at `dir` by `bytes`: for more than 128 KiB it has to be told so, by root.
+pub(crate) fn set_readahead(dir: &Path, bytes: u32) -> io::Result<()> {
+    let Some(Mounted { device, .. }) = mounted_on(dir) else { return Err(io::ErrorKind::NotFound.into()) };
+    std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (bytes / 1024).to_string())
+}
+
+/// Without looking at the directory itself, which would ask the file system that is mounted there.
+fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    let absolute = std::path::absolute(dir)?;
+    Ok(match (absolute.parent().map(Path::canonicalize), absolute.file_name()) {
+        (Some(Ok(parent)), Some(name)) => parent.join(name),
+        _ => absolute,
+    })
+}
+
+fn mounted_on(dir: &Path) -> Option<Mounted> {
+    find(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, dir)
+}
+
+/// The last, and so the uppermost, mount on `dir`.
+fn find(mountinfo: &str, dir: &Path) -> Option<Mounted> {
+    mountinfo.lines().rev().find_map(|line| {
+        // 36 35 98:0 /root /mount/point options [optional ...] - type source options
+        let mut fields = line.split(' ').skip(2);
+        let device = fields.next()?.to_owned();
+        let on = unescape(fields.nth(1)?);
+        let kind = fields.skip_while(|field| *field != "-").nth(1)?.to_owned();
+        (Path::new(&on) == dir).then_some(Mounted { device, kind })
+    })
+}
+
+/// Space, tab, newline and backslash stand there as `\ooo`.
+fn unescape(field: &str) -> String {
+    [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")]
+        .iter()
+        .fold(field.to_owned(), |s, (code, is)| s.replace(code, is))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_is_read_from_the_top() {
+        let info = "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n\
+            70 21 0:52 / /mnt/a\\040b rw,nosuid,nodev - fuse.other x rw\n\
+            71 21 0:53 / /mnt/a\\040b rw,nosuid,nodev shared:3 master:1 - fuse.leasehold leasehold rw,user_id=0\n";
+        let at = |dir: &str| find(info, Path::new(dir));
+        assert_eq!(at("/mnt/a b"), Some(Mounted { device: "0:53".into(), kind: "fuse.leasehold".into() }));
+        assert_eq!(at("/"), Some(Mounted { device: "8:1".into(), kind: "ext4".into() }));
+        assert_eq!(at("/mnt"), None);
+    }
+}

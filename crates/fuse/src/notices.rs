@@ -1,0 +1,185 @@
+//! Invalidations on their way from the machine to the kernel.
+//!
+//! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they are sent by a thread of their own, never by one that
+//! serves requests, and whoever has one to tell waits for it a bounded time only.
+
+use client::Invalidation;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::flight::Whose;
+use crate::front::Front;
+
+/// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at once concern most of what the kernel has anyway.
+const QUEUE_MAX: usize = 4096;
+
+/// How long a recall waits for the kernel. A request that holds the lock may itself be waiting for what is recalled here.
+const WAIT: Duration = Duration::from_millis(50);
+
+/// How often one notification is repeated because answers were on their way meanwhile.
+const ROUNDS_MAX: usize = 8;
+
+/// What can be told to the kernel.
+pub(crate) trait Kernel: Send + Sync + 'static {
+    fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
+    fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
+    fn invalidate_pages(&self, node: u64) -> io::Result<()>;
+    fn drop_all_entries(&self) -> io::Result<()>;
+}
+
+/// The queue.
+pub(crate) struct Notices {
+    front: Arc<Front>,
+    state: Mutex<State>,
+    /// Something was queued, or it is over.
+    queued: Condvar,
+    /// Something was sent, or it is over.
+    sent: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Invalidation>,
+    /// The queue overflowed: everything is to go.
+    everything: bool,
+    /// How many were ever queued, and how many of those are done.
+    queued: u64,
+    done: u64,
+    closed: bool,
+}
+
+impl Notices {
+    pub(crate) fn new(front: Arc<Front>) -> Arc<Notices> {
+        Arc::new(Notices { front, state: Mutex::default(), queued: Condvar::new(), sent: Condvar::new() })
+    }
+
+    /// Has the kernel told, and waits until it was, though not long. Not from a thread that serves requests.
+    pub(crate) fn tell(&self, what: &Invalidation) {
+        if let Invalidation::Attributes(file) | Invalidation::Pages(file) = what
+            && let Some(node) = self.front.nodes.node(file)
+        {
+            self.front.nodes.doubt(node);
+        }
+        if !self.concerns_kernel(what) {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        if state.queue.len() < QUEUE_MAX {
+            state.queue.push_back(what.clone());
+        } else {
+            state.queue.clear();
+            state.everything = true;
+        }
+        state.queued += 1;
+        let mine = state.queued;
+        self.queued.notify_one();
+        let deadline = Instant::now() + WAIT;
+        while state.done < mine && !state.closed {
+            if self.sent.wait_until(&mut state, deadline).timed_out() {
+                tracing::debug!(
+                    ?what,
+                    "the kernel is slow to let go; its time-outs bound how long it keeps it"
+                );
+                break;
+            }
+        }
+    }
+
+    /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
+    fn concerns_kernel(&self, what: &Invalidation) -> bool {
+        let nodes = &self.front.nodes;
+        match what {
+            Invalidation::Entry(dir, label) => nodes.node(dir).is_some_and(|dir| {
+                nodes.entry_given(dir, label) || !self.front.flight.idle(Whose::Node(dir))
+            }),
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
+            }
+        }
+    }
+
+    /// Sends what is queued until closed.
+    pub(crate) fn run(&self, kernel: &impl Kernel) {
+        loop {
+            let mut state = self.state.lock();
+            while state.queue.is_empty() && !state.everything && !state.closed {
+                self.queued.wait(&mut state);
+            }
+            if state.closed {
+                return;
+            }
+            let everything = std::mem::take(&mut state.everything);
+            let next = state.queue.pop_front();
+            // What overflowed is done with the rest.
+            let done = state.queued - state.queue.len() as u64;
+            drop(state);
+            if everything {
+                self.send_everything(kernel);
+            }
+            if let Some(what) = next {
+                self.send(kernel, &what);
+            }
+            self.state.lock().done = done;
+            self.sent.notify_all();
+        }
+    }
+
+    /// Nothing will be sent any more.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.queued.notify_all();
+        self.sent.notify_all();
+    }
+
+    /// Sends one, again while answers are on their way that may bring back what it drops: they were decided under the lease that is being
+    /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
+    fn send(&self, kernel: &impl Kernel, what: &Invalidation) {
+        let (flight, nodes) = (&self.front.flight, &self.front.nodes);
+        let deadline = Instant::now() + WAIT;
+        for _ in 0..ROUNDS_MAX {
+            let (Invalidation::Entry(file, _) | Invalidation::Attributes(file) | Invalidation::Pages(file)) =
+                what;
+            let node = nodes.node(file);
+            let whose = node.map_or(Whose::Anyone, Whose::Node);
+            let (begun, idle) = (flight.begun(whose), flight.idle(whose));
+            if let Some(node) = node {
+                log(what, notify(kernel, node, what));
+            }
+            if (idle && flight.begun(whose) == begun) || !flight.settle(whose, deadline) {
+                return;
+            }
+        }
+    }
+
+    fn send_everything(&self, kernel: &impl Kernel) {
+        log("everything", kernel.drop_all_entries());
+        for node in self.front.nodes.all() {
+            self.front.nodes.doubt(node);
+            log("everything", kernel.invalidate_pages(node));
+        }
+    }
+}
+
+fn notify(kernel: &impl Kernel, node: u64, what: &Invalidation) -> io::Result<()> {
+    match what {
+        Invalidation::Entry(_, label) => {
+            // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
+            kernel.invalidate_attributes(node)?;
+            kernel.expire_entry(node, label.as_bytes())
+        }
+        Invalidation::Attributes(_) => kernel.invalidate_attributes(node),
+        Invalidation::Pages(_) => kernel.invalidate_pages(node),
+    }
+}
+
+fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(?what, %error, "a notification was not taken");
+    }
+}

@@ -1,0 +1,76 @@
+//! Notifications, in the kernel's own form: fuser has no flag to expire an entry, and none of the newer codes.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+
+use crate::notices::Kernel;
+
+/// `enum fuse_notify_code`, linux/fuse.h.
+const INVAL_INODE: i32 = 2;
+const INVAL_ENTRY: i32 = 3;
+const INC_EPOCH: i32 = 8;
+
+/// `FUSE_EXPIRE_ONLY`.
+const EXPIRE_ONLY: u32 = 1;
+
+/// Where notifications go.
+#[derive(Debug)]
+pub(crate) struct Notifier(OwnedFd);
+
+impl Notifier {
+    pub(super) fn new(device: OwnedFd) -> Notifier {
+        Notifier(device)
+    }
+
+    /// A negative offset spares the pages; a length of 0 means all that follow.
+    fn invalidate(&self, node: u64, offset: i64) -> io::Result<()> {
+        let mut body = [0; 24];
+        body[..8].copy_from_slice(&node.to_ne_bytes());
+        body[8..16].copy_from_slice(&offset.to_ne_bytes());
+        self.send(INVAL_INODE, &body)
+    }
+
+    fn send(&self, code: i32, body: &[u8]) -> io::Result<()> {
+        let mut header = [0; 16];
+        let length = u32::try_from(header.len() + body.len()).map_err(io::Error::other)?;
+        header[..4].copy_from_slice(&length.to_ne_bytes());
+        header[4..8].copy_from_slice(&code.to_ne_bytes());
+        match rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(body)]) {
+            // It was not there any more.
+            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Kernel for Notifier {
+    /// The kernel looks `name` up again before it uses it. May block: it takes the directory's lock, which a create or rename in it
+    /// holds while it waits for us.
+    fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
+        let length = u32::try_from(name.len()).map_err(io::Error::other)?;
+        let mut body = Vec::with_capacity(16 + name.len() + 1);
+        body.extend(dir.to_ne_bytes());
+        body.extend(length.to_ne_bytes());
+        // Trap: an entry that is *invalidated* is unhashed, and a shell in that directory loses its place; one that expires is merely looked up, and
+        // the kernel itself drops it if the answer is another file.
+        body.extend(EXPIRE_ONLY.to_ne_bytes());
+        body.extend(name);
+        body.push(0);
+        self.send(INVAL_ENTRY, &body)
+    }
+
+    /// The kernel asks for attributes (and ACLs) again. Does not block.
+    fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
+        self.invalidate(node, -1)
+    }
+
+    /// The same, and drops its pages. May block: it waits for pages that a read holds locked until we answer it.
+    fn invalidate_pages(&self, node: u64) -> io::Result<()> {
+        self.invalidate(node, 0)
+    }
+
+    /// All entries are looked up again. Does not block, but unhashes directories on their next use.
+    fn drop_all_entries(&self) -> io::Result<()> {
+        self.send(INC_EPOCH, &[])
+    }
+}

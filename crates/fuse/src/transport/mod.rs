@@ -1,0 +1,113 @@
+//! The way to the kernel: the one place that knows fuser.
+
+mod convert;
+mod kernel;
+mod requests;
+
+pub(crate) use kernel::Notifier;
+
+use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter};
+use parking_lot::Mutex;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::front::Front;
+use requests::Requests;
+
+/// One request carries so much: 256 pages, the kernel's own limit.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Requests that the kernel may have under way without anyone waiting (reading ahead).
+const BACKGROUND_MAX: u16 = 64;
+
+/// A mount whose requests are not served yet.
+pub(crate) struct Unserved(Session<Requests>);
+
+/// Ends a mount.
+pub(crate) struct Unmounter(Mutex<SessionUnmounter>);
+
+/// Mounts on `dir`, which must exist. fuser calls mount(2), or fusermount3 where that needs privilege.
+pub(crate) fn mount(
+    front: Arc<Front>,
+    dir: &Path,
+    threads: usize,
+    allow_other: bool,
+) -> io::Result<Unserved> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName("leasehold".into()),
+        // fuser's own option does not reach mount(2).
+        MountOption::CUSTOM("subtype=leasehold".into()),
+        // The kernel checks permissions by the attributes and ACLs that it has; the door checks them again.
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(threads.max(1));
+    // Each thread has a queue of its own for what it has taken, so that they do not contend for one lock.
+    config.clone_fd = threads > 1;
+    Session::new(Requests(front), dir, &config).map(Unserved)
+}
+
+impl Unserved {
+    pub(crate) fn unmounter(&mut self) -> Unmounter {
+        Unmounter(Mutex::new(self.0.unmount_callable()))
+    }
+
+    pub(crate) fn notifier(&self) -> io::Result<Notifier> {
+        Ok(Notifier::new(self.0.as_fd().try_clone_to_owned()?))
+    }
+
+    /// Serves until the mount is gone.
+    pub(crate) fn serve(self) -> io::Result<()> {
+        self.0.run()
+    }
+}
+
+impl Unmounter {
+    pub(crate) fn unmount(&self) -> io::Result<()> {
+        self.0.lock().unmount()
+    }
+}
+
+/// What is asked of the kernel at the beginning; what it lacks is left out.
+fn negotiate(config: &mut KernelConfig) {
+    for (flags, lacking) in wanted() {
+        if config.add_capabilities(flags).is_err() {
+            tracing::warn!(?flags, "not known to this kernel: {lacking}");
+        }
+    }
+    let _ = config.set_max_write(REQUEST_BYTES_MAX);
+    let _ = config.set_max_background(BACKGROUND_MAX);
+    if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
+        // The kernel offers what its device has now, 128 KiB; `mountpoint::set_readahead` raises that.
+        let _ = config.set_max_readahead(most);
+    }
+}
+
+/// Flags, and what goes without them.
+///
+/// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times), NO_OPEN_SUPPORT (trap: it hides opens), POSIX_LOCKS and
+/// FLOCK_LOCKS (locks are the kernel's own as long as files are used from one machine only), EXPORT_SUPPORT (it wants files found by node id
+/// after they were forgotten), AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
+fn wanted() -> [(InitFlags, &'static str); 8] {
+    [
+        (InitFlags::FUSE_PARALLEL_DIROPS, "one lookup at a time in a directory"),
+        (
+            InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
+            "listings come without attributes",
+        ),
+        (InitFlags::FUSE_ATOMIC_O_TRUNC, "open with O_TRUNC takes two requests"),
+        // The mode and the umask come apart, so that a default ACL can take the umask's place.
+        (InitFlags::FUSE_DONT_MASK, "the umask applies in spite of default ACLs"),
+        (InitFlags::FUSE_POSIX_ACL, "ACLs are not enforced"),
+        // Else each write is preceded by a request for security.capability. `Front::after_clearing_setid` does the other half.
+        (InitFlags::FUSE_HANDLE_KILLPRIV_V2, "each write costs two requests"),
+        // The target of a link never changes.
+        (InitFlags::FUSE_CACHE_SYMLINKS, "each use of a symbolic link is a request"),
+        (InitFlags::FUSE_ASYNC_DIO, "direct IO is done in sequence"),
+    ]
+}

@@ -1,0 +1,213 @@
+//! A file system in memory behind [`Door`]: small, but a real one, to mount and run programs on.
+
+#![allow(dead_code, reason = "each test crate uses a part of it")]
+
+mod tree;
+
+use bytes::Bytes;
+use client::{Allocate, Call, Invalidation, Reply};
+use namespace::{Cred, Error};
+use node::{Answer, Door, Told};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use tree::Tree;
+
+/// The door, what it counts, and what it was told.
+pub struct Memory {
+    tree: Mutex<Tree>,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+    tell: Mutex<Option<Tell>>,
+    /// Calls of this name are answered by a thread of their own, so much later.
+    delays: Mutex<BTreeMap<&'static str, Duration>>,
+    ttl: Duration,
+    counting: bool,
+}
+
+type Tell = Arc<dyn Fn(&Invalidation) + Send + Sync>;
+
+impl Memory {
+    /// With a root that anybody may write to.
+    pub fn new() -> Arc<Memory> {
+        Memory::build(true)
+    }
+
+    /// The same, as fast as it goes.
+    pub fn uncounted() -> Arc<Memory> {
+        Memory::build(false)
+    }
+
+    fn build(counting: bool) -> Arc<Memory> {
+        let ttl = Duration::from_secs(3600);
+        let (counts, tell, delays) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Memory { tree: Mutex::new(Tree::new()), counts, tell, delays, ttl, counting })
+    }
+
+    /// How often a call of this name came.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.lock().get(name).copied().unwrap_or(0)
+    }
+
+    /// Answers calls of this name late, from another thread.
+    pub fn delay(&self, name: &'static str, by: Duration) {
+        self.delays.lock().insert(name, by);
+    }
+
+    /// What another machine would do: changes the tree behind the mount's back.
+    pub fn elsewhere<T>(&self, change: impl FnOnce(&mut Tree) -> T) -> T {
+        change(&mut self.tree.lock())
+    }
+
+    /// What the machine does when a lease is recalled.
+    pub fn invalidate(&self, what: &Invalidation) {
+        let tell = self.tell.lock().clone();
+        tell.expect("a mount has registered")(what);
+    }
+}
+
+impl Door for Memory {
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) {
+        let name = name_of(&call);
+        if self.counting {
+            *self.counts.lock().entry(name).or_default() += 1;
+            if let Some(by) = self.delays.lock().get(name).copied() {
+                let told = self.tree.lock().answer(cred, call);
+                std::thread::spawn(move || {
+                    std::thread::sleep(by);
+                    answer(told);
+                });
+                return;
+            }
+        }
+        let told = self.tree.lock().answer(cred, call);
+        answer(told);
+    }
+
+    fn valid_for(&self) -> Duration {
+        self.ttl
+    }
+
+    fn on_invalidate(&self, tell: Tell) {
+        *self.tell.lock() = Some(tell);
+    }
+}
+
+fn name_of(call: &Call) -> &'static str {
+    match call {
+        Call::Lookup { .. } => "lookup",
+        Call::Parent { .. } => "parent",
+        Call::Stat { .. } => "stat",
+        Call::Access { .. } => "access",
+        Call::ReadLink { .. } => "readlink",
+        Call::Create { .. } => "create",
+        Call::Link { .. } => "link",
+        Call::Unlink { .. } => "unlink",
+        Call::Rename { .. } => "rename",
+        Call::SetAttributes { .. } => "set attributes",
+        Call::Open { .. } => "open",
+        Call::Close { .. } => "close",
+        Call::Read { .. } => "read",
+        Call::Write { .. } => "write",
+        Call::Allocate { .. } => "allocate",
+        Call::Seek { .. } => "seek",
+        Call::Sync { .. } | Call::SyncAll => "sync",
+        Call::List { .. } => "list",
+        Call::GetXattr { .. } => "get xattr",
+        Call::ListXattrs { .. } => "list xattrs",
+        Call::SetXattr { .. } => "set xattr",
+        Call::RemoveXattr { .. } => "remove xattr",
+        Call::Space => "space",
+    }
+}
+
+impl Tree {
+    fn answer(&mut self, cred: &Cred, call: Call) -> Result<Told, Error> {
+        let reply = match call {
+            Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
+            Call::Parent { dir } => self.parent(&dir)?,
+            Call::Stat { file } => Reply::Stat(self.stat(&file)?),
+            Call::Access { file, mask } => self.check(cred, &file, mask).map(|()| Reply::Nothing)?,
+            Call::ReadLink { file } => Reply::Bytes(self.file(&file)?.content.clone()),
+            Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
+                self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open)?
+            }
+            Call::Link { file, dir, label } => self.link(&file, &dir, &label)?,
+            Call::Unlink { dir, label, directory } => self.unlink(&dir, &label, directory)?,
+            Call::Rename { from_dir, from, to_dir, to, mode } => {
+                self.rename((&from_dir, &from), (&to_dir, &to), mode)?
+            }
+            Call::SetAttributes { file, change, size, .. } => {
+                self.set_attributes(cred, &file, change, size)?
+            }
+            Call::Open { file, read, write } => self.open(cred, &file, read, write)?,
+            Call::Close { file, .. } => self.close(&file)?,
+            Call::Read { file, offset, length } => return self.read(&file, offset, length).map(Told::Data),
+            Call::Write { file, offset, data, append } => self.write(&file, offset, &data, append)?,
+            Call::Allocate { file, offset, length, what } => self.allocate(&file, offset, length, what)?,
+            Call::Seek { file, offset, hole } => self.seek(&file, offset, hole)?,
+            Call::Sync { .. } | Call::SyncAll => Reply::Nothing,
+            Call::List { dir, after, limit, stat } => self.list(&dir, after, limit, stat)?,
+            Call::GetXattr { file, name } => {
+                Reply::Bytes(self.file(&file)?.xattrs.get(&name).cloned().ok_or(Error::NoAttribute)?)
+            }
+            Call::ListXattrs { file } => Reply::Names(self.file(&file)?.xattrs.keys().cloned().collect()),
+            Call::SetXattr { file, name, value, mode } => self.set_xattr(&file, name, value, mode)?,
+            Call::RemoveXattr { file, name } => self
+                .file_mut(&file)?
+                .xattrs
+                .remove(&name)
+                .ok_or(Error::NoAttribute)
+                .map(|_| Reply::Nothing)?,
+            Call::Space => Reply::Space { total: 1 << 40, free: 1 << 39, files: self.len() },
+        };
+        Ok(Told::Reply(reply))
+    }
+
+    fn read(&self, file: &ident::FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+        let content = &self.file(file)?.content;
+        let from = content.len().min(offset as usize);
+        let to = content.len().min(from + length as usize);
+        // In two parts, as content that is partly cached comes.
+        let middle = if to - from > 4096 { from + 1000 } else { to };
+        let part = |from, to| Bytes::copy_from_slice(&content[from..to]);
+        Ok(if middle < to { vec![part(from, middle), part(middle, to)] } else { vec![part(from, to)] })
+    }
+
+    fn allocate(
+        &mut self,
+        file: &ident::FileId,
+        offset: u64,
+        length: u64,
+        what: Allocate,
+    ) -> Result<Reply, Error> {
+        let content = &mut self.file_mut(file)?.content;
+        let (from, to) = (offset as usize, (offset + length) as usize);
+        match what {
+            Allocate::Reserve { keep_size: false } if to > content.len() => content.resize(to, 0),
+            Allocate::Reserve { .. } => {}
+            Allocate::Punch | Allocate::Zero { keep_size: true } => {
+                let (from, to) = (from.min(content.len()), to.min(content.len()));
+                content[from..to].fill(0);
+            }
+            Allocate::Zero { keep_size: false } => {
+                content.resize(content.len().max(to), 0);
+                content[from..to].fill(0);
+            }
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// Zeros are a hole, byte by byte.
+    fn seek(&self, file: &ident::FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
+        let content = &self.file(file)?.content;
+        let rest = content.get(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(Error::NotFound)?;
+        let found = rest.iter().position(|byte| (*byte == 0) == hole);
+        match found {
+            Some(at) => Ok(Reply::Offset(offset + at as u64)),
+            None if hole => Ok(Reply::Offset(content.len() as u64)),
+            None => Err(Error::NotFound),
+        }
+    }
+}

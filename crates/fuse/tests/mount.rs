@@ -1,0 +1,585 @@
+//! System calls on a mounted file system in memory.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod memory;
+
+use client::Invalidation;
+use fuse::{Mount, Options};
+use ident::FileId;
+use lease::Label;
+use memory::Memory;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A mount in a directory of its own. Declared in this order, it is unmounted before the directory goes.
+struct Mounted {
+    mount: Mount,
+    memory: Arc<Memory>,
+    base: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new() -> Option<Mounted> {
+        if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+            eprintln!("SKIPPED: this test mounts, and /dev/fuse is not to be had: {error}");
+            return None;
+        }
+        let (memory, base) = (Memory::new(), tempfile::tempdir().unwrap());
+        let mount = Mount::start(memory.clone(), &base.path().join("made"), &Options::default()).unwrap();
+        Some(Mounted { mount, memory, base })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.mount.dir().join(name)
+    }
+}
+
+fn label(name: &str) -> Label {
+    Label::new(name.as_bytes()).unwrap()
+}
+
+fn errno<T>(result: io::Result<T>) -> i32 {
+    result.map(drop).unwrap_err().raw_os_error().unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// Waits for what happens in the background.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn files_come_move_and_go() {
+    let Some(m) = Mounted::new() else { return };
+    fs::write(m.at("a"), b"hello").unwrap();
+    assert_eq!(fs::read(m.at("a")).unwrap(), b"hello");
+    fs::create_dir(m.at("d")).unwrap();
+    fs::rename(m.at("a"), m.at("d/b")).unwrap();
+    assert_eq!(fs::metadata(m.at("a")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(fs::read_to_string(m.at("d/b")).unwrap(), "hello");
+    symlink("d/b", m.at("s")).unwrap();
+    assert_eq!(
+        (fs::read_link(m.at("s")).unwrap(), fs::read(m.at("s")).unwrap()),
+        (PathBuf::from("d/b"), b"hello".to_vec())
+    );
+    assert_eq!(errno(fs::remove_dir(m.at("d"))), libc::ENOTEMPTY);
+    fs::remove_file(m.at("d/b")).unwrap();
+    fs::remove_dir(m.at("d")).unwrap();
+    assert_eq!(names(m.mount.dir()), ["s"]);
+    assert_eq!(errno(fs::write(m.at(&"n".repeat(256)), b"")), libc::ENAMETOOLONG);
+    fs::write(m.at(&"n".repeat(255)), b"").unwrap();
+}
+
+#[test]
+fn renames_replace_or_exchange_or_refuse() {
+    let Some(m) = Mounted::new() else { return };
+    fs::write(m.at("a"), b"a").unwrap();
+    fs::write(m.at("b"), b"b").unwrap();
+    let rename = |flags| {
+        let here = rustix::fs::CWD;
+        rustix::fs::renameat_with(here, m.at("a"), here, m.at("b"), flags)
+    };
+    use rustix::fs::RenameFlags;
+    assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
+    rename(RenameFlags::EXCHANGE).unwrap();
+    assert_eq!((fs::read(m.at("a")).unwrap(), fs::read(m.at("b")).unwrap()), (b"b".to_vec(), b"a".to_vec()));
+    assert_eq!(rename(RenameFlags::WHITEOUT), Err(rustix::io::Errno::INVAL));
+    rename(RenameFlags::empty()).unwrap();
+    assert_eq!(fs::read(m.at("b")).unwrap(), b"b");
+    assert!(!m.at("a").exists());
+}
+
+#[test]
+fn a_listing_survives_deletions_while_it_is_read() {
+    let Some(m) = Mounted::new() else { return };
+    let dir = m.at("many");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..5000 {
+        File::create(dir.join(format!("file {n}"))).unwrap();
+    }
+    let mut seen = Vec::new();
+    for (at, entry) in fs::read_dir(&dir).unwrap().enumerate() {
+        let entry = entry.unwrap();
+        // Its number is that of stat, whichever way it was listed.
+        assert_eq!(std::os::unix::fs::DirEntryExt::ino(&entry), fs::metadata(entry.path()).unwrap().ino());
+        let n: usize = entry.file_name().to_str().unwrap()[5..].parse().unwrap();
+        seen.push(n);
+        if at % 2 == 0 {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    assert_eq!(seen, (0..5000).collect::<Vec<_>>(), "in order of creation, each once");
+    assert_eq!(names(&dir).len(), 2500);
+}
+
+#[test]
+fn dots_have_the_right_numbers() {
+    let Some(m) = Mounted::new() else { return };
+    fs::create_dir_all(m.at("up/down")).unwrap();
+    let ino = |name: &str| fs::metadata(m.at(name)).unwrap().ino();
+    let dir = rustix::fs::Dir::read_from(File::open(m.at("up/down")).unwrap()).unwrap();
+    let lines: Vec<_> =
+        dir.map(|line| line.unwrap()).map(|line| (line.file_name().to_owned(), line.ino())).collect();
+    assert_eq!(lines, [(c".".to_owned(), ino("up/down")), (c"..".to_owned(), ino("up"))]);
+}
+
+#[test]
+fn appends_go_to_the_end_whatever_the_kernel_thinks() {
+    let Some(m) = Mounted::new() else { return };
+    let append = || OpenOptions::new().create(true).append(true).open(m.at("log")).unwrap();
+    let mut log = append();
+    log.write_all(b"one ").unwrap();
+    // Another machine appends; the kernel does not know.
+    m.memory.elsewhere(|tree| {
+        let file = tree.find(&FileId::root(), &label("log")).unwrap().file;
+        tree.write(&file, 0, b"two ", true).unwrap();
+    });
+    log.write_all(b"three").unwrap();
+    let content = m.memory.elsewhere(|tree| {
+        let file = tree.find(&FileId::root(), &label("log")).unwrap().file;
+        tree.file(&file).unwrap().content.clone()
+    });
+    assert_eq!(content, b"one two three");
+
+    let threads: Vec<_> = (0..4)
+        .map(|n| {
+            let mut log = append();
+            std::thread::spawn(move || (0..500).for_each(|_| writeln!(log, "line of {n}").unwrap()))
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(fs::metadata(m.at("log")).unwrap().len(), 13 + 4 * 500 * "line of 1\n".len() as u64);
+}
+
+#[test]
+fn what_is_known_is_not_asked_again() {
+    let Some(m) = Mounted::new() else { return };
+    fs::write(m.at("there"), b"").unwrap();
+    let (lookups, stats) = (m.memory.count("lookup"), m.memory.count("stat"));
+    for _ in 0..100 {
+        assert!(!m.at("missing").exists());
+        assert!(m.at("there").exists());
+    }
+    assert!(m.memory.count("lookup") - lookups <= 2, "a missing name is answered by the kernel too");
+    assert!(m.memory.count("stat") - stats <= 2);
+    fs::write(m.at("missing"), b"").unwrap();
+    assert!(m.at("missing").exists());
+
+    let opens = m.memory.count("open");
+    for _ in 0..10 {
+        assert_eq!(fs::read(m.at("there")).unwrap(), b"");
+        File::open(m.at("there")).unwrap();
+    }
+    assert_eq!(m.memory.count("open") - opens, 20, "the kernel does not hide opens");
+}
+
+#[test]
+fn hard_links_are_one_file() {
+    let Some(m) = Mounted::new() else { return };
+    fs::write(m.at("a"), b"x").unwrap();
+    fs::hard_link(m.at("a"), m.at("b")).unwrap();
+    let (a, b) = (fs::metadata(m.at("a")).unwrap(), fs::metadata(m.at("b")).unwrap());
+    assert_eq!((a.ino(), a.nlink(), b.nlink()), (b.ino(), 2, 2));
+    fs::remove_file(m.at("a")).unwrap();
+    assert_eq!((fs::metadata(m.at("b")).unwrap().nlink(), fs::read(m.at("b")).unwrap()), (1, b"x".to_vec()));
+}
+
+#[test]
+fn an_unlinked_file_stays_while_it_is_open() {
+    let Some(m) = Mounted::new() else { return };
+    let options = || OpenOptions::new().read(true).write(true).create(true).to_owned();
+    let mut file = options().open(m.at("f")).unwrap();
+    fs::remove_file(m.at("f")).unwrap();
+    file.write_all(b"still here").unwrap();
+    file.set_len(5).unwrap();
+    assert_eq!((file.metadata().unwrap().nlink(), file.metadata().unwrap().len()), (0, 5));
+    let mut content = String::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "still");
+    let count = || m.memory.elsewhere(|tree| tree.len());
+    assert_eq!(count(), 2);
+    drop(file);
+    // The kernel sends the release after close has returned.
+    eventually("the file goes with its last handle", || count() == 1);
+}
+
+#[test]
+fn large_requests_and_the_page_cache() {
+    let Some(m) = Mounted::new() else { return };
+    let content: Vec<u8> = (0..8 << 20).map(|n: u32| (n / 7) as u8).collect();
+    let file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(m.at("big")).unwrap();
+    file.write_all_at(&content, 0).unwrap();
+    assert_eq!(m.memory.count("write"), 8, "1 MiB each");
+    file.sync_all().unwrap();
+    assert_eq!(m.memory.count("sync"), 1);
+    drop(file);
+    assert!(fs::read(m.at("big")).unwrap() == content);
+    let reads = m.memory.count("read");
+    assert!(fs::read(m.at("big")).unwrap() == content);
+    assert_eq!(m.memory.count("read"), reads, "pages are kept over opens");
+    // O_TRUNC is one request.
+    let attributes = m.memory.count("set attributes");
+    fs::write(m.at("big"), b"short").unwrap();
+    assert_eq!(
+        (m.memory.count("set attributes") - attributes, fs::read(m.at("big")).unwrap()),
+        (1, b"short".to_vec())
+    );
+}
+
+#[test]
+fn synchronous_writes_are_synced() {
+    let Some(m) = Mounted::new() else { return };
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .custom_flags(libc::O_SYNC)
+        .open(m.at("f"))
+        .unwrap();
+    file.write_all(b"1").unwrap();
+    file.write_all(b"2").unwrap();
+    assert_eq!(m.memory.count("sync"), 2);
+}
+
+#[test]
+fn times_modes_and_space() {
+    let Some(m) = Mounted::new() else { return };
+    let file = File::create(m.at("f")).unwrap();
+    let before_epoch = UNIX_EPOCH - Duration::new(1, 200_000_000);
+    let later = UNIX_EPOCH + Duration::new(5_000_000_000, 123_456_789);
+    file.set_times(fs::FileTimes::new().set_accessed(before_epoch).set_modified(later)).unwrap();
+    let stat = fs::metadata(m.at("f")).unwrap();
+    assert_eq!((stat.accessed().unwrap(), stat.modified().unwrap()), (before_epoch, later));
+    rustix::fs::utimensat(rustix::fs::CWD, m.at("f"), &now_times(), rustix::fs::AtFlags::empty()).unwrap();
+    let modified = fs::metadata(m.at("f")).unwrap().modified().unwrap();
+    assert!(modified.duration_since(SystemTime::now() - Duration::from_secs(60)).is_ok());
+    fs::set_permissions(m.at("f"), fs::Permissions::from_mode(0o4751)).unwrap();
+    assert_eq!(fs::metadata(m.at("f")).unwrap().mode() & 0o7777, 0o4751);
+    let space = rustix::fs::statvfs(m.mount.dir()).unwrap();
+    assert_eq!((space.f_blocks * space.f_frsize, space.f_namemax), (1 << 40, 255));
+}
+
+fn now_times() -> rustix::fs::Timestamps {
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    rustix::fs::Timestamps { last_access: now, last_modification: now }
+}
+
+#[test]
+fn extended_attributes() {
+    let Some(m) = Mounted::new() else { return };
+    use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+    fs::write(m.at("f"), b"").unwrap();
+    let f = m.at("f");
+    setxattr(&f, "user.one", b"1", XattrFlags::CREATE).unwrap();
+    assert_eq!(setxattr(&f, "user.one", b"2", XattrFlags::CREATE), Err(rustix::io::Errno::EXIST));
+    assert_eq!(setxattr(&f, "user.two", b"2", XattrFlags::REPLACE), Err(rustix::io::Errno::NODATA));
+    let mut value = [0; 100];
+    assert_eq!(getxattr(&f, "user.one", &mut value), Ok(1));
+    assert_eq!(getxattr(&f, "user.two", &mut value), Err(rustix::io::Errno::NODATA));
+    setxattr(&f, "user.two", &[7; 90], XattrFlags::empty()).unwrap();
+    assert_eq!(getxattr(&f, "user.two", &mut value[..50]), Err(rustix::io::Errno::RANGE));
+    let size = listxattr(&f, &mut value).unwrap();
+    assert_eq!(&value[..size], b"user.one\0user.two\0");
+    removexattr(&f, "user.one").unwrap();
+    assert_eq!(removexattr(&f, "user.one"), Err(rustix::io::Errno::NODATA));
+}
+
+#[test]
+fn holes_are_made_and_found() {
+    let Some(m) = Mounted::new() else { return };
+    use rustix::fs::{FallocateFlags, fallocate, seek};
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(m.at("f")).unwrap();
+    file.write_all_at(&[1; 1000], 0).unwrap();
+    fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 100, 200).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, 2000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 2000);
+    assert_eq!(fallocate(&file, FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(rustix::io::Errno::OPNOTSUPP));
+    assert_eq!(seek(&file, rustix::fs::SeekFrom::Hole(0)), Ok(100));
+    assert_eq!(seek(&file, rustix::fs::SeekFrom::Data(100)), Ok(300));
+    assert_eq!(seek(&file, rustix::fs::SeekFrom::Data(1500)), Err(rustix::io::Errno::NXIO));
+    let mut copy = File::create(m.at("copy")).unwrap();
+    assert_eq!(
+        io::copy(&mut File::open(m.at("f")).unwrap(), &mut copy).unwrap(),
+        2000,
+        "copy_file_range falls back"
+    );
+}
+
+#[test]
+fn what_changes_elsewhere_is_seen_after_an_invalidation() {
+    let Some(m) = Mounted::new() else { return };
+    fs::create_dir(m.at("d")).unwrap();
+    fs::write(m.at("d/f"), b"old").unwrap();
+    assert_eq!(fs::read(m.at("d/f")).unwrap(), b"old");
+    assert!(!m.at("d/new").exists());
+    let dir = m.memory.elsewhere(|tree| tree.find(&FileId::root(), &label("d")).unwrap().file);
+    let file = m.memory.elsewhere(|tree| tree.find(&dir, &label("f")).unwrap().file);
+
+    m.memory.elsewhere(|tree| tree.write(&file, 0, b"newer", false)).unwrap();
+    m.memory.invalidate(&Invalidation::Pages(file.clone()));
+    assert_eq!(fs::read(m.at("d/f")).unwrap(), b"newer");
+
+    m.memory.elsewhere(|tree| tree.link(&file, &dir, &label("new"))).unwrap();
+    m.memory.invalidate(&Invalidation::Entry(dir.clone(), label("new")));
+    m.memory.invalidate(&Invalidation::Attributes(file.clone()));
+    assert_eq!(fs::metadata(m.at("d/new")).unwrap().nlink(), 2);
+
+    m.memory.elsewhere(|tree| tree.unlink(&dir, &label("new"), false)).unwrap();
+    m.memory.invalidate(&Invalidation::Entry(dir, label("new")));
+    assert!(!m.at("d/new").exists());
+}
+
+/// Trap: `inval_entry` on a directory breaks a shell's current directory.
+#[test]
+fn an_expired_entry_leaves_a_current_directory_alone() {
+    let Some(m) = Mounted::new() else { return };
+    fs::create_dir(m.at("home")).unwrap();
+    let held = File::open(m.at("home")).unwrap();
+    let place =
+        || fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held))).unwrap();
+    m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("home")));
+    let lookups = m.memory.count("lookup");
+    assert!(m.at("home").exists());
+    assert_eq!(m.memory.count("lookup") - lookups, 1, "it was looked up again");
+    assert_eq!(place(), m.at("home"), "and is still linked where it was");
+}
+
+/// Trap: `inval_entry` takes the directory's lock, which a create in it holds while it waits for us.
+#[test]
+fn an_invalidation_waits_only_so_long_for_a_create_under_way() {
+    let Some(m) = Mounted::new() else { return };
+    assert!(!m.at("other").exists());
+    m.memory.delay("create", Duration::from_millis(1500));
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(|| File::create(m.at("slow")).map(drop));
+        eventually("the create has begun", || m.memory.count("create") == 1);
+        let began = Instant::now();
+        m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("other")));
+        assert!(began.elapsed() < Duration::from_millis(1000), "it let go after {:?}", began.elapsed());
+        // Other requests are served meanwhile: no thread is held by the create.
+        assert!(fs::metadata(m.mount.dir()).is_ok());
+        creating.join().unwrap().unwrap();
+    });
+    m.memory
+        .elsewhere(|tree| {
+            tree.create(
+                &Default::default(),
+                &FileId::root(),
+                &label("other"),
+                (namespace::FileKind::Regular, 0o644, 0),
+                Vec::new(),
+                false,
+            )
+        })
+        .unwrap();
+    m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("other")));
+    assert!(m.at("other").exists());
+}
+
+/// An answer decided before a recall, and delivered after its notification, must not stay in the kernel.
+#[test]
+fn an_answer_under_way_does_not_outlive_its_invalidation() {
+    let Some(m) = Mounted::new() else { return };
+    m.memory.delay("lookup", Duration::from_millis(30));
+    std::thread::scope(|scope| {
+        // Decided at once: missing. Told 30 ms later.
+        let looking = scope.spawn(|| m.at("late").exists());
+        eventually("the lookup has begun", || m.memory.count("lookup") == 1);
+        m.memory
+            .elsewhere(|tree| {
+                tree.create(
+                    &Default::default(),
+                    &FileId::root(),
+                    &label("late"),
+                    (namespace::FileKind::Regular, 0o644, 0),
+                    Vec::new(),
+                    false,
+                )
+            })
+            .unwrap();
+        m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("late")));
+        assert!(!looking.join().unwrap());
+    });
+    eventually("the notification is repeated after the answer", || m.at("late").exists());
+}
+
+#[test]
+fn a_create_that_another_machine_won_opens_what_is_there() {
+    let Some(m) = Mounted::new() else { return };
+    assert!(!m.at("f").exists());
+    // Behind the kernel's back, which holds a negative entry.
+    m.memory
+        .elsewhere(|tree| {
+            tree.create(
+                &Default::default(),
+                &FileId::root(),
+                &label("f"),
+                (namespace::FileKind::Regular, 0o644, 0),
+                b"theirs".to_vec(),
+                false,
+            )
+        })
+        .unwrap();
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(m.at("f")).unwrap();
+    let mut content = String::new();
+    file.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "theirs");
+    assert!(m.at("f").exists());
+}
+
+/// As `nobody`, with group 4242 beside.
+fn as_nobody(script: &str, dir: &Path) -> std::process::Output {
+    let privileges = ["--reuid=65534", "--regid=65534", "--groups=4242"];
+    std::process::Command::new("setpriv")
+        .args(privileges)
+        .args(["sh", "-c", script])
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED: this test changes users, which takes root");
+    }
+    root
+}
+
+#[test]
+fn supplementary_groups_count_after_a_refusal() {
+    let Some(m) = Mounted::new() else { return };
+    if !is_root() {
+        return;
+    }
+    fs::set_permissions(m.base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(m.at("shared"), b"for the group\n").unwrap();
+    std::os::unix::fs::chown(m.at("shared"), Some(0), Some(4242)).unwrap();
+    fs::set_permissions(m.at("shared"), fs::Permissions::from_mode(0o640)).unwrap();
+    let opens = m.memory.count("open");
+    let output = as_nobody("cat shared", m.mount.dir());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "for the group\n", "{output:?}");
+    assert_eq!(m.memory.count("open") - opens, 2, "refused, then asked again with groups");
+}
+
+#[test]
+fn a_write_by_another_user_clears_set_id_bits() {
+    let Some(m) = Mounted::new() else { return };
+    if !is_root() {
+        return;
+    }
+    fs::set_permissions(m.base.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mode = |name: &str| fs::metadata(m.at(name)).unwrap().mode() & 0o7777;
+    for (name, change) in
+        [("written", "echo x >> written"), ("cut", "truncate -s 1 cut"), ("opened", ": > opened")]
+    {
+        fs::write(m.at(name), b"content").unwrap();
+        fs::set_permissions(m.at(name), fs::Permissions::from_mode(0o6777)).unwrap();
+        assert!(OpenOptions::new().append(true).open(m.at(name)).unwrap().write(b"by root").is_ok());
+        assert_eq!(mode(name), 0o6777, "root's write does not");
+        let output = as_nobody(change, m.mount.dir());
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(mode(name), 0o777, "{name}");
+    }
+}
+
+#[test]
+fn unmounts_when_dropped_and_in_use() {
+    let Some(m) = Mounted::new() else { return };
+    let dir = m.mount.dir().to_owned();
+    fs::write(dir.join("f"), b"x").unwrap();
+    let second = Mount::start(Memory::new(), &dir, &Options::default());
+    assert!(matches!(second, Err(fuse::MountError::Taken { .. })));
+    let held = File::open(dir.join("f")).unwrap();
+    m.mount.unmount().unwrap();
+    assert!(!dir.join("f").exists(), "out of the tree");
+    let mut byte = [0];
+    assert_eq!(held.read_at(&mut byte, 0).unwrap(), 1, "but served");
+    drop(held);
+    m.mount.wait().unwrap();
+    drop(m.mount);
+
+    // Somebody else unmounts it.
+    let again = Mount::start(Memory::new(), &dir, &Options::default()).unwrap();
+    rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).unwrap();
+    again.wait().unwrap();
+}
+
+/// Runs one of the tests below in a process of its own.
+fn child(name: &str, dir: &Path) -> std::process::Command {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "--ignored", "--nocapture", name]).env("FUSE_TEST_DIR", dir);
+    command
+}
+
+/// Mounts, says so, and waits to be killed.
+#[test]
+#[ignore = "run by other tests, in a process of its own"]
+fn mounts_and_waits() {
+    let dir = std::env::var("FUSE_TEST_DIR").unwrap();
+    let mount = Mount::start(Memory::new(), Path::new(&dir), &Options::default()).unwrap();
+    fs::write(mount.dir().join("file"), b"written").unwrap();
+    assert_eq!(fs::read(mount.dir().join("file")).unwrap(), b"written");
+    println!("mounted on {dir}");
+    if std::env::var_os("FUSE_TEST_END").is_none() {
+        mount.wait().unwrap();
+    }
+}
+
+#[test]
+fn mounts_over_what_a_killed_process_has_left() {
+    let Some(m) = Mounted::new() else { return };
+    let dir = m.base.path().join("dead");
+    let mut mounted = child("mounts_and_waits", &dir).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    eventually("it is mounted", || fs::read(dir.join("file")).is_ok_and(|content| content == b"written"));
+    mounted.kill().unwrap();
+    mounted.wait().unwrap();
+    assert_eq!(errno(fs::write(dir.join("new"), b"")), libc::ENOTCONN);
+    let mount = Mount::start(Memory::new(), &dir, &Options::default()).unwrap();
+    fs::write(dir.join("new"), b"life").unwrap();
+    drop(mount);
+    assert_eq!(names(&dir), Vec::<String>::new(), "both mounts are gone");
+}
+
+/// fusermount3 mounts for users; /dev/fuse is theirs to open on most systems, and made so here, for this process only.
+#[test]
+fn a_user_mounts_with_fusermount() {
+    let Some(m) = Mounted::new() else { return };
+    if !is_root() {
+        return;
+    }
+    let base = m.base.path();
+    fs::set_permissions(base, fs::Permissions::from_mode(0o755)).unwrap();
+    let dir = base.join("theirs");
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::chown(&dir, Some(65534), Some(65534)).unwrap();
+    // Where `nobody` can run it.
+    let program = base.join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let script = "mknod dev c 10 229 && chmod 666 dev && mount --bind dev /dev/fuse && \
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups ./test --exact --ignored --nocapture mounts_and_waits";
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .current_dir(base)
+        .env("FUSE_TEST_DIR", &dir)
+        .env("FUSE_TEST_END", "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("mounted on"), "{output:?}");
+}
