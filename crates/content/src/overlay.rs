@@ -129,6 +129,12 @@ impl Overlay {
         if let Some(Run::Data(Chunk::Own(bytes))) = self.runs.get_mut(&start) {
             let (over, more) = data.split_at(overwritten);
             bytes[at..at + overwritten].copy_from_slice(over);
+            if bytes.capacity() < bytes.len() + more.len() {
+                // In few steps up to a share, since each copies what is there.
+                let room = SHARE_BYTES_MAX - (start % limit) as usize;
+                let length = room.min(bytes.capacity().saturating_mul(4)).max(bytes.len() + more.len());
+                bytes.reserve_exact(length - bytes.len());
+            }
             bytes.extend_from_slice(more);
             self.bytes += more.len() as u64;
         }

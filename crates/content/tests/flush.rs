@@ -1,5 +1,7 @@
 //! How dirty data comes to be published: inline, as inline extents, through shares; and what may happen on the way.
 
+#![allow(clippy::panic, reason = "this is how tests fail")]
+
 mod support;
 
 use bytes::Bytes;

@@ -1,6 +1,7 @@
 //! A server and share server as simple as can be, for what file content publishes.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "this is how tests fail")]
 
 use std::collections::{BTreeMap, BTreeSet};
 
