@@ -1,0 +1,270 @@
+//! The lease database's connections: one thread that writes, and a connection that reads.
+//!
+//! Requests that wait for the writer while it commits go into its next transaction together, each in a savepoint of its own; all are answered
+//! after the commit. `synchronous=FULL`: what was acknowledged survives a power cut, since losing a renewal is losing data later.
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use rusqlite::Connection;
+
+use crate::{
+    Clock,
+    disk::{self, Disk},
+    error::{DatabaseError, OpenError},
+};
+
+/// Requests that share a transaction at most.
+const GROUP_MAX: usize = 256;
+/// Name of the database's file.
+pub(crate) const FILE: &str = "leases.sqlite";
+/// Present after SQLite found the database corrupt: to be looked at before it is trusted again.
+pub(crate) const SUSPECT: &str = "leases.suspect";
+
+/// The lease database.
+pub(crate) struct Database {
+    jobs: Option<mpsc::Sender<Box<dyn Job>>>,
+    writer: Option<JoinHandle<()>>,
+    reader: Mutex<Connection>,
+    suspect: PathBuf,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").finish_non_exhaustive()
+    }
+}
+
+/// Opens a connection with our settings.
+pub(crate) fn connect(dir: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(dir.join(FILE))?;
+    connection.busy_timeout(Duration::from_secs(10))?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+impl Database {
+    /// Starts the writer on `connection`.
+    pub fn start(
+        dir: &Path,
+        connection: Connection,
+        disk: Arc<dyn Disk>,
+        clock: Clock,
+    ) -> Result<Database, OpenError> {
+        let opening = |e| DatabaseError::new("opening", e);
+        let reader = connect(dir).map_err(opening)?;
+        // KiB, negative by SQLite's convention. Keys are random: the pages above the leaves should stay in memory.
+        connection.pragma_update(None, "cache_size", -32 * 1024).map_err(opening)?;
+        let (jobs, waiting) = mpsc::channel();
+        let mut writer = Writer { connection, disk, clock, suspect: dir.join(SUSPECT) };
+        let thread = thread::Builder::new().name("shares-db".into());
+        let writer = thread.spawn(move || writer.run(&waiting)).map_err(OpenError::Thread)?;
+        Ok(Database {
+            jobs: Some(jobs),
+            writer: Some(writer),
+            reader: Mutex::new(reader),
+            suspect: dir.join(SUSPECT),
+        })
+    }
+
+    /// Runs `work` in a transaction, with the time of that transaction; returns when it is durable.
+    pub fn write<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Connection, i64) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        self.write_then(doing, work, |_| ())
+    }
+
+    /// As [`Self::write`]. `then` is called after the commit, before anyone who waits for this transaction or a later one is told: what is
+    /// kept in memory beside the rows changes in their order.
+    pub fn write_then<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Connection, i64) -> rusqlite::Result<T> + Send + 'static,
+        then: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        let done: Result<T, Never> =
+            self.write_unless_refused(doing, |tx, now| work(tx, now).map(Ok), then)?;
+        match done {
+            Ok(value) => Ok(value),
+            Err(never) => match never {},
+        }
+    }
+
+    /// As [`Self::write_then`]; what `work` did is taken back when it refuses.
+    pub fn write_unless_refused<T: Send + 'static, R: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Connection, i64) -> rusqlite::Result<Result<T, R>> + Send + 'static,
+        then: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<Result<T, R>, DatabaseError> {
+        let closed = DatabaseError::Closed { doing };
+        let (answer, answered) = mpsc::sync_channel(1);
+        let suspect = self.suspect.clone();
+        let job = Box::new(Work { doing, suspect, work: Some(work), then: Some(then), done: None, answer });
+        self.jobs.as_ref().ok_or(closed.clone())?.send(job).map_err(|_| closed.clone())?;
+        answered.recv().map_err(|_| closed)?
+    }
+
+    /// Runs queries on what is committed.
+    pub fn read<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, DatabaseError> {
+        work(&self.reader.lock()).map_err(|cause| {
+            mark_if_corrupt(&self.suspect, &cause);
+            DatabaseError::new(doing, cause)
+        })
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has been reported by the panic itself.
+            let _ = writer.join();
+        }
+    }
+}
+
+enum Never {}
+
+/// One request of a group.
+trait Job: Send {
+    /// Does the work; `false`: it is to be taken back, and the answer is known already.
+    fn run(&mut self, transaction: &Connection, now: i64) -> bool;
+    /// The group is durable.
+    fn committed(&mut self);
+    /// Tells who waits, now that the group is durable (or not).
+    fn answer(self: Box<Self>, committed: &Result<(), Failure>);
+}
+
+/// Why a whole group was lost.
+enum Failure {
+    Sql(Arc<rusqlite::Error>),
+    Disk,
+}
+
+struct Work<W, N, T, R> {
+    doing: &'static str,
+    suspect: PathBuf,
+    work: Option<W>,
+    then: Option<N>,
+    done: Option<Result<Result<T, R>, DatabaseError>>,
+    answer: mpsc::SyncSender<Result<Result<T, R>, DatabaseError>>,
+}
+
+impl<W, N, T, R> Job for Work<W, N, T, R>
+where
+    N: FnOnce(&T) + Send,
+    W: FnOnce(&Connection, i64) -> rusqlite::Result<Result<T, R>> + Send,
+    T: Send,
+    R: Send,
+{
+    fn run(&mut self, transaction: &Connection, now: i64) -> bool {
+        let Some(work) = self.work.take() else { return false };
+        let done = work(transaction, now).map_err(|cause| {
+            mark_if_corrupt(&self.suspect, &cause);
+            DatabaseError::new(self.doing, cause)
+        });
+        let keep = matches!(done, Ok(Ok(_)));
+        self.done = Some(done);
+        keep
+    }
+
+    fn committed(&mut self) {
+        if let (Some(Ok(Ok(value))), Some(then)) = (&self.done, self.then.take()) {
+            then(value);
+        }
+    }
+
+    fn answer(self: Box<Self>, committed: &Result<(), Failure>) {
+        let doing = self.doing;
+        let failed = match committed {
+            Ok(()) => None,
+            Err(Failure::Disk) => Some(DatabaseError::Closed { doing }),
+            Err(Failure::Sql(cause)) => Some(match cause.sqlite_error_code() {
+                Some(rusqlite::ErrorCode::DiskFull) => DatabaseError::Full { doing },
+                _ => DatabaseError::Sql { doing, cause: cause.clone() },
+            }),
+        };
+        let done = match (self.done, failed) {
+            (Some(Ok(Ok(_))) | None, Some(failed)) => Err(failed),
+            (Some(done), _) => done,
+            (None, None) => Err(DatabaseError::Closed { doing }),
+        };
+        // Nobody may be waiting any more.
+        let _ = self.answer.send(done);
+    }
+}
+
+struct Writer {
+    connection: Connection,
+    disk: Arc<dyn Disk>,
+    clock: Clock,
+    suspect: PathBuf,
+}
+
+impl Writer {
+    fn run(&mut self, waiting: &mpsc::Receiver<Box<dyn Job>>) {
+        while let Ok(first) = waiting.recv() {
+            let mut group = vec![first];
+            group.extend(waiting.try_iter().take(GROUP_MAX - 1));
+            let committed = self.commit(&mut group);
+            if let Err(Failure::Sql(cause)) = &committed {
+                mark_if_corrupt(&self.suspect, cause);
+            }
+            if committed.is_ok() {
+                group.iter_mut().for_each(|job| job.committed());
+            }
+            for job in group {
+                job.answer(&committed);
+            }
+        }
+    }
+
+    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<(), Failure> {
+        self.disk.before_commit().map_err(|_| Failure::Disk)?;
+        self.transact(group).map_err(|e| Failure::Sql(Arc::new(e)))?;
+        self.disk.after_commit().map_err(|_| Failure::Disk)
+    }
+
+    fn transact(&mut self, group: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+        let now = i64::try_from((self.clock)()).unwrap_or(i64::MAX);
+        let transaction =
+            self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        transaction.prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'wall_clock'")?.execute([now])?;
+        for job in group {
+            transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
+            if !job.run(&transaction, now) {
+                // Fails if the error ended the whole transaction; then so does the group.
+                transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+            }
+            transaction.prepare_cached("RELEASE job")?.execute([])?;
+        }
+        transaction.commit()
+    }
+}
+
+/// The database is looked through at the next start if SQLite stumbled over it.
+fn mark_if_corrupt(suspect: &Path, cause: &rusqlite::Error) {
+    if DatabaseError::says_corrupt(cause) {
+        tracing::error!(%cause, "the lease database is corrupt");
+        if let Err(cause) = disk::replace_file(suspect, b"") {
+            tracing::error!(%cause, "the lease database could not be marked as corrupt");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Reading shares: no database on the way to bytes that are there.
+
+use std::sync::Arc;
+
+use namespace::ShareId;
+use rusqlite::Connection;
+
+use crate::{
+    disk::Disk,
+    error::{Damage, DiskError, ReadError},
+    file::OpenShare,
+    server::Server,
+    share::{Health, State, file_name},
+    shelf::{Look, Withheld},
+    transitions,
+};
+
+/// How often a read begins anew because the share changed under it. Each time, a whole upload or deletion has come between.
+const ATTEMPTS: usize = 8;
+
+/// What becomes of an attempt to read.
+enum Attempt<T> {
+    Done(T),
+    /// To be confirmed, since the file may have come or gone while it was being looked at.
+    Damaged(Damage),
+}
+
+/// What the database says about a file that seems damaged.
+#[derive(Clone, Copy)]
+enum Finding {
+    /// There is no such share.
+    NoShare,
+    /// An upload is writing it, for the first time or anew.
+    Coming,
+    /// It is being deleted.
+    Going,
+    /// It was to be sound, and is not; noted.
+    Confirmed(Damage),
+    /// It is sound after all.
+    Sound,
+}
+
+impl Server {
+    pub(crate) fn read(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
+        self.attempt(id, || {
+            let share = match self.opened(id)? {
+                Attempt::Done(share) => share,
+                Attempt::Damaged(damage) => return Ok(Attempt::Damaged(damage)),
+            };
+            let of = share.header.length;
+            if at.checked_add(length).is_none_or(|end| end > of) {
+                return Err(ReadError::Beyond { share: *id, at, length, of });
+            }
+            Ok(share.read(at, length)?.map_or_else(Attempt::Damaged, Attempt::Done))
+        })
+    }
+
+    pub(crate) fn verify(&self, id: &ShareId) -> Result<u32, ReadError> {
+        self.attempt(id, || {
+            let was_damaged = match self.shelf.look(id) {
+                Look::Withheld(Withheld::Coming) => return Err(ReadError::NotFound(*id)),
+                Look::Withheld(Withheld::Going) => return Err(ReadError::Going(*id)),
+                Look::Withheld(Withheld::Damaged) => true,
+                Look::Open(_) | Look::Closed(_) => false,
+            };
+            let digest = match self.database.read("looking up a share", |c| transitions::row(c, id))? {
+                Some((row, _)) => row.digest,
+                None => return Err(ReadError::NotFound(*id)),
+            };
+            let checked = check(&*self.disk, id, digest.as_ref())?;
+            // Without a digest there is nothing to show that the file is what was once stored.
+            if was_damaged && checked.is_ok() && digest.is_some() {
+                self.on_recovery(*id)?;
+            }
+            Ok(checked.map_or_else(Attempt::Damaged, Attempt::Done))
+        })
+    }
+
+    fn attempt<T>(
+        &self,
+        id: &ShareId,
+        mut attempt: impl FnMut() -> Result<Attempt<T>, ReadError>,
+    ) -> Result<T, ReadError> {
+        let mut damage = Damage::Missing;
+        for _ in 0..ATTEMPTS {
+            damage = match attempt()? {
+                Attempt::Done(value) => return Ok(value),
+                Attempt::Damaged(damage) => damage,
+            };
+            return Err(match self.on_damage(*id, damage)? {
+                Finding::Sound => continue,
+                Finding::NoShare | Finding::Coming => ReadError::NotFound(*id),
+                Finding::Going => ReadError::Going(*id),
+                Finding::Confirmed(damage) => ReadError::Damaged { share: *id, damage },
+            });
+        }
+        Err(ReadError::Damaged { share: *id, damage })
+    }
+
+    fn opened(&self, id: &ShareId) -> Result<Attempt<Arc<OpenShare>>, ReadError> {
+        let changes = match self.shelf.look(id) {
+            Look::Open(share) => return Ok(Attempt::Done(share)),
+            Look::Closed(changes) => changes,
+            Look::Withheld(Withheld::Coming) => return Err(ReadError::NotFound(*id)),
+            Look::Withheld(Withheld::Going) => return Err(ReadError::Going(*id)),
+            Look::Withheld(Withheld::Damaged) => {
+                return Err(ReadError::Damaged { share: *id, damage: Damage::Quarantined });
+            }
+        };
+        Ok(match OpenShare::open(&*self.disk, id)? {
+            Ok(share) => {
+                let share = Arc::new(share);
+                self.shelf.keep(&share, changes);
+                Attempt::Done(share)
+            }
+            Err(damage) => Attempt::Damaged(damage),
+        })
+    }
+
+    /// Only now is the database asked: was there to be a share? If so it is put in quarantine, and what is known of it stays (leasedb, faults
+    /// 2 and 3). The file is looked at again within the transaction: while a row is stable and no upload has its number in it, nobody of ours
+    /// changes the file (leasedb, fault 5).
+    fn on_damage(&self, id: ShareId, damage: Damage) -> Result<Finding, ReadError> {
+        let (disk, shelf) = (self.disk.clone(), self.shelf.clone());
+        let finding = self.database.write_then(
+            "looking into damage",
+            move |tx, now| confirm(tx, now, &*disk, &id, damage),
+            move |finding| {
+                if matches!(finding, Ok(Finding::Confirmed(_))) {
+                    shelf.withhold(&[id], Withheld::Damaged);
+                }
+            },
+        )??;
+        if let Finding::Confirmed(damage) = finding {
+            tracing::error!(share = file_name(&id), %damage, "a share is damaged");
+        }
+        Ok(finding)
+    }
+
+    fn on_recovery(&self, id: ShareId) -> Result<(), ReadError> {
+        let shelf = self.shelf.clone();
+        self.database.write_then(
+            "taking a share out of quarantine",
+            move |tx, now| transitions::note_health(tx, now, &id, Health::Ok, ""),
+            move |noted| {
+                if *noted {
+                    shelf.release(&[id]);
+                }
+            },
+        )?;
+        Ok(())
+    }
+}
+
+/// Reads all of a share; `digest` is what the database knows: the header's is in the same file as the body, and proves nothing if the
+/// file as a whole is another one. Returns its length.
+fn check(disk: &dyn Disk, id: &ShareId, digest: Option<&[u8; 32]>) -> Result<Result<u32, Damage>, DiskError> {
+    let share = match OpenShare::open(disk, id)? {
+        Ok(share) => share,
+        Err(damage) => return Ok(Err(damage)),
+    };
+    if let Err(damage) = share.verify()? {
+        return Ok(Err(damage));
+    }
+    let same = digest.is_none_or(|digest| *digest == share.header.digest);
+    Ok(if same { Ok(share.header.length) } else { Err(Damage::Digest) })
+}
+
+fn confirm(
+    tx: &Connection,
+    now: i64,
+    disk: &dyn Disk,
+    id: &ShareId,
+    damage: Damage,
+) -> rusqlite::Result<Result<Finding, DiskError>> {
+    let Some((row, uploading)) = transitions::row(tx, id)? else { return Ok(Ok(Finding::NoShare)) };
+    match row.state {
+        State::Coming => return Ok(Ok(Finding::Coming)),
+        State::Going => return Ok(Ok(Finding::Going)),
+        State::Stable if uploading => return Ok(Ok(Finding::Coming)),
+        State::Stable => {}
+    }
+    let again = if damage == Damage::Digest {
+        check(disk, id, row.digest.as_ref()).map(|checked| checked.map(|_| ()))
+    } else {
+        OpenShare::open(disk, id).map(|opened| opened.map(|_| ()))
+    };
+    let damage = match again {
+        Ok(Ok(())) => return Ok(Ok(Finding::Sound)),
+        Ok(Err(damage)) => damage,
+        Err(error) => return Ok(Err(error)),
+    };
+    let health = if damage == Damage::Missing { Health::Missing } else { Health::Corrupt };
+    transitions::note_health(tx, now, id, health, &damage.to_string())?;
+    Ok(Ok(Finding::Confirmed(damage)))
+}

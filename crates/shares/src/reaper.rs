@@ -1,0 +1,273 @@
+//! The reaper deletes what nobody holds any more: going is committed, then the file is unlinked and its directory synced, then the row
+//! is removed. It works in bounded batches, retries what fails with growing pauses, and sleeps while nothing is queued.
+//!
+//! Only `Server::open` and this thread's own batches make shares go, so the queue in memory knows of every share that is going.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use namespace::ShareId;
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    error::{DatabaseError, ReapError},
+    server::Server,
+    shelf::Withheld,
+    transitions,
+    upload::temporary_name,
+};
+
+/// Shares that are deleted together.
+const BATCH: usize = 256;
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// What is to be done, and the thread's alarm clock.
+#[derive(Debug, Default)]
+pub(crate) struct Reaper {
+    queue: Mutex<Queue>,
+    alarm: Condvar,
+    /// One pass at a time.
+    pass: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    chores: VecDeque<Chore>,
+    /// Something may be due that is only in the database.
+    woken: bool,
+    stopped: bool,
+}
+
+#[derive(Debug)]
+struct Chore {
+    what: What,
+    failures: u32,
+    not_before: Option<Instant>,
+}
+
+#[derive(Debug)]
+enum What {
+    /// Remove what an upload has left.
+    Abandoned { upload: i64, ids: Vec<ShareId> },
+    /// Delete these, which are going.
+    Delete(Vec<ShareId>),
+}
+
+impl What {
+    fn due(self) -> Chore {
+        Chore { what: self, failures: 0, not_before: None }
+    }
+}
+
+impl Chore {
+    /// To be tried again, after a pause that doubles with each failure.
+    fn later(what: What, failures: u32) -> Chore {
+        Chore { what, failures, not_before: Some(Instant::now() + pause(failures)) }
+    }
+}
+
+fn pause(failures: u32) -> Duration {
+    PAUSE_MIN.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX)
+}
+
+impl Reaper {
+    /// A failed upload.
+    pub fn abandon(&self, upload: i64, ids: Vec<ShareId>) {
+        self.add(What::Abandoned { upload, ids });
+    }
+
+    /// Shares that are going.
+    pub fn delete(&self, ids: &[ShareId]) {
+        for batch in ids.chunks(BATCH) {
+            self.add(What::Delete(batch.to_vec()));
+        }
+    }
+
+    /// Something may have become due.
+    pub fn wake(&self) {
+        self.queue.lock().woken = true;
+        self.alarm.notify_all();
+    }
+
+    /// Ends the thread after the batch that it is at.
+    pub fn stop(&self) {
+        self.queue.lock().stopped = true;
+        self.alarm.notify_all();
+    }
+
+    fn add(&self, what: What) {
+        self.queue.lock().chores.push_back(what.due());
+        self.wake();
+    }
+
+    /// Takes the chores that are due (all of them, if pauses do not count).
+    fn take(&self, pauses_count: bool) -> Vec<Chore> {
+        let now = Instant::now();
+        let queue = &mut *self.queue.lock();
+        queue.woken = false;
+        let (due, later) = mem::take(&mut queue.chores)
+            .into_iter()
+            .partition(|chore| !pauses_count || chore.not_before.is_none_or(|t| t <= now));
+        queue.chores = later;
+        Vec::from_iter::<VecDeque<Chore>>(due)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.queue.lock().stopped
+    }
+
+    /// Sleeps until woken or until something is due, at the latest for `longest` if that is given. `false`: stopped.
+    fn sleep(&self, longest: Option<Duration>) -> bool {
+        let until = longest.and_then(|longest| Instant::now().checked_add(longest));
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.stopped {
+                return false;
+            }
+            let chore = queue.chores.iter().map(|c| c.not_before.unwrap_or_else(Instant::now)).min();
+            let until = [until, chore].into_iter().flatten().min();
+            if queue.woken || until.is_some_and(|t| t <= Instant::now()) {
+                return true;
+            }
+            match until {
+                Some(until) => drop(self.alarm.wait_until(&mut queue, until)),
+                None => self.alarm.wait(&mut queue),
+            }
+        }
+    }
+}
+
+/// The thread. It does not keep the server alive.
+pub(crate) fn run(server: &Weak<Server>, reaper: &Reaper) {
+    let mut failures = 0;
+    loop {
+        let Some(server) = server.upgrade() else { return };
+        let longest = match server.reap(true).and_then(|()| Ok(server.next_due()?)) {
+            Ok(next_due) => {
+                failures = 0;
+                next_due
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::warn!(%error, "deleting shares: trying again later");
+                Some(pause(failures))
+            }
+        };
+        drop(server);
+        if !reaper.sleep(longest) {
+            return;
+        }
+    }
+}
+
+impl Server {
+    /// Deletes everything that is due; what fails stays queued.
+    pub(crate) fn reap(&self, pauses_count: bool) -> Result<(), ReapError> {
+        let _pass = self.reaper.pass.lock();
+        let mut failed = Ok(());
+        for chore in self.reaper.take(pauses_count) {
+            if let Err(error) = self.carry_out(chore) {
+                failed = Err(error);
+            }
+        }
+        failed?;
+        while !self.reaper.is_stopped() {
+            let going = self.doom()?;
+            if going.is_empty() {
+                break;
+            }
+            self.carry_out(What::Delete(going).due())?;
+        }
+        Ok(())
+    }
+
+    /// How long until the next unleased share is past its grace period.
+    fn next_due(&self) -> Result<Option<Duration>, DatabaseError> {
+        let since = self.database.read("looking for unleased shares", transitions::next_unleased)?;
+        let now = (self.settings.clock)();
+        Ok(since.map(|since| {
+            let due = u64::try_from(since).unwrap_or(0).saturating_add(self.settings.grace.as_secs());
+            Duration::from_secs(due.saturating_sub(now))
+        }))
+    }
+
+    fn doom(&self) -> Result<Vec<ShareId>, DatabaseError> {
+        let grace = i64::try_from(self.settings.grace.as_secs()).unwrap_or(i64::MAX);
+        let shelf = self.shelf.clone();
+        self.database.write_then(
+            "marking shares for deletion",
+            move |tx, now| transitions::doom(tx, now, now.saturating_sub(grace).max(0), BATCH),
+            move |going| shelf.withhold(going, Withheld::Going),
+        )
+    }
+
+    fn carry_out(&self, chore: Chore) -> Result<(), ReapError> {
+        let Chore { what, failures, .. } = chore;
+        let ids = match what {
+            What::Delete(ids) => ids,
+            What::Abandoned { upload, ids } => match self.clear_abandoned(upload, &ids) {
+                Ok(going) => going,
+                Err(error) => {
+                    self.postpone(What::Abandoned { upload, ids }, failures);
+                    return Err(error);
+                }
+            },
+        };
+        self.delete(ids, failures)
+    }
+
+    fn clear_abandoned(&self, upload: i64, ids: &[ShareId]) -> Result<Vec<ShareId>, ReapError> {
+        for id in ids {
+            self.disk.discard(&temporary_name(id, upload))?;
+        }
+        Ok(self.settle_abandoned(upload, ids)?)
+    }
+
+    /// Deletes files, then rows. A file that cannot be unlinked does not hold up the others.
+    fn delete(&self, ids: Vec<ShareId>, failures: u32) -> Result<(), ReapError> {
+        let mut unlinked = Vec::with_capacity(ids.len());
+        let mut stuck = Vec::new();
+        let mut failed = Ok(());
+        for id in ids {
+            match self.disk.unlink(&id) {
+                Ok(()) => unlinked.push(id),
+                Err(error) => {
+                    stuck.push(id);
+                    failed = Err(ReapError::Disk(error));
+                }
+            }
+        }
+        if let Err(error) = self.forget(&unlinked) {
+            stuck.append(&mut unlinked);
+            failed = Err(error);
+        }
+        if !stuck.is_empty() {
+            self.postpone(What::Delete(stuck), failures);
+        }
+        failed
+    }
+
+    fn forget(&self, unlinked: &[ShareId]) -> Result<(), ReapError> {
+        if unlinked.is_empty() {
+            return Ok(());
+        }
+        self.sync_prefixes(unlinked)?;
+        let (ids, shelf): (Arc<[ShareId]>, _) = (unlinked.into(), self.shelf.clone());
+        let gone = ids.clone();
+        self.database.write_then(
+            "removing deleted shares",
+            move |tx, _| transitions::forget(tx, &ids),
+            move |()| shelf.release(&gone),
+        )?;
+        Ok(())
+    }
+
+    fn postpone(&self, what: What, failures: u32) {
+        self.reaper.queue.lock().chores.push_back(Chore::later(what, failures.saturating_add(1)));
+    }
+}

@@ -1,0 +1,54 @@
+//! Syncs that several uploads share: whoever finds none under way carries out one for all who wait by then.
+
+use std::{mem, sync::Arc, sync::OnceLock};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    disk::{Dirty, Disk},
+    error::DiskError,
+};
+
+/// Group commit of syncs.
+#[derive(Debug, Default)]
+pub(crate) struct SyncRounds {
+    state: Mutex<Rounds>,
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rounds {
+    /// Waits for the round after the one under way.
+    pending: Vec<Dirty>,
+    next: Arc<Round>,
+    busy: bool,
+}
+
+/// How one round went. A failure is everybody's: who waited cannot know whose pages were lost.
+#[derive(Debug, Default)]
+struct Round(OnceLock<Result<(), DiskError>>);
+
+impl SyncRounds {
+    /// Returns when `dirty` is durable.
+    pub fn sync(&self, disk: &dyn Disk, dirty: Vec<Dirty>) -> Result<(), DiskError> {
+        let mut state = self.state.lock();
+        state.pending.extend(dirty);
+        let mine = state.next.clone();
+        while mine.0.get().is_none() && state.busy {
+            self.done.wait(&mut state);
+        }
+        if let Some(result) = mine.0.get() {
+            return result.clone();
+        }
+        let work = mem::take(&mut state.pending);
+        state.next = Arc::default();
+        state.busy = true;
+        drop(state);
+        let result = disk.sync(&work);
+        // Nobody else sets this: only who took `pending` of a round carries it out.
+        let _ = mine.0.set(result.clone());
+        self.state.lock().busy = false;
+        self.done.notify_all();
+        result
+    }
+}

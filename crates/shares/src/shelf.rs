@@ -1,0 +1,114 @@
+//! What may be read without asking the database: every share but those withheld, through a bounded number of files kept open. What is
+//! withheld follows the rows, in their order (see `Database::write_then`).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use namespace::ShareId;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::file::OpenShare;
+
+/// Why a share is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withheld {
+    /// Its upload has not finished.
+    Coming,
+    /// It is being deleted.
+    Going,
+    /// It is in quarantine.
+    Damaged,
+}
+
+/// What the shelf says of a share.
+#[derive(Debug)]
+pub(crate) enum Look {
+    Withheld(Withheld),
+    Open(Arc<OpenShare>),
+    /// To be opened, then handed to [`Shelf::keep`] with this number.
+    Closed(u64),
+}
+
+/// Withheld shares, and open files in order of their last use.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    files_max: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    withheld: FxHashMap<ShareId, Withheld>,
+    open: FxHashMap<ShareId, (u64, Arc<OpenShare>)>,
+    by_use: BTreeMap<u64, ShareId>,
+    uses: u64,
+    /// Counts changes of files: what was opened before one may be a file that has been unlinked since, and is not kept.
+    changes: u64,
+}
+
+impl Shelf {
+    /// An empty shelf.
+    pub fn new(files_max: usize) -> Shelf {
+        Shelf { files_max, state: Mutex::default() }
+    }
+
+    /// May this share be read, and is its file open?
+    pub fn look(&self, id: &ShareId) -> Look {
+        let state = &mut *self.state.lock();
+        if let Some(why) = state.withheld.get(id) {
+            return Look::Withheld(*why);
+        }
+        let Some((last_use, share)) = state.open.get_mut(id) else { return Look::Closed(state.changes) };
+        state.by_use.remove(last_use);
+        state.uses += 1;
+        *last_use = state.uses;
+        state.by_use.insert(state.uses, *id);
+        Look::Open(share.clone())
+    }
+
+    /// Keeps a file open that was opened after [`Look::Closed`].
+    pub fn keep(&self, share: &Arc<OpenShare>, changes: u64) {
+        let state = &mut *self.state.lock();
+        let id = share.header.id;
+        if state.changes != changes || self.files_max == 0 || state.open.contains_key(&id) {
+            return;
+        }
+        while state.open.len() >= self.files_max
+            && let Some((_, oldest)) = state.by_use.pop_first()
+        {
+            state.open.remove(&oldest);
+        }
+        state.uses += 1;
+        state.open.insert(id, (state.uses, share.clone()));
+        state.by_use.insert(state.uses, id);
+    }
+
+    /// Serves these no more. Comes after the row says so, and before their files change.
+    pub fn withhold(&self, ids: &[ShareId], why: Withheld) {
+        let state = &mut *self.state.lock();
+        for id in ids {
+            state.withheld.insert(*id, why);
+        }
+        state.close(ids);
+    }
+
+    /// Serves these again, from the files that are there now.
+    pub fn release(&self, ids: &[ShareId]) {
+        let state = &mut *self.state.lock();
+        for id in ids {
+            state.withheld.remove(id);
+        }
+        state.close(ids);
+    }
+}
+
+impl State {
+    fn close(&mut self, ids: &[ShareId]) {
+        self.changes += 1;
+        for id in ids {
+            if let Some((last_use, _)) = self.open.remove(id) {
+                self.by_use.remove(&last_use);
+            }
+        }
+    }
+}

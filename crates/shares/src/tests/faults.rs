@@ -1,0 +1,251 @@
+//! The numbered faults of the earlier code (leasedb), and other single situations.
+
+use std::{fs, io::ErrorKind, time::Duration};
+
+use super::{Fault, ME, World, body, check_quiet, files, id, let_go_now, new_share};
+use crate::{AccountId, Damage, Deletion, Health, ReadError, Refusal, StoreError, share::file_name};
+
+#[test]
+fn fault_1_a_failed_write_leaves_nothing() {
+    let world = World::new();
+    let running = world.open();
+    // Announcing takes two steps; the third writes the first share, the fourth the second.
+    running.disk.set_fault(3, Fault::Fail(ErrorKind::StorageFull));
+    let error = running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap_err();
+    assert!(matches!(error, StoreError::Full), "{error}");
+    // The room is free at once, the rows as soon as the reaper has been there.
+    assert_eq!(files(&world.dir()), (vec![], 0));
+    assert!(matches!(running.server.read(&id(1), 0, 1), Err(ReadError::NotFound(_))));
+    running.server.reap().unwrap();
+    check_quiet(&world, &running);
+    assert_eq!(running.server.stored().unwrap().shares, 0);
+}
+
+#[test]
+fn fault_1_deletion_of_a_failed_write_is_retried_until_it_is_confirmed() {
+    let world = World::new();
+    let running = world.open();
+    running.disk.set_fault(5, Fault::Fail(ErrorKind::Other));
+    running.store(&[(id(1), &body(1))], ME).unwrap_err();
+    assert_eq!(files(&world.dir()).0, [id(1)]);
+    // Discard, commit, committed, then unlink.
+    running.disk.set_fault(3, Fault::Fail(ErrorKind::Other));
+    running.server.reap().unwrap_err();
+    assert_eq!(files(&world.dir()).0, [id(1)]);
+    let refused = running.store(&[(id(1), &body(1))], ME).unwrap_err();
+    assert!(matches!(refused, StoreError::Refused { why: Refusal::Going, .. }), "{refused}");
+    assert!(matches!(running.server.read(&id(1), 0, 1), Err(ReadError::Going(_))));
+    running.server.reap().unwrap();
+    check_quiet(&world, &running);
+    running.store(&[(id(1), &body(1))], ME).unwrap();
+    assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
+}
+
+#[test]
+fn fault_2_a_vanished_share_keeps_its_row_and_leases_and_may_be_stored_again() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(6), &body(6)), (id(5), &body(5))], ME).unwrap();
+    fs::remove_file(world.dir().join("shares/01").join(file_name(&id(6)))).unwrap();
+    let missing = running.read_all(&id(6)).unwrap_err();
+    assert!(matches!(missing, ReadError::Damaged { damage: Damage::Missing, .. }), "{missing}");
+    let row = running.server.share(&id(6)).unwrap().unwrap();
+    assert_eq!((row.health, row.leases), (Health::Missing, 1));
+    assert_eq!(running.server.lease(ME, &[id(5), id(6)], None).unwrap(), [id(5)], "not held");
+    let running = {
+        drop(running);
+        world.open()
+    };
+    assert!(matches!(running.read_all(&id(6)), Err(ReadError::Damaged { damage: Damage::Quarantined, .. })));
+    let other = running.store(&[(id(6), b"other bytes")], ME).unwrap_err();
+    assert!(matches!(other, StoreError::Refused { why: Refusal::Different, .. }), "{other}");
+    running.store(&[(id(6), &body(6))], ME).unwrap();
+    assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
+    assert_eq!(running.server.lease(ME, &[id(6)], None).unwrap(), [id(6)]);
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn fault_3_a_corrupt_share_is_quarantined_and_replaced() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(6), &body(6))], ME).unwrap();
+    assert_eq!(running.read_all(&id(6)).unwrap(), body(6), "the file is kept open now");
+    let path = world.dir().join("shares/01").join(file_name(&id(6)));
+    let sound = fs::read(&path).unwrap();
+    let mut bytes = sound.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert!(matches!(running.server.verify(&id(6)), Err(ReadError::Damaged { damage: Damage::Digest, .. })));
+    assert!(matches!(running.read_all(&id(6)), Err(ReadError::Damaged { damage: Damage::Quarantined, .. })));
+    running.store(&[(id(6), &body(6))], ME).unwrap();
+    assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
+    // What has become sound by itself comes out of quarantine.
+    fs::write(&path, &bytes[..140]).unwrap();
+    assert!(matches!(running.server.verify(&id(6)), Err(ReadError::Damaged { damage: Damage::Length, .. })));
+    fs::write(&path, &sound).unwrap();
+    assert_eq!(running.server.verify(&id(6)).unwrap(), 300);
+    assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn a_failed_repair_leaves_the_share_in_quarantine() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(6), &body(6))], ME).unwrap();
+    fs::remove_file(world.dir().join("shares/01").join(file_name(&id(6)))).unwrap();
+    running.server.verify(&id(6)).unwrap_err();
+    running.disk.set_fault(2, Fault::Fail(ErrorKind::Other));
+    running.store(&[(id(6), &body(6))], ME).unwrap_err();
+    running.server.reap().unwrap();
+    assert!(matches!(running.read_all(&id(6)), Err(ReadError::Damaged { .. })));
+    assert_eq!(running.server.share(&id(6)).unwrap().unwrap().leases, 1);
+    running.store(&[(id(6), &body(6))], ME).unwrap();
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn fault_4_storing_what_is_there_takes_a_lease() {
+    let world = World::new();
+    let running = world.open();
+    let other = running.server.account("machine 2").unwrap();
+    assert_eq!(running.server.account("machine 2").unwrap(), other);
+    assert!(other > AccountId::STARTER);
+    running.store(&[(id(1), &body(1))], ME).unwrap();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2))], other).unwrap();
+    let_go_now(&running, &[id(1)]);
+    running.server.reap().unwrap();
+    assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
+    assert_eq!(running.server.leases_of(&id(1)).unwrap()[0].account, other);
+    check_quiet(&world, &running);
+    running.server.let_go_all(&[id(1)], Deletion::AtOnce).unwrap();
+    running.server.reap().unwrap();
+    assert!(matches!(running.read_all(&id(1)), Err(ReadError::NotFound(_))));
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn fault_7_what_was_interrupted_is_deleted_at_restart() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1))], ME).unwrap();
+    // After the rename: the row says coming, the file is in place.
+    running.disk.set_fault(5, Fault::Cut);
+    running.store(&[(id(2), &body(2))], ME).unwrap_err();
+    drop(running);
+    assert_eq!(files(&world.dir()).0.len(), 2);
+    let running = world.open();
+    assert!(matches!(running.server.read(&id(2), 0, 1), Err(ReadError::Going(_))));
+    running.server.reap().unwrap();
+    check_quiet(&world, &running);
+    // After going was committed: the row says going, the file is in place.
+    let_go_now(&running, &[id(1)]);
+    running.disk.set_fault(2, Fault::Cut);
+    running.server.reap().unwrap_err();
+    drop(running);
+    assert_eq!(files(&world.dir()).0, [id(1)]);
+    let running = world.open();
+    assert_eq!(running.server.lease(ME, &[id(1)], None).unwrap(), []);
+    running.server.reap().unwrap();
+    check_quiet(&world, &running);
+    assert_eq!(running.server.stored().unwrap().shares, 0);
+}
+
+#[test]
+fn fault_8_deleting_a_share_deletes_no_other() {
+    let world = World::new();
+    let running = world.open();
+    let ids: Vec<_> = [1, 10, 100, 16, 256].map(id).into();
+    for (id, n) in ids.iter().zip(0..) {
+        running.store(&[(*id, &body(n))], ME).unwrap();
+    }
+    let_go_now(&running, &ids[..1]);
+    running.server.reap().unwrap();
+    let mut rest = ids[1..].to_vec();
+    rest.sort();
+    assert_eq!(files(&world.dir()).0, rest);
+}
+
+#[test]
+fn fault_12_deletion_waits_for_the_grace_period() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
+    running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    world.advance(99);
+    running.server.reap().unwrap();
+    assert_eq!(running.server.lease(ME, &[id(1), id(2)], None).unwrap().len(), 2, "came back in time");
+    running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    let_go_now(&running, &[id(2)]);
+    world.advance(99);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1), id(3)]);
+    world.advance(1);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(3)]);
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn a_lease_is_never_shortened() {
+    let world = World::new();
+    let running = world.open();
+    running.server.store_many(vec![new_share(id(1), b"x")], ME, Some(2_000_000)).unwrap();
+    let ends = |until| {
+        assert_eq!(running.server.lease(ME, &[id(1), id(2)], until).unwrap(), [id(1)]);
+        running.server.leases_of(&id(1)).unwrap()[0].expires_at
+    };
+    assert_eq!(ends(Some(1_500_000)), Some(2_000_000));
+    assert_eq!(ends(Some(3_000_000)), Some(3_000_000));
+    assert_eq!(ends(None), None);
+    assert_eq!(ends(Some(4_000_000)), None);
+}
+
+#[test]
+fn a_sweep_drops_what_was_not_renewed() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
+    running.store(&[(id(3), &body(3))], AccountId(1)).unwrap();
+    world.advance(50);
+    let mark = world.now();
+    running.server.lease(ME, &[id(2)], None).unwrap();
+    assert_eq!(running.server.drop_unrenewed_since(ME, mark).unwrap(), 2);
+    assert_eq!(running.server.usage(ME).unwrap().shares, 1);
+    world.advance(100);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(2), id(3)]);
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn reads_are_bounded_by_the_share() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), b"0123456789"), (id(2), b"")], ME).unwrap();
+    assert_eq!(running.server.read(&id(1), 3, 4).unwrap(), b"3456");
+    assert_eq!(running.server.read(&id(1), 10, 0).unwrap(), b"");
+    assert_eq!(running.server.read(&id(2), 0, 0).unwrap(), b"");
+    for (at, length) in [(0, 11), (10, 1), (11, 0), (u32::MAX, 1), (1, u32::MAX)] {
+        assert!(matches!(running.server.read(&id(1), at, length), Err(ReadError::Beyond { of: 10, .. })));
+    }
+    assert!(matches!(running.server.read(&id(3), 0, 1), Err(ReadError::NotFound(_))));
+}
+
+#[test]
+fn the_reaper_thread_deletes_by_itself() {
+    let mut world = World::new();
+    world.grace = Duration::ZERO;
+    drop(world.open());
+    let server = crate::ShareServer::open(&world.dir(), world.settings()).unwrap();
+    server.store_many(vec![new_share(id(1), b"x"), new_share(id(2), b"y")], ME, None).unwrap();
+    server.let_go(ME, &[id(1)], Deletion::AfterGrace).unwrap();
+    for _ in 0..1000 {
+        if server.stored().unwrap().shares == 1 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(files(&world.dir()).0, [id(2)]);
+}

@@ -1,0 +1,198 @@
+//! Databases that are missing, damaged, old or new: no share is lost, and leases are rebuilt (leasedb, "Fail-safe").
+
+use std::fs;
+
+use super::{ME, World, body, check_quiet, files, id, let_go_now};
+use crate::{AccountId, Damage, Health, OpenError, ReadError, share::file_name};
+
+const STARTER_SECONDS: u64 = 60 * 24 * 3600;
+
+fn with_two_shares() -> World {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(5), &body(5)), (id(6), &body(6))], ME).unwrap();
+    world
+}
+
+/// Both shares are there under starter leases, and the old database has been kept.
+fn check_rebuilt(world: &World, kept: bool) {
+    let running = world.open();
+    running.server.reap().unwrap();
+    for n in [5, 6] {
+        assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
+        let leases = running.server.leases_of(&id(n)).unwrap();
+        assert_eq!(leases.len(), 1);
+        assert_eq!(
+            (leases[0].account, leases[0].expires_at),
+            (AccountId::STARTER, Some(world.now() + STARTER_SECONDS))
+        );
+    }
+    check_quiet(world, &running);
+    let aside = fs::read_dir(world.dir())
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with("leases.sqlite.aside"))
+        .count();
+    assert_eq!(aside > 0, kept);
+    // Leases work as ever.
+    assert_eq!(running.server.lease(ME, &[id(5)], None).unwrap(), [id(5)]);
+}
+
+#[test]
+fn a_missing_database_is_rebuilt() {
+    let world = with_two_shares();
+    fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
+    check_rebuilt(&world, false);
+}
+
+#[test]
+fn a_log_without_its_database_is_not_replayed_into_the_new_one() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(5), &body(5)), (id(6), &body(6))], ME).unwrap();
+    for name in ["leases.sqlite", "leases.sqlite-wal"] {
+        fs::copy(world.dir().join(name), world.dir().join(format!("{name}.copy"))).unwrap();
+    }
+    drop(running);
+    fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
+    fs::rename(world.dir().join("leases.sqlite-wal.copy"), world.dir().join("leases.sqlite-wal")).unwrap();
+    check_rebuilt(&world, false);
+}
+
+#[test]
+fn an_emptied_database_is_rebuilt() {
+    let world = with_two_shares();
+    fs::write(world.dir().join("leases.sqlite"), b"").unwrap();
+    check_rebuilt(&world, true);
+}
+
+#[test]
+fn a_truncated_database_is_rebuilt() {
+    let world = with_two_shares();
+    let path = world.dir().join("leases.sqlite");
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2 / 4096 * 4096]).unwrap();
+    check_rebuilt(&world, true);
+}
+
+#[test]
+fn garbage_for_a_database_is_rebuilt() {
+    let world = with_two_shares();
+    fs::write(world.dir().join("leases.sqlite"), [0x5a; 9000]).unwrap();
+    check_rebuilt(&world, true);
+}
+
+#[test]
+fn corruption_found_while_running_is_looked_into_at_the_next_start() {
+    let world = with_two_shares();
+    let path = world.dir().join("leases.sqlite");
+    let sound = fs::read(&path).unwrap();
+    // Pages of tables that opening does not look at: the leases'.
+    let rest = corrupt_leases(&sound);
+    fs::write(&path, &rest).unwrap();
+    let running = world.open();
+    running.server.lease(ME, &[id(5)], None).unwrap_err();
+    assert_eq!(running.read_all(&id(5)).unwrap(), body(5), "shares are served all the same");
+    drop(running);
+    check_rebuilt(&world, true);
+}
+
+/// Overwrites the root page of the table of leases.
+fn corrupt_leases(database: &[u8]) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("copy");
+    fs::write(&path, database).unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let page: usize = connection
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'leases'", [], |row| row.get(0))
+        .unwrap();
+    let mut bytes = database.to_vec();
+    bytes[(page - 1) * 4096..page * 4096].fill(0xee);
+    bytes
+}
+
+#[test]
+fn a_newer_schema_or_layout_is_refused() {
+    let world = with_two_shares();
+    let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
+    connection.pragma_update(None, "user_version", 2).unwrap();
+    drop(connection);
+    let error = world.try_open(None).err().unwrap();
+    assert!(matches!(error, OpenError::Newer { found: 2, .. }), "{error}");
+    assert!(error.to_string().contains("use a newer one"), "{error}");
+    fs::write(world.dir().join("format"), "leasehold shares 9\n").unwrap();
+    assert!(matches!(world.try_open(None), Err(OpenError::Newer { found: 9, .. })));
+    fs::write(world.dir().join("format"), "something else").unwrap();
+    assert!(matches!(world.try_open(None), Err(OpenError::Foreign { .. })));
+    assert_eq!(files(&world.dir()).0, [id(5), id(6)]);
+}
+
+#[test]
+fn somebody_elses_database_is_left_alone() {
+    let world = World::new();
+    fs::create_dir(world.dir()).unwrap();
+    let path = world.dir().join("leases.sqlite");
+    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
+    assert!(matches!(world.try_open(None), Err(OpenError::Foreign { .. })));
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    assert_eq!(
+        connection.query_row("SELECT count(*) FROM theirs", [], |row| row.get::<_, i64>(0)).unwrap(),
+        0
+    );
+}
+
+#[test]
+fn a_database_restored_from_a_backup_loses_no_share() {
+    let world = with_two_shares();
+    let path = world.dir().join("leases.sqlite");
+    let backup = fs::read(&path).unwrap();
+    let running = world.open();
+    running.store(&[(id(7), &body(7))], ME).unwrap();
+    let_go_now(&running, &[id(5)]);
+    running.server.reap().unwrap();
+    drop(running);
+    fs::write(&path, backup).unwrap();
+    let running = world.open();
+    running.server.reap().unwrap();
+    let accounts = |n| -> Vec<_> {
+        running.server.leases_of(&id(n)).unwrap().iter().map(|lease| lease.account).collect()
+    };
+    assert_eq!(running.read_all(&id(7)).unwrap(), body(7), "newer than the backup");
+    assert_eq!(accounts(7), [AccountId::STARTER]);
+    assert_eq!(accounts(6), [ME, AccountId::STARTER], "the old lease is kept");
+    assert_eq!(running.server.share(&id(5)).unwrap().unwrap().health, Health::Missing, "deleted since");
+    drop(running);
+    assert_eq!(world.open().server.leases_of(&id(6)).unwrap().len(), 2);
+}
+
+#[test]
+fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone() {
+    let world = with_two_shares();
+    fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
+    let path = world.dir().join("shares/00").join(file_name(&id(5)));
+    let sound = fs::read(&path).unwrap();
+    fs::write(&path, &sound[..100]).unwrap();
+    fs::write(world.dir().join("shares/00/README"), "not a share").unwrap();
+    let running = world.open();
+    running.server.reap().unwrap();
+    let row = running.server.share(&id(5)).unwrap().unwrap();
+    assert_eq!((row.health, row.leases, row.digest), (Health::Corrupt, 1, None));
+    assert!(matches!(
+        running.server.read(&id(5), 0, 1),
+        Err(ReadError::Damaged { damage: Damage::Quarantined, .. })
+    ));
+    assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
+    // It has one lease, and its length counts from when it is known.
+    running.store(&[(id(5), &body(5))], ME).unwrap();
+    assert_eq!(running.read_all(&id(5)).unwrap(), body(5));
+    fs::remove_file(world.dir().join("shares/00/README")).unwrap();
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn a_directory_is_served_once() {
+    let world = World::new();
+    let running = world.open();
+    assert!(matches!(world.try_open(None), Err(OpenError::InUse(_))));
+    drop(running);
+    world.open();
+}

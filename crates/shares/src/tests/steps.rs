@@ -1,0 +1,166 @@
+//! Every step of storing and deleting, failed at or cut at.
+
+use std::{collections::BTreeMap, io::ErrorKind};
+
+use super::{Fault, ME, Running, World, body, check_quiet, id};
+use crate::{Deletion, ShareId, StoreError};
+
+/// What was acknowledged: `true`, the share is stored and leased; `false`, it was let go.
+type Acknowledged = BTreeMap<ShareId, bool>;
+
+/// Stores two batches, stores some again, lets go of some, deletes them, and stores one of those anew. Stops when power is lost; takes
+/// failures as they come.
+fn scenario(running: &Running, acknowledged: &mut Acknowledged) -> Result<(), StoreError> {
+    let store = |acknowledged: &mut Acknowledged, numbers: &[u64]| {
+        let bodies: Vec<Vec<u8>> = numbers.iter().map(|n| body(*n)).collect();
+        let shares: Vec<(ShareId, &[u8])> =
+            numbers.iter().map(|n| id(*n)).zip(bodies.iter().map(|b| &b[..])).collect();
+        let mut result = running.store(&shares, ME);
+        if result.is_err() && !running.disk.is_dead() {
+            // The failure was one of a moment: once it is cleared away, the same must succeed.
+            let _ = running.server.reap();
+            running.server.reap().unwrap();
+            result = running.store(&shares, ME);
+        }
+        result.map(|()| acknowledged.extend(shares.iter().map(|(id, _)| (*id, true))))
+    };
+    store(acknowledged, &[1, 2, 3])?;
+    store(acknowledged, &[3, 4])?;
+    let gone = [id(1), id(4)];
+    // Whether letting go took effect is not known until it is acknowledged.
+    for each in gone {
+        acknowledged.remove(&each);
+    }
+    if running.server.let_go(ME, &gone, Deletion::AtOnce).is_err() {
+        running.server.let_go(ME, &gone, Deletion::AtOnce)?;
+    }
+    acknowledged.extend(gone.map(|id| (id, false)));
+    let _ = running.server.reap();
+    let _ = running.server.reap();
+    acknowledged.remove(&gone[0]);
+    store(acknowledged, &[1])
+}
+
+fn check(world: &World, running: &Running, acknowledged: &Acknowledged, what: &str) {
+    for _ in 0..2 {
+        running.server.reap().unwrap();
+    }
+    for (id, stored) in acknowledged {
+        let share = running.server.share(id).unwrap();
+        if *stored {
+            let number = u64::from_be_bytes(id.0[8..].try_into().unwrap());
+            assert_eq!(running.read_all(id).unwrap(), body(number), "{what}");
+            assert_eq!(share.unwrap().leases, 1, "{what}");
+        } else {
+            assert_eq!(share, None, "{what}");
+        }
+    }
+    check_quiet(world, running);
+    running
+        .server
+        .for_each_share(|share| {
+            running.server.verify(&share.id).unwrap();
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+}
+
+fn steps_of_scenario() -> Vec<&'static str> {
+    let world = World::new();
+    let running = world.open();
+    let opening = running.disk.steps().len();
+    scenario(&running, &mut Acknowledged::new()).unwrap();
+    running.disk.steps().split_off(opening)
+}
+
+#[test]
+fn the_scenario_has_every_kind_of_step() {
+    let steps = steps_of_scenario();
+    for step in ["commit", "committed", "write", "sync", "rename", "unlink"] {
+        assert!(steps.contains(&step), "{step}");
+    }
+}
+
+#[test]
+fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind() {
+    for at in 0..steps_of_scenario().len() {
+        for seed in 0..4 {
+            let world = World::new();
+            let running = world.open();
+            running.disk.set_fault(at, Fault::Cut);
+            let mut acknowledged = Acknowledged::new();
+            let done = scenario(&running, &mut acknowledged);
+            assert!(running.disk.is_dead() && (done.is_err() || at > 0));
+            let what = format!("cut at step {at}, {:?}, seed {seed}", running.disk.steps().last());
+            running.cut(seed);
+            check(&world, &world.open(), &acknowledged, &what);
+        }
+    }
+}
+
+#[test]
+fn a_failure_at_any_step_is_reported_and_cleared_away() {
+    for at in 0..steps_of_scenario().len() {
+        for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+            let world = World::new();
+            let running = world.open();
+            running.disk.set_fault(at, Fault::Fail(kind));
+            let mut acknowledged = Acknowledged::new();
+            let what = format!("{kind:?} at step {at}");
+            scenario(&running, &mut acknowledged).unwrap_or_else(|e| panic!("{what}: {e}"));
+            check(&world, &running, &acknowledged, &what);
+            drop(running);
+            check(&world, &world.open(), &acknowledged, &what);
+        }
+    }
+}
+
+#[test]
+fn power_lost_while_recovering_is_recovered_from() {
+    // Interrupted in the middle of an upload with files in place: the database still says coming.
+    let interrupted = |world: &World| {
+        let running = world.open();
+        running.store(&[(id(7), &body(7))], ME).unwrap();
+        running.disk.set_fault(9, Fault::Cut);
+        running.store(&[(id(8), &body(8)), (id(9), &body(9))], ME).unwrap_err();
+        running.cut(3);
+    };
+    let world = World::new();
+    interrupted(&world);
+    let running = world.open();
+    running.server.reap().unwrap();
+    let steps = running.disk.steps().len();
+    assert!(steps > 3);
+    for at in 0..steps {
+        let world = World::new();
+        interrupted(&world);
+        let Ok(running) = world.try_open(Some((at, Fault::Cut))) else { continue };
+        let _ = running.server.reap();
+        running.cut(at as u64);
+        check(&world, &world.open(), &[(id(7), true)].into(), &format!("recovery cut at {at}"));
+    }
+}
+
+#[test]
+fn power_lost_while_discovering_is_recovered_from() {
+    let begin = |world: &World| {
+        let running = world.open();
+        running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
+        drop(running);
+        std::fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
+    };
+    let world = World::new();
+    begin(&world);
+    let steps = world.open().disk.steps().len();
+    for at in 0..steps {
+        let world = World::new();
+        begin(&world);
+        assert!(world.try_open(Some((at, Fault::Cut))).is_err());
+        check(
+            &world,
+            &world.open(),
+            &[(id(1), true), (id(2), true)].into(),
+            &format!("discovery cut at {at}"),
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Storing shares: rows, files, directories, rows, in the order that makes a crash at any point harmless (leasedb, "Durability").
+//!
+//! All shares of a batch are announced in one transaction, written and synced together, renamed, their directories synced together,
+//! and made stable with the uploader's lease in a second transaction. Transactions and syncs are shared with other batches under way.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use namespace::ShareId;
+use rustc_hash::FxHashSet;
+
+use crate::{
+    NewShare,
+    disk::{Dirty, Temporary},
+    error::{DatabaseError, DiskError, Refusal, StoreError},
+    header::{HEADER_BYTES, Header},
+    server::Server,
+    share::{AccountId, Seconds, file_name},
+    shelf::Withheld,
+    transitions::{self, Coming},
+};
+
+/// A share with everything that is to be known of it before it is written.
+struct Prepared {
+    coming: Coming,
+    header: [u8; HEADER_BYTES],
+    share: NewShare,
+}
+
+impl Prepared {
+    fn new(share: NewShare) -> Result<Prepared, StoreError> {
+        let length = share.parts.iter().try_fold(0_u32, |sum, part| {
+            u32::try_from(part.len()).ok().and_then(|length| sum.checked_add(length))
+        });
+        let too_long = || StoreError::Refused { share: share.id, why: Refusal::TooLong };
+        let length = length.ok_or_else(too_long)?;
+        let mut hasher = blake3::Hasher::new();
+        for part in &share.parts {
+            hasher.update(part);
+        }
+        let digest = *hasher.finalize().as_bytes();
+        let header = Header { id: share.id, length, digest }.encode();
+        Ok(Prepared { coming: Coming { id: share.id, length, digest }, header, share })
+    }
+}
+
+/// Names an upload's file in `tmp/`.
+pub(crate) fn temporary_name(id: &ShareId, upload: i64) -> String {
+    format!("{}.{upload}", file_name(id))
+}
+
+impl Server {
+    pub(crate) fn store_many(
+        &self,
+        shares: Vec<NewShare>,
+        account: AccountId,
+        until: Option<Seconds>,
+    ) -> Result<(), StoreError> {
+        let prepared = shares.into_iter().map(Prepared::new).collect::<Result<Vec<_>, _>>()?;
+        let upload = self.uploads.fetch_add(1, Ordering::Relaxed);
+        let coming: Vec<Coming> = prepared.iter().map(|p| p.coming).collect();
+        let to_write = self.announce(upload, coming, account, until)?;
+        if to_write.is_empty() {
+            return Ok(());
+        }
+        let writing: FxHashSet<ShareId> = to_write.iter().copied().collect();
+        let prepared: Vec<Prepared> =
+            prepared.into_iter().filter(|p| writing.contains(&p.coming.id)).collect();
+        let stored = self
+            .put_in_place(upload, &prepared)
+            .map_err(StoreError::from)
+            .and_then(|()| self.finish(upload, &prepared, account, until));
+        if stored.is_err() {
+            // Going at once (leasedb, fault 1): by the reaper, which goes on trying when the database or the disk fails as well.
+            self.reaper.abandon(upload, to_write);
+        }
+        stored
+    }
+
+    fn announce(
+        &self,
+        upload: i64,
+        coming: Vec<Coming>,
+        account: AccountId,
+        until: Option<Seconds>,
+    ) -> Result<Vec<ShareId>, StoreError> {
+        let shelf = self.shelf.clone();
+        self.database
+            .write_unless_refused(
+                "announcing an upload",
+                move |tx, now| transitions::begin(tx, now, upload, &coming, account, until),
+                move |to_write| shelf.withhold(to_write, Withheld::Coming),
+            )?
+            .map_err(refused)
+    }
+
+    /// Writes and syncs all files, then renames them and syncs their directories: a file in its place is always complete.
+    fn put_in_place(&self, upload: i64, prepared: &[Prepared]) -> Result<(), DiskError> {
+        let mut written: Vec<Arc<Temporary>> = Vec::with_capacity(prepared.len());
+        let placed = self.write_all(upload, prepared, &mut written).and_then(|()| {
+            self.rounds.sync(&*self.disk, written.iter().cloned().map(Dirty::File).collect())?;
+            for (temporary, prepared) in written.iter().zip(prepared) {
+                self.disk.put_in_place(&temporary.name, &prepared.coming.id)?;
+            }
+            let ids: Vec<ShareId> = prepared.iter().map(|p| p.coming.id).collect();
+            self.sync_prefixes(&ids)
+        });
+        if placed.is_err() {
+            // At once, since the room may be what is lacking; the reaper sees to what is left.
+            for temporary in written {
+                let _ = self.disk.discard(&temporary.name);
+            }
+        }
+        placed
+    }
+
+    fn write_all(
+        &self,
+        upload: i64,
+        prepared: &[Prepared],
+        written: &mut Vec<Arc<Temporary>>,
+    ) -> Result<(), DiskError> {
+        for each in prepared {
+            let mut parts: Vec<&[u8]> = vec![&each.header];
+            parts.extend(each.share.parts.iter().map(|part| &part[..]));
+            let name = temporary_name(&each.coming.id, upload);
+            written.push(Arc::new(self.disk.write(name, &parts)?));
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &self,
+        upload: i64,
+        prepared: &[Prepared],
+        account: AccountId,
+        until: Option<Seconds>,
+    ) -> Result<(), StoreError> {
+        let written: Vec<Coming> = prepared.iter().map(|p| p.coming).collect();
+        let ids: Vec<ShareId> = written.iter().map(|c| c.id).collect();
+        let shelf = self.shelf.clone();
+        self.database
+            .write_unless_refused(
+                "finishing an upload",
+                move |tx, now| transitions::finish(tx, now, upload, &written, account, until),
+                move |()| shelf.release(&ids),
+            )?
+            .map_err(refused)
+    }
+
+    /// Makes the entries of these shares durable.
+    pub(crate) fn sync_prefixes(&self, ids: &[ShareId]) -> Result<(), DiskError> {
+        let prefixes: FxHashSet<u8> = ids.iter().map(|id| id.0[0]).collect();
+        self.rounds.sync(&*self.disk, prefixes.into_iter().map(Dirty::Prefix).collect())
+    }
+
+    /// The reaper's part of a failed upload: returns what is to be deleted.
+    pub(crate) fn settle_abandoned(
+        &self,
+        upload: i64,
+        ids: &[ShareId],
+    ) -> Result<Vec<ShareId>, DatabaseError> {
+        let (ids, shelf) = (ids.to_vec(), self.shelf.clone());
+        let abandoned = self.database.write_then(
+            "abandoning an upload",
+            move |tx, now| transitions::abandon(tx, now, upload, &ids),
+            move |abandoned| {
+                shelf.withhold(&abandoned.going, Withheld::Going);
+                shelf.withhold(&abandoned.damaged, Withheld::Damaged);
+            },
+        )?;
+        Ok(abandoned.going)
+    }
+}
+
+fn refused((share, why): (ShareId, Refusal)) -> StoreError {
+    StoreError::Refused { share, why }
+}
