@@ -11,6 +11,7 @@ leasehold=${LEASEHOLD:-$root/target/release/leasehold}
 name=${name:-$(basename "$0" .sh)}
 started_at=$SECONDS
 up_pid=
+run_as=() # a prefix that makes leasehold another user's, and execs
 
 say() { printf '%s: %s\n' "$name" "$*"; }
 fail() { printf '%s: FAILED: %s\n' "$name" "$*" >&2; exit 1; }
@@ -51,7 +52,7 @@ at_exit() {
 trap at_exit EXIT
 trap 'exit 130' INT TERM
 
-is_mounted() { mountpoint -q "$mnt" && stat "$mnt/." >/dev/null 2>&1; }
+is_mounted() { grep -q " $mnt " /proc/self/mountinfo && "${run_as[@]}" stat "$mnt/." >/dev/null 2>&1; }
 
 # Starts `leasehold up`, waits until the mount answers; leaves the milliseconds that took in $up_ms.
 start_mount() {
@@ -59,7 +60,7 @@ start_mount() {
     mnt=${2:-$mnt}
     [ -z "${PLAIN:-}" ] || { up_ms=0; return 0; }
     since=$(date +%s%N)
-    "$leasehold" up --data "$data" --mount "$mnt" >>"$log" 2>&1 &
+    "${run_as[@]}" "$leasehold" up --data "$data" --mount "$mnt" >>"$log" 2>&1 &
     up_pid=$!
     until is_mounted; do
         kill -0 "$up_pid" 2>/dev/null || { up_pid=; fail "leasehold up ended by itself, see $log"; }
@@ -96,7 +97,7 @@ remount() { stop_mount; start_mount; }
 # Wants the mount stopped.
 fsck_clean() {
     [ -z "${PLAIN:-}" ] || return 0
-    "$leasehold" fsck --data "${1:-$data}" >"$scratch/fsck.log" 2>&1 || {
+    "${run_as[@]}" "$leasehold" fsck --data "${1:-$data}" >"$scratch/fsck.log" 2>&1 || {
         tail -n 20 "$scratch/fsck.log" >&2
         fail "fsck is not clean, see $scratch/fsck.log"
     }

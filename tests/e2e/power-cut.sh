@@ -5,11 +5,11 @@
 plain=${PLAIN:-} && unset PLAIN
 [ -z "$plain" ] || LEASEHOLD=/bin/true
 . "$(dirname "$0")/mounted.sh"
-[ "$(id -u)" = 0 ] || skip "a loop device needs root"
+[ "$(id -u)" = 0 ] && losetup -f >/dev/null 2>&1 || skip "needs root and loop devices"
 powercut=${POWERCUT:-$root/target/release/powercut}
 [ -x "$powercut" ] || fail "$powercut is missing: cargo build --release"
 seed=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')} cuts=${CUTS:-200} size=512
-watched=$scratch/watched disk=$scratch/disk image=$scratch/image
+watched=$scratch/watched notes=$scratch/notes disk=$scratch/disk image=$scratch/image
 mkdir "$watched" "$disk"
 data=$disk/data
 cleanup() {
@@ -18,7 +18,7 @@ cleanup() {
     [ -z "${loop:-}" ] || losetup -d "$loop" 2>/dev/null
     umount -l "$watched" 2>/dev/null
 }
-up() { [ -n "$plain" ] && mkdir -p "$data" && mnt=$data || start_mount; }
+up() { if [ -n "$plain" ]; then mkdir -p "$data" && mnt=$data; else start_mount; fi; }
 down() { [ -n "$plain" ] || stop_mount; }
 
 # The same work for both: changes with their fsyncs, and databases. Its records are notes on the watched disk.
@@ -45,14 +45,18 @@ record_run() {
     rm "$scratch/backing"
 }
 
+check() {
+    [ ! -e "$notes/facts-0" ] || "$root/tests/workload/journal" check "$mnt" "$notes" || return
+    [ ! -e "$notes/moves-wal-0" ] || "$root/tests/workload/sqlite" check "$mnt/sqlite" "$notes"
+}
+
 survives() {
-    rm -rf "$image" "$scratch/notes" && mkdir "$scratch/notes"
-    "$powercut" cut --size $size --record "$scratch/record" --seed "$seed" --number "$1" "$image" "$scratch/notes" >"$scratch/cut"
-    mount -o loop "$image" "$disk" || fail "ext4 does not mount after $(cat "$scratch/cut")"
+    rm -rf "$image" "$notes" && mkdir "$notes"
+    "$powercut" cut --size $size --record "$scratch/record" --seed "$seed" --number "$1" "$image" "$notes" >"$scratch/cut"
+    again="$(cat "$scratch/cut"). Again: SEED=$seed CUT=$1 $0"
+    mount -o loop "$image" "$disk" || fail "ext4 does not mount after $again"
     up
-    { [ ! -e "$scratch/notes/facts-0" ] || "$root/tests/workload/journal" check "$mnt" "$scratch/notes"; } >"$scratch/check" 2>&1 &&
-        { [ ! -e "$scratch/notes/moves-wal-0" ] || "$root/tests/workload/sqlite" check "$mnt/sqlite" "$scratch/notes"; } >>"$scratch/check" 2>&1 ||
-        { cat "$scratch/check"; return 1; }
+    check >"$scratch/check" 2>&1 || { cat "$scratch/check" && fail "facts do not hold after $again"; }
     down
     [ -n "$plain" ] || fsck_clean
     umount "$disk"
@@ -62,7 +66,7 @@ record_run
 say "recorded $(du -h "$scratch/record" | cut -f1) in $((SECONDS - started_at)) s; SEED=$seed"
 facts=0
 for number in ${CUT:-$(seq "$cuts")}; do
-    survives "$number" || fail "facts do not hold after $(cat "$scratch/cut"). Again: SEED=$seed CUT=$number $0"
+    survives "$number"
     held=$(sed -n "s/^journal: \([0-9]*\) .*/\1/p" "$scratch/check")
     facts=$((facts + ${held:-0}))
 done
