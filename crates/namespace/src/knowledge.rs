@@ -56,6 +56,7 @@ pub trait Knowledge {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>>;
     /// Whether `ancestor` is `dir` or above it. Only a server knows (from its path leases or its own state).
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool>;
-    /// May the field be touched or changed without asking for its value? (`Times`/`Touch`, and `Handles`.)
+    /// May the field be touched or changed without asking for its value? (`Times`/`Touch`, `Parent`/`Write`, and `Handles`/`Write`: nobody
+    /// else has it open.)
     fn holds(&self, file: &FileId, field: &lease::Field, kind: Kind) -> bool;
 }

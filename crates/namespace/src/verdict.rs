@@ -6,7 +6,28 @@ use lease::{Label, Lease};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Why an operation is refused: answers of the file system, not faults. A front door turns them into errno or NTSTATUS.
+/// Why an operation is refused: answers of the file system, not faults. A front door turns them into errno or NTSTATUS:
+///
+/// | answer | errno | NTSTATUS |
+/// | --- | --- | --- |
+/// | `NotFound` | ENOENT (seeking beyond the end: ENXIO) | OBJECT_NAME_NOT_FOUND |
+/// | `Exists` | EEXIST | OBJECT_NAME_COLLISION |
+/// | `NotDirectory` | ENOTDIR | NOT_A_DIRECTORY |
+/// | `IsDirectory` | EISDIR | FILE_IS_A_DIRECTORY |
+/// | `NotEmpty` | ENOTEMPTY | DIRECTORY_NOT_EMPTY |
+/// | `NotPermitted` | EPERM | ACCESS_DENIED |
+/// | `AccessDenied` | EACCES | ACCESS_DENIED |
+/// | `Invalid` | EINVAL | INVALID_PARAMETER |
+/// | `TooManyLinks` | EMLINK | TOO_MANY_LINKS |
+/// | `Stale` | ESTALE | FILE_CLOSED |
+/// | `NoAttribute` | ENODATA | NO_EAS_ON_FILE |
+/// | `TooBig` | attributes: E2BIG; content: EFBIG | EA_TOO_LARGE; FILE_TOO_LARGE |
+/// | `NotSupported` | EOPNOTSUPP | NOT_SUPPORTED |
+/// | `NoSpace` | ENOSPC | DISK_FULL |
+/// | `Damaged` | EIO | FILE_CORRUPT_ERROR |
+/// | `CutOff` | EIO | CONNECTION_DISCONNECTED |
+///
+/// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, and so that nothing was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 pub enum Error {
     /// No such label (ENOENT).
@@ -115,7 +136,9 @@ pub enum Effect {
     Times { dir: FileId, times: Times },
     /// The extended attribute becomes this, or goes.
     Xattr { file: FileId, name: Label, value: Option<Vec<u8>> },
-    /// The content's head becomes this and its extents change so.
+    /// The content's head becomes this and its extents change so. With [`ContentChange::Extents`] `head.occupied` is still the old one: a head does
+    /// not tell what there was, so whoever carries this out adds the lengths of extents that rows gain, and subtracts those that they lose and the length of
+    /// inline content that goes. With the other changes it is right as it stands.
     Content { file: FileId, head: ContentHead, change: ContentChange },
     /// The last link went, and somebody may have it open: it stays, without a name, until nobody has.
     Orphan { file: FileId },
