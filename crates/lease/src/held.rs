@@ -179,8 +179,9 @@ impl Held {
     }
 
     /// Lets go of `field` down to `keep`. Of one label while the infinite lease is held: that excludes it then. Of `Children` (`Xattrs`): of the infinite lease; what is
-    /// held of labels by leases of their own stays.
+    /// held of labels by leases of their own stays. A `keep` that does not exist on the field keeps nothing.
     pub fn release(&mut self, field: &Field, keep: Option<Kind>) {
+        let keep = keep.filter(|keep| field.admits(*keep));
         match Place::of(field) {
             Place::Plain(slot) => self.set_slot(slot, let_go(self.slot(slot), keep)),
             Place::All(family) => self.set_all(family, let_go(self.slot(family.slot()), keep)),

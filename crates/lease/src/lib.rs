@@ -1,13 +1,19 @@
 //! Leases on single metadata fields: who holds what, requests, recalls, reports (Farsite §5).
 
 mod field;
+mod flushes;
 mod held;
 mod holdings;
 mod label;
+mod queue;
+mod recalls;
 mod time;
 
 pub use field::{Field, Kind, Lease, Released, SessionId};
+pub use flushes::Flushes;
 pub use held::Held;
 pub use holdings::{Holdings, InTheWay, Violation};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
+pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, WANTS_MAX, What};
+pub use recalls::Recalls;
 pub use time::Time;

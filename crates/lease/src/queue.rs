@@ -1,0 +1,237 @@
+//! Requests that wait (Farsite §7.2.1).
+
+use crate::{Field, Flushes, Kind, Lease, Recalls, SessionId};
+use ident::FileId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Leases that one request may want. An operation rests on some twenty fields of up to five files; the rest is room for
+/// the pages of a listing. A request costs a few hundred bytes for each.
+pub const WANTS_MAX: usize = 256;
+
+/// Requests of one session that may wait at a time: more than a kernel has under way on one mount.
+pub const REQUESTS_MAX: usize = 4096;
+
+/// A request's place in the order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Arrival(pub u64);
+
+/// What a request is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum What {
+    /// The leases, for the client or for the server to act under: all of them at once, or none.
+    Lease,
+    /// The values as they are now. It waits for flushes, not for leases: nobody is before it, and it is in nobody's way.
+    Report,
+}
+
+/// A request, whole.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// Whose.
+    pub session: SessionId,
+    /// The session's name for it.
+    pub number: u64,
+    /// Everything that it needs at one time.
+    pub wants: Vec<Lease>,
+    /// What it needs it for.
+    pub what: What,
+}
+
+/// All requests that wait, and what was asked of holders for them.
+///
+/// A request holds nothing while it waits, what is in its way is recalled whoever holds it, and holders let go whatever they wait for themselves. So
+/// requests wait for one another in the order of arrival only: nothing waits in a circle, the first is never overtaken on any of its fields,
+/// and each is the first one day.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Saved", into = "Saved")]
+pub struct Queue {
+    /// The latest place given.
+    last: u64,
+    requests: BTreeMap<Arrival, Request>,
+    /// Who wants leases on what: worked out from `requests`.
+    wanted: BTreeMap<FileId, BTreeMap<Field, BTreeMap<Arrival, Wanted>>>,
+    /// By session, likewise.
+    sessions: BTreeMap<SessionId, BTreeSet<Arrival>>,
+    /// Recalls on the way.
+    pub recalls: Recalls,
+    /// Flushes on the way.
+    pub flushes: Flushes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    session: SessionId,
+    kind: Kind,
+}
+
+/// What is not worked out from the rest.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    last: u64,
+    requests: BTreeMap<Arrival, Request>,
+    recalls: Recalls,
+    flushes: Flushes,
+}
+
+impl From<Queue> for Saved {
+    fn from(queue: Queue) -> Saved {
+        let Queue { last, requests, recalls, flushes, .. } = queue;
+        Saved { last, requests, recalls, flushes }
+    }
+}
+
+impl From<Saved> for Queue {
+    fn from(saved: Saved) -> Queue {
+        let Saved { last, requests, recalls, flushes } = saved;
+        let mut queue = Queue { last, recalls, flushes, ..Queue::default() };
+        for (arrival, request) in requests {
+            queue.insert(arrival, request);
+        }
+        queue
+    }
+}
+
+impl Queue {
+    /// Takes the request in, behind all others.
+    pub fn push(&mut self, request: Request) -> Arrival {
+        self.last += 1;
+        self.insert(Arrival(self.last), request);
+        Arrival(self.last)
+    }
+
+    /// The request at this place.
+    pub fn get(&self, arrival: Arrival) -> Option<&Request> {
+        self.requests.get(&arrival)
+    }
+
+    /// Deciding again showed that the request needs this instead. It keeps its place.
+    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>) {
+        if let Some(mut request) = self.take(arrival) {
+            request.wants = wants;
+            self.insert(arrival, request);
+        }
+    }
+
+    /// The request is done, or nobody waits for it any more.
+    pub fn remove(&mut self, arrival: Arrival) -> Option<Request> {
+        self.flushes.forget(arrival);
+        self.take(arrival)
+    }
+
+    /// Whether another session that came earlier waits for what goes ill with any of this request's wants: first come, first
+    /// served.
+    pub fn blocked_by_earlier(&self, arrival: Arrival) -> bool {
+        self.requests.get(&arrival).filter(|request| request.what == What::Lease).is_some_and(|request| {
+            let blocked = |want: &Lease| {
+                self.conflicts(want).any(|(other, it)| other < arrival && it.session != request.session)
+            };
+            request.wants.iter().any(blocked)
+        })
+    }
+
+    /// Whether another session waits for what goes ill with `lease`: if so, `session` should not be given it without need.
+    pub fn is_wanted_by_others(&self, session: SessionId, lease: &Lease) -> bool {
+        self.conflicts(lease).any(|(_, it)| it.session != session)
+    }
+
+    /// Who waits for leases on anything of `file`, in the order of arrival: to be tried again when something of it was let go, and when
+    /// one of them is done.
+    pub fn waiting_on(&self, file: &FileId) -> BTreeSet<Arrival> {
+        let fields = self.wanted.get(file);
+        fields.into_iter().flat_map(BTreeMap::values).flat_map(|wanted| wanted.keys().copied()).collect()
+    }
+
+    /// The requests of `session`, in the order of arrival.
+    pub fn of_session(&self, session: SessionId) -> impl ExactSizeIterator<Item = Arrival> + '_ {
+        self.sessions.get(&session).unwrap_or(const { &BTreeSet::new() }).iter().copied()
+    }
+
+    /// All requests, in the order of arrival.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Arrival, &Request)> {
+        self.requests.iter().map(|(arrival, request)| (*arrival, request))
+    }
+
+    /// `session` is over: its requests go, and its answers are waited for no more. Gives those to be tried again, in the order of arrival.
+    pub fn end(&mut self, session: SessionId) -> BTreeSet<Arrival> {
+        let mut files = self.recalls.end(session);
+        let its: Vec<Arrival> = self.of_session(session).collect();
+        for request in its.into_iter().filter_map(|arrival| self.remove(arrival)) {
+            files.extend(request.wants.into_iter().map(|want| want.file));
+        }
+        let mut again = self.flushes.end(session);
+        for file in files {
+            again.extend(self.waiting_on(&file));
+        }
+        again
+    }
+
+    fn insert(&mut self, arrival: Arrival, request: Request) {
+        let session = request.session;
+        self.sessions.entry(session).or_default().insert(arrival);
+        if request.what == What::Lease {
+            for Lease { file, field, kind } in &request.wants {
+                let fields = self.wanted.entry(file.clone()).or_default();
+                let wanted = fields.entry(field.clone()).or_default().entry(arrival);
+                let wanted = wanted.or_insert(Wanted { session, kind: *kind });
+                wanted.kind = wanted.kind.and(*kind);
+            }
+        }
+        self.requests.insert(arrival, request);
+    }
+
+    fn take(&mut self, arrival: Arrival) -> Option<Request> {
+        let request = self.requests.remove(&arrival)?;
+        for Lease { file, field, .. } in &request.wants {
+            let Some(fields) = self.wanted.get_mut(file) else { continue };
+            if let Some(wanted) = fields.get_mut(field) {
+                wanted.remove(&arrival);
+                if wanted.is_empty() {
+                    fields.remove(field);
+                }
+            }
+            if fields.is_empty() {
+                self.wanted.remove(file);
+            }
+        }
+        if let Some(its) = self.sessions.get_mut(&request.session) {
+            its.remove(&arrival);
+            if its.is_empty() {
+                self.sessions.remove(&request.session);
+            }
+        }
+        Some(request)
+    }
+
+    /// All waiting wants that `lease` could not be held beside.
+    fn conflicts(&self, lease: &Lease) -> impl Iterator<Item = (Arrival, Wanted)> {
+        let kind = lease.kind;
+        let fields =
+            self.wanted.get(&lease.file).into_iter().flat_map(|fields| overlapping(fields, &lease.field));
+        fields
+            .flatten()
+            .map(|(arrival, wanted)| (*arrival, *wanted))
+            .filter(move |(_, it)| !it.kind.agrees_with(kind))
+    }
+}
+
+/// The entries whose fields overlap `field`. In the order of fields all labels stand together, right before all of them at once.
+fn overlapping<'a, T>(
+    fields: &'a BTreeMap<Field, T>,
+    field: &Field,
+) -> impl Iterator<Item = &'a T> + use<'a, T> {
+    let (one, all, range) = match field {
+        Field::Children => {
+            (None, None, Some((Bound::Excluded(Field::Path), Bound::Included(Field::Children))))
+        }
+        Field::Xattrs => {
+            (None, None, Some((Bound::Excluded(Field::Children), Bound::Included(Field::Xattrs))))
+        }
+        Field::Child(_) => (fields.get(field), fields.get(&Field::Children), None),
+        Field::Xattr(_) => (fields.get(field), fields.get(&Field::Xattrs), None),
+        _ => (fields.get(field), None, None),
+    };
+    let range = range.into_iter().flat_map(|range| fields.range(range)).map(|(_, entry)| entry);
+    one.into_iter().chain(all).chain(range)
+}

@@ -1,0 +1,127 @@
+//! Recalls that are not answered yet.
+
+use crate::{Field, Kind, Released, SessionId, Time};
+use ident::FileId;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who was told to let go of what and has not answered: so that nobody is told twice, and a new leader knows what to say once more.
+///
+/// A recall is answered by a release of the same field, even of what is no longer held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recalls(BTreeMap<FileId, BTreeMap<(SessionId, Field), Recall>>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Recall {
+    /// What the holder may keep.
+    keep: Option<Kind>,
+    /// When it was first told.
+    since: Time,
+    /// The holder has answered that it has a handle open: it lets go at the last close, unasked.
+    stuck: bool,
+}
+
+impl Recalls {
+    /// Notes that `session` has to let go of `field` down to `keep`, and gives what it is to be told; nothing if it was told already. Who was told to
+    /// let go down to something else before is told to let go of both.
+    pub fn recall(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        file: &FileId,
+        field: &Field,
+        keep: Option<Kind>,
+    ) -> Option<Released> {
+        let of_file = self.0.entry(file.clone()).or_default();
+        let keep = match of_file.get_mut(&(session, field.clone())) {
+            Some(recall) => {
+                let lower = recall.keep.and_then(|told| told.within(keep));
+                if lower == recall.keep {
+                    return None;
+                }
+                recall.keep = lower;
+                lower
+            }
+            None => {
+                of_file.insert((session, field.clone()), Recall { keep, since: now, stuck: false });
+                keep
+            }
+        };
+        Some(Released { file: file.clone(), field: field.clone(), keep })
+    }
+
+    /// `session` has let go of `field` down to `keep`. Who keeps its `Handles` for reading although that was recalled has the file open:
+    /// the recall stays, and counts as stuck.
+    pub fn let_go(&mut self, session: SessionId, file: &FileId, field: &Field, keep: Option<Kind>) {
+        let Some(of_file) = self.0.get_mut(file) else { return };
+        let key = (session, field.clone());
+        let Some(recall) = of_file.get_mut(&key) else { return };
+        if keep.and_then(|kind| kind.within(recall.keep)) == keep {
+            of_file.remove(&key);
+        } else if *field == Field::Handles {
+            recall.stuck = true;
+        }
+        self.tidy(file);
+    }
+
+    /// `session` is granted `field`: what was recalled of it before is history. (A client takes nothing from a grant that
+    /// it let go in answers which the server had not seen.)
+    pub fn granted(&mut self, session: SessionId, file: &FileId, field: &Field) {
+        if let Some(of_file) = self.0.get_mut(file) {
+            of_file.retain(|(holder, recalled), _| *holder != session || !recalled.overlaps(field));
+            self.tidy(file);
+        }
+    }
+
+    /// `file` is no more.
+    pub fn forget(&mut self, file: &FileId) {
+        self.0.remove(file);
+    }
+
+    /// `session` is over. Gives the files that something of its was recalled on: who waits for them can be tried again.
+    pub fn end(&mut self, session: SessionId) -> Vec<FileId> {
+        let mut files = Vec::new();
+        self.0.retain(|file, of_file| {
+            let before = of_file.len();
+            of_file.retain(|(holder, _), _| *holder != session);
+            if of_file.len() < before {
+                files.push(file.clone());
+            }
+            !of_file.is_empty()
+        });
+        files
+    }
+
+    /// Whether `session` has answered that it has `file` open and so cannot let go of its `Handles`.
+    pub fn is_stuck(&self, session: SessionId, file: &FileId) -> bool {
+        let of_file = self.0.get(file);
+        of_file.and_then(|of_file| of_file.get(&(session, Field::Handles))).is_some_and(|recall| recall.stuck)
+    }
+
+    /// What each session has been told and not answered, in the order of files.
+    pub fn unanswered(&self) -> impl Iterator<Item = (SessionId, Released)> + '_ {
+        self.open().map(|(file, (session, field), recall)| {
+            (*session, Released { file: file.clone(), field: field.clone(), keep: recall.keep })
+        })
+    }
+
+    /// The sessions that have not answered something for more than `patience_ms`.
+    pub fn overdue(&self, now: Time, patience_ms: u64) -> BTreeSet<SessionId> {
+        let overdue = self.open().filter(|(_, _, recall)| now.ms_since(recall.since) > patience_ms);
+        overdue.map(|(_, (session, _), _)| *session).collect()
+    }
+
+    fn open(&self) -> impl Iterator<Item = (&FileId, &(SessionId, Field), &Recall)> {
+        let all = self
+            .0
+            .iter()
+            .flat_map(|(file, of_file)| of_file.iter().map(move |(key, recall)| (file, key, recall)));
+        all.filter(|(_, _, recall)| !recall.stuck)
+    }
+
+    fn tidy(&mut self, file: &FileId) {
+        if self.0.get(file).is_some_and(BTreeMap::is_empty) {
+            self.0.remove(file);
+        }
+    }
+}
