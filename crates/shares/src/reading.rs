@@ -10,7 +10,7 @@ use crate::{
     error::{Damage, DiskError, ReadError},
     file::OpenShare,
     server::Server,
-    share::{Health, State, file_name},
+    share::{Health, State, StoredShare, file_name},
     shelf::{Look, Withheld},
     transitions,
 };
@@ -121,6 +121,13 @@ impl Server {
     /// 2 and 3). The file is looked at again within the transaction: while a row is stable and no upload has its number in it, nobody of ours
     /// changes the file (leasedb, fault 5).
     fn on_damage(&self, id: ShareId, damage: Damage) -> Result<Finding, ReadError> {
+        let state = |row: Option<(StoredShare, bool)>| row.map(|(row, _)| row.state);
+        match state(self.database.read("looking up a share", |c| transitions::row(c, &id))?) {
+            None => return Ok(Finding::NoShare),
+            Some(State::Coming) => return Ok(Finding::Coming),
+            Some(State::Going) => return Ok(Finding::Going),
+            Some(State::Stable) => {}
+        }
         let (disk, shelf) = (self.disk.clone(), self.shelf.clone());
         let finding = self.database.write_then(
             "looking into damage",

@@ -64,6 +64,10 @@ impl CutDisk {
         state.fault = Some((state.steps.len() + after, fault));
     }
 
+    pub fn clear_fault(&self) {
+        self.state.lock().fault = None;
+    }
+
     pub fn steps(&self) -> Vec<&'static str> {
         self.state.lock().steps.clone()
     }
