@@ -1,11 +1,11 @@
 //! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1: first come, first served).
 
 use crate::authority::Authority;
-use crate::desk::{REQUESTS_MAX, Request, WANTS_MAX};
+use crate::desk::Asked;
 use crate::session::Misdeed;
 use crate::turn::Turn;
 use ident::FileId;
-use lease::{Field, InTheWay, Kind, Lease, Released, SessionId};
+use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
 use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
@@ -23,76 +23,60 @@ struct Found {
 
 impl Turn<'_> {
     /// A request arrives.
-    pub fn on_ask(
-        &mut self,
-        session: SessionId,
-        number: u64,
-        operation: Operation,
-        wants: Vec<Lease>,
-        mode: AskMode,
-    ) -> Result<(), Misdeed> {
-        if wants.len() > WANTS_MAX {
+    pub fn on_ask(&mut self, asked: Asked) -> Result<(), Misdeed> {
+        if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
-        if self.state.desk.count(session) >= REQUESTS_MAX {
+        if self.state.desk.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
-        let operation = if mode == AskMode::Ship { self.renumber(operation) } else { operation };
-        let (needs, flushed) = Default::default();
-        let request = Request { session, number, operation, wants, mode, needs, flushed };
-        let arrival = self.state.desk.arrive();
-        self.serve(arrival, request);
+        let operation = match asked.mode {
+            AskMode::Ship => self.renumber(asked.operation),
+            AskMode::Lease | AskMode::Page { .. } | AskMode::Report => asked.operation,
+        };
+        let arrival = self.state.desk.push(Asked { operation, ..asked });
+        self.serve(arrival);
         Ok(())
     }
 
     /// Tries again whom something that happened in this turn may concern, in the order of arrival.
     pub fn serve_woken(&mut self) {
         while let Some(arrival) = self.state.desk.next_woken() {
-            if let Some(request) = self.state.desk.take(arrival) {
-                self.serve(arrival, request);
-            }
+            self.serve(arrival);
         }
     }
 
-    /// Does the request, or puts it in its place and recalls what is in its way.
-    fn serve(&mut self, arrival: u64, mut request: Request) {
-        loop {
-            let found = self.find(&request);
-            request.needs.clone_from(&found.needs);
-            let in_the_way = match request.mode {
-                AskMode::Report => self.to_be_flushed(&mut request),
-                AskMode::Lease | AskMode::Page { .. } | AskMode::Ship => self.in_the_way(&request),
+    /// Does the request, or lets it wait in its place and recalls what is in its way.
+    fn serve(&mut self, arrival: Arrival) {
+        while let Some(asked) = self.state.desk.asked(arrival) {
+            let found = self.find(&asked);
+            let holders = self.in_the_way(asked.session, &found.needs);
+            let lapsed: Vec<SessionId> =
+                holders.iter().map(|(holder, _)| *holder).filter(|holder| self.is_lapsed(*holder)).collect();
+            if !lapsed.is_empty() {
+                // A session that nobody hears of keeps its leases until somebody needs them: now.
+                lapsed.into_iter().for_each(|holder| self.fence(holder, None));
+                continue;
+            }
+            self.state.desk.queue.replace_wants(arrival, found.needs.clone());
+            let waits = if asked.mode == AskMode::Report {
+                self.ask_to_flush(arrival, holders);
+                self.state.desk.queue.flushes.is_waiting(arrival)
+            } else {
+                let waits = !holders.is_empty() || self.state.desk.queue.blocked_by_earlier(arrival);
+                self.recall(holders);
+                waits
             };
-            let behind = request.mode != AskMode::Report
-                && found.needs.iter().any(|need| self.state.desk.comes_first(arrival, request.session, need));
-            if in_the_way.is_empty() && !behind {
-                let files: Vec<FileId> = found.needs.iter().map(|need| need.file.clone()).collect();
-                self.fulfil(&request, found);
-                // Whoever stood behind it may go on.
-                files.iter().for_each(|file| self.state.desk.wake(file));
-                return;
+            if !waits {
+                self.state.desk.remove(arrival);
+                self.fulfil(&asked, found);
             }
-            let lapsed: Vec<SessionId> = in_the_way
-                .iter()
-                .map(|(holder, _)| *holder)
-                .filter(|holder| self.is_lapsed(*holder))
-                .collect();
-            if lapsed.is_empty() {
-                if request.mode == AskMode::Report {
-                    self.ask_to_flush(arrival, &mut request, in_the_way);
-                } else {
-                    self.recall(in_the_way);
-                }
-                self.state.desk.wait(arrival, request);
-                return;
-            }
-            // A session that nobody hears of keeps its leases until somebody needs them: now.
-            lapsed.into_iter().for_each(|holder| self.fence(holder, None));
+            return;
         }
     }
 
     /// Decides on the authoritative state what the request rests on: the proof of success, or one counterexample.
-    fn find(&self, request: &Request) -> Found {
+    fn find(&self, request: &Asked) -> Found {
         let authority = Authority { files: &self.files, session: request.session };
         let traced = Traced::new(&authority);
         let verdict = decide(&request.operation, &traced);
@@ -127,64 +111,48 @@ impl Turn<'_> {
         Found { verdict, needs: needs.collect(), gone }
     }
 
-    /// What others hold that goes ill with what the request needs.
-    fn in_the_way(&self, request: &Request) -> Holders {
-        let mut in_the_way = Holders::new();
-        for need in &request.needs {
-            let holdings = self.files.holdings(&need.file);
-            for InTheWay { session, field, keep } in
-                holdings.in_the_way(request.session, &need.field, need.kind)
-            {
+    /// What others hold that goes ill with what is needed.
+    fn in_the_way(&self, session: SessionId, needs: &[Lease]) -> Holders {
+        let mut holders = Holders::new();
+        for need in needs {
+            let in_the_way = self.files.holdings(&need.file).in_the_way(session, &need.field, need.kind);
+            for InTheWay { session, field, keep } in in_the_way {
                 // Who has a file open cannot say otherwise: the operation has to do with that.
                 let stuck = field == Field::Handles
                     && keep.is_none()
-                    && self.state.desk.is_stuck(session, &need.file);
+                    && self.state.desk.queue.recalls.is_stuck(session, &need.file);
                 if !stuck {
-                    in_the_way.push((session, Released { file: need.file.clone(), field, keep }));
+                    holders.push((session, Released { file: need.file.clone(), field, keep }));
                 }
             }
         }
-        in_the_way
+        holders
     }
 
     /// Tells holders to let go, each once.
-    pub fn recall(&mut self, in_the_way: Holders) {
+    pub fn recall(&mut self, holders: Holders) {
         let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
-        for (holder, released) in in_the_way {
-            if self.state.desk.recall(self.now, holder, &released) {
-                by_holder.entry(holder).or_default().push(released);
-            }
+        for (holder, released) in holders {
+            let told = self.state.desk.recall(self.now, holder, &released);
+            by_holder.entry(holder).or_default().extend(told);
         }
-        for (holder, leases) in by_holder {
+        for (holder, leases) in by_holder.into_iter().filter(|(_, leases)| !leases.is_empty()) {
             self.send(holder, ToClient::Recall { leases });
         }
     }
 
-    /// Whose flush a report still waits for.
-    fn to_be_flushed(&self, request: &mut Request) -> Holders {
-        let in_the_way = self.in_the_way(request);
-        let flushed = |holder: &SessionId, released: &Released| {
-            let key = (*holder, released.file.clone(), released.field.clone());
-            request.flushed.get(&key) == Some(&true)
-        };
-        in_the_way.into_iter().filter(|(holder, released)| !flushed(holder, released)).collect()
-    }
-
-    /// Asks holders to flush what is pending and keep their leases.
-    fn ask_to_flush(&mut self, arrival: u64, request: &mut Request, holders: Holders) {
+    /// Asks holders to flush what is pending and keep their leases, each once.
+    fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
-            let key = (holder, file.clone(), field.clone());
-            if !request.flushed.contains_key(&key) {
-                request.flushed.insert(key, false);
-                let number = self.state.desk.flush(holder, arrival, &file, &field);
+            if let Some(number) = self.state.desk.queue.flushes.flush(report, holder, &file, &field) {
                 self.send(holder, ToClient::Flush { number, file, field });
             }
         }
     }
 
     /// Nothing is in the way: grants, does or tells.
-    fn fulfil(&mut self, request: &Request, found: Found) {
-        let Request { session, number, .. } = *request;
+    fn fulfil(&mut self, request: &Asked, found: Found) {
+        let Asked { session, number, .. } = *request;
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
                 let grants = self.grant(request, &found.needs);

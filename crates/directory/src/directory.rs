@@ -76,8 +76,7 @@ impl Directory {
     pub fn open(store: &dyn Store) -> Result<Directory, Corrupt> {
         let key = keys::global(Global::State, &[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        let mut state: State = exact(&row).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        state.desk.index();
+        let state: State = exact(&row).ok_or_else(|| Corrupt::at(&key, "state"))?;
         let live = state.sessions.all.keys().copied().collect();
         Ok(Directory { state, live, policy: Policy::default(), misdeeds: Vec::new() })
     }

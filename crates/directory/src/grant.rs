@@ -1,6 +1,6 @@
 //! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
 
-use crate::desk::Request;
+use crate::desk::Asked;
 use crate::files::Files;
 use crate::turn::Turn;
 use ident::FileId;
@@ -35,7 +35,7 @@ struct From {
 
 impl Turn<'_> {
     /// Grants what the request needs, all of it at once; nobody is in the way.
-    pub fn grant(&mut self, request: &Request, needs: &[Lease]) -> Vec<FileGrant> {
+    pub fn grant(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
         for need in needs {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
@@ -53,7 +53,7 @@ impl Turn<'_> {
 
     fn grant_file(
         &mut self,
-        request: &Request,
+        request: &Asked,
         file: &FileId,
         needs: Vec<(Field, Kind)>,
         inline: &mut usize,
@@ -72,9 +72,13 @@ impl Turn<'_> {
             let excluded = if *field == Field::Children { excluded.clone() } else { Vec::new() };
             holdings.grant(session, field, *kind, excluded);
         }
-        self.state.desk.granted(session, file, |field| {
-            whole || fields.iter().any(|(granted, _)| granted.overlaps(field))
-        });
+        if whole {
+            // Nobody else holds, waits for or lately wanted anything of it, so nothing of it was recalled.
+            self.state.desk.queue.recalls.forget(file);
+        }
+        for (field, _) in &fields {
+            self.state.desk.queue.recalls.granted(session, file, field);
+        }
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
@@ -130,7 +134,8 @@ impl Turn<'_> {
         needs
     }
 
-    /// What an infinite child lease among `fields` has to leave out: what others hold, and what they lately wanted.
+    /// What an infinite child lease among `fields` has to leave out: what others hold, and what they lately wanted. A label that was asked for has a
+    /// lease of its own.
     fn excluded(
         &self,
         session: SessionId,
@@ -148,14 +153,13 @@ impl Turn<'_> {
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let lately = self.state.desk.contended_labels(self.now, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
-        excluded.retain(|label| !needs.iter().any(|(field, _)| *field == Field::Child(label.clone())));
         excluded.sort();
         excluded.dedup();
         excluded
     }
 
     /// Which page of entries goes along.
-    fn page_of(&self, request: &Request, file: &FileId, infinite: bool) -> Option<From> {
+    fn page_of(&self, request: &Asked, file: &FileId, infinite: bool) -> Option<From> {
         if let (AskMode::Page { after }, Operation::List { dir }) = (request.mode, &request.operation)
             && dir == file
         {
@@ -221,7 +225,7 @@ impl Turn<'_> {
     }
 
     /// The values that a report tells; nobody gets a lease.
-    pub fn report(&mut self, request: &Request, needs: &[Lease]) -> Vec<FileGrant> {
+    pub fn report(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
         for need in needs {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));

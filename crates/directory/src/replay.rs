@@ -105,7 +105,7 @@ impl Turn<'_> {
             return;
         }
         self.files.holdings_mut(file).release(session, field, *keep);
-        self.state.desk.released(session, released);
+        self.state.desk.queue.recalls.let_go(session, file, field, *keep);
         self.state.desk.wake(file);
         if *field == lease::Field::Handles {
             self.dispose_unless_open(file);

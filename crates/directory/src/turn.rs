@@ -1,6 +1,6 @@
 //! One turn: one input, and everything that follows from it at once.
 
-use crate::desk::Desk;
+use crate::desk::{Asked, Desk};
 use crate::effects::Aftermath;
 use crate::extents::shares_in;
 use crate::files::Files;
@@ -114,7 +114,7 @@ impl Turn<'_> {
                 Ok(())
             }
             ToServer::Ask { number, operation, wants, mode } => {
-                self.on_ask(session, number, operation, wants, mode)
+                self.on_ask(Asked { session, number, operation, wants, mode })
             }
             ToServer::Log { first, entries } => self.on_log(session, first, entries),
             ToServer::Reserve { dir } => {
@@ -277,11 +277,14 @@ impl Turn<'_> {
         for session in self.state.sessions.all.values_mut() {
             session.renewed = self.now;
         }
-        let recalls: Vec<_> = self.state.desk.unanswered().collect();
+        let recalls: Vec<_> = self.state.desk.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
             self.send(session, ToClient::Recall { leases: vec![released] });
         }
-        let flushes: Vec<_> = self.state.desk.unflushed().collect();
+        let flushes = self.state.desk.queue.flushes.unanswered();
+        let flushes: Vec<_> = flushes
+            .map(|(session, number, file, field)| (session, number, file.clone(), field.clone()))
+            .collect();
         for (session, number, file, field) in flushes {
             self.send(session, ToClient::Flush { number, file, field });
         }

@@ -11,11 +11,9 @@ const ROOT: FileId = FileId::root();
 
 /// A world with `count` files in the root, which nobody holds.
 fn with_files(policy: Policy, count: u64) -> (World, SessionId) {
-    let mut world = World::with_policy(policy);
+    let mut world = World::new();
     let maker = world.open(1, 1);
-    let want = want(&ROOT, Field::Children, Kind::Write);
-    world.ask(maker, lookup(&ROOT, "none"), vec![want, self::times(), attributes()], AskMode::Lease);
-    world.told(maker);
+    world.take_root(maker);
     let mut entries = Vec::new();
     let mut block = (0, 0);
     for i in 0..count {
@@ -41,15 +39,8 @@ fn with_files(policy: Policy, count: u64) -> (World, SessionId) {
     world.send(maker, wire::ToServer::Goodbye);
     let session = world.open(2, 1);
     world.messages = 0;
+    world.server = world.server.clone().with_policy(policy);
     (world, session)
-}
-
-fn times() -> lease::Lease {
-    want(&ROOT, Field::Times, Kind::Write)
-}
-
-fn attributes() -> lease::Lease {
-    want(&ROOT, Field::Attributes, Kind::Write)
 }
 
 #[test]
@@ -110,6 +101,7 @@ fn an_infinite_lease_leaves_out_what_others_hold() {
     let other = world.open(3, 1);
     let wants = vec![want(&ROOT, Field::Child(label("file1")), Kind::Write)];
     world.ask(other, lookup(&ROOT, "file1"), wants, AskMode::Lease);
+    world.told(other);
     world.server = world.server.clone().with_policy(Policy::default());
     let grants = world.granted(session, lookup(&ROOT, "file2"), AskMode::Lease);
     assert_eq!(grants[0].excluded, [label("file1")]);

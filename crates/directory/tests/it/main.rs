@@ -7,4 +7,5 @@ mod recalls;
 mod replay;
 mod rows;
 mod sessions;
+mod size;
 mod support;
