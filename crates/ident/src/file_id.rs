@@ -223,8 +223,9 @@ impl Hash for FileId {
         match &self.0 {
             Code::Short { bytes, .. } => {
                 let (high, low) = FileId::words(bytes);
-                state.write_u64(high);
-                state.write_u64(low);
+                // A code begins at the highest bit, and fast hashers mix upwards only: what distinguishes must stand low.
+                state.write_u64(high.swap_bytes());
+                state.write_u64(low.swap_bytes());
             }
             Code::Long(long) => long.bytes.hash(state),
         }
