@@ -24,7 +24,8 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(input: Input) -> Waiting {
-        let encoded = postcard::to_allocvec(&input).expect("an input is plain data, its sequences know their lengths");
+        let encoded =
+            postcard::to_allocvec(&input).expect("an input is plain data, its sequences know their lengths");
         Waiting { input, encoded }
     }
 }

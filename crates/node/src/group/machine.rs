@@ -49,7 +49,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    fn apply(&mut self, log_id: LogId, payload: EntryPayload<super::batch::Batch, u64, openraft::BasicNode>) -> Vec<Output> {
+    fn apply(
+        &mut self,
+        log_id: LogId,
+        payload: EntryPayload<super::batch::Batch, u64, openraft::BasicNode>,
+    ) -> Vec<Output> {
         let mut outputs = Vec::new();
         match payload {
             EntryPayload::Blank => {}
@@ -112,7 +116,8 @@ impl StateMachine {
 }
 
 fn position_of(rows: &RowView) -> io::Result<Position> {
-    rows.position().map_or(Ok(Position::default()), |position| Position::decode(position).map_err(io::Error::other))
+    rows.position()
+        .map_or(Ok(Position::default()), |position| Position::decode(position).map_err(io::Error::other))
 }
 
 impl RaftStateMachine<Types> for StateMachine {

@@ -45,7 +45,11 @@ pub struct GroupSettings {
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
-        GroupSettings { memory_bytes: 256 << 20, checkpoint_after: Duration::from_secs(60), log_bytes: 32 << 20 }
+        GroupSettings {
+            memory_bytes: 256 << 20,
+            checkpoint_after: Duration::from_secs(60),
+            log_bytes: 32 << 20,
+        }
     }
 }
 
@@ -112,11 +116,20 @@ impl Group {
     /// that comes to is not delivered. What [`Input::Lead`], the first input of every start, comes to is.
     ///
     /// From then on an error of the disk stops the process ([`crate::EXIT_DISK`]).
-    pub fn open(dir: &Path, settings: GroupSettings, root: Attributes, deliver: Deliver) -> Result<Group, GroupError> {
+    pub fn open(
+        dir: &Path,
+        settings: GroupSettings,
+        root: Attributes,
+        deliver: Deliver,
+    ) -> Result<Group, GroupError> {
         let machine = Arc::new(RwLock::new(open_machine(dir, settings, root)?));
         let log = Arc::new(Mutex::new(Log::open(&dir.join("log"), log::SEGMENT_BYTES)?));
         let queue = Arc::new(Queue::default());
-        let state = StateMachine { machine: machine.clone(), deliver: Arc::new(deliver), checkpointed: Arc::default() };
+        let state = StateMachine {
+            machine: machine.clone(),
+            deliver: Arc::new(deliver),
+            checkpointed: Arc::default(),
+        };
         let proposer = Proposer { queue: queue.clone(), log: log.clone(), state, settings };
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
@@ -204,7 +217,8 @@ impl Drop for Group {
 }
 
 fn open_machine(dir: &Path, settings: GroupSettings, root: Attributes) -> Result<Machine, GroupError> {
-    let bounds = StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
+    let bounds =
+        StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
     let mut store = RowStore::open(&dir.join("rows"), bounds)?;
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,

@@ -100,7 +100,10 @@ impl Proposer {
         let applied = self.state.machine.read().position.applied;
         loop {
             raft.trigger().snapshot().await.unwrap_or_else(|error| stop(&error));
-            let done = raft.wait(Some(ASK_AGAIN)).metrics(|metrics| metrics.snapshot >= applied, "checkpointed").await;
+            let done = raft
+                .wait(Some(ASK_AGAIN))
+                .metrics(|metrics| metrics.snapshot >= applied, "checkpointed")
+                .await;
             if done.is_ok() {
                 return;
             }

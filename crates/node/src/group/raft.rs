@@ -3,10 +3,12 @@
 use super::batch::Batch;
 use super::machine::StateMachine;
 use crate::store::RowView;
+use openraft::BasicNode;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
-use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse};
-use openraft::BasicNode;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
 use openraft::type_config::alias;
 use serde::{Deserialize, Serialize};
 use std::future::Future;
@@ -66,7 +68,11 @@ impl RaftNetworkV2<Types> for Alone {
         Err(RPCError::Unreachable(unreachable()))
     }
 
-    async fn vote(&mut self, _rpc: VoteRequest<Types>, _option: RPCOption) -> Result<VoteResponse<Types>, RPCError<Types>> {
+    async fn vote(
+        &mut self,
+        _rpc: VoteRequest<Types>,
+        _option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         Err(RPCError::Unreachable(unreachable()))
     }
 

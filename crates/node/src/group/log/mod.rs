@@ -59,7 +59,11 @@ impl From<LogError> for io::Error {
 #[derive(Debug, Serialize, Deserialize)]
 enum Record {
     /// How things stood when the segment was begun.
-    Begin { vote: Option<Vote>, purged: Option<LogId>, last: Option<LogId> },
+    Begin {
+        vote: Option<Vote>,
+        purged: Option<LogId>,
+        last: Option<LogId>,
+    },
     Vote(Vote),
     Append(Entry),
     /// Entries after this one are gone.
@@ -185,7 +189,9 @@ impl Log {
             return Ok(Some(entry));
         }
         let Some(first) = self.spots.front().map(|spot| spot.log_id.index) else { return Ok(None) };
-        let Some(spot) = index.checked_sub(first).and_then(|at| self.spots.get(at as usize)) else { return Ok(None) };
+        let Some(spot) = index.checked_sub(first).and_then(|at| self.spots.get(at as usize)) else {
+            return Ok(None);
+        };
         let file = self.path(spot.segment);
         let damaged = |what| LogError::Damaged { file: file.clone(), at: spot.place.at, what };
         let segment = self.segments.get(&spot.segment).ok_or_else(|| damaged("the segment is missing"))?;
@@ -225,7 +231,9 @@ impl Log {
     }
 
     fn encode(&self, first: Option<&Record>, records: &[Record]) -> Result<Frame, LogError> {
-        let invalid = |cause: String| failed("encoding for", &self.dir, io::Error::new(io::ErrorKind::InvalidInput, cause));
+        let invalid = |cause: String| {
+            failed("encoding for", &self.dir, io::Error::new(io::ErrorKind::InvalidInput, cause))
+        };
         let mut body = Frame::begin();
         for record in first.into_iter().chain(records) {
             body = postcard::to_extend(record, body).map_err(|e| invalid(e.to_string()))?;
@@ -240,7 +248,8 @@ impl Log {
     /// Begins a log in an empty directory.
     fn begin(&mut self) -> Result<(), LogError> {
         if self.key == [0; 32] {
-            let mut random = File::open("/dev/urandom").map_err(|e| failed("opening", Path::new("/dev/urandom"), e))?;
+            let mut random =
+                File::open("/dev/urandom").map_err(|e| failed("opening", Path::new("/dev/urandom"), e))?;
             let read = io::Read::read_exact(&mut random, &mut self.key);
             read.map_err(|e| failed("reading", Path::new("/dev/urandom"), e))?;
         }
@@ -272,7 +281,9 @@ impl Log {
 
     /// Takes segments that hold no entry out of service, but for the one that is written to.
     fn retire(&mut self) -> Result<(), LogError> {
-        let (Some(&written), oldest) = (self.segments.keys().next_back(), self.spots.front().map(|spot| spot.segment)) else {
+        let (Some(&written), oldest) =
+            (self.segments.keys().next_back(), self.spots.front().map(|spot| spot.segment))
+        else {
             return Ok(());
         };
         let needed = self.segments.split_off(&oldest.unwrap_or(written).min(written));
@@ -284,7 +295,8 @@ impl Log {
         for (first, segment) in std::mem::replace(&mut self.segments, needed) {
             let path = self.path(first);
             if segment.bytes == self.segment_bytes && self.spares.len() < SPARES_MAX {
-                std::fs::rename(&path, self.dir.join(spare_name(first))).map_err(|e| failed("retiring", &path, e))?;
+                std::fs::rename(&path, self.dir.join(spare_name(first)))
+                    .map_err(|e| failed("retiring", &path, e))?;
                 self.spares.push(first);
             } else {
                 std::fs::remove_file(&path).map_err(|e| failed("removing", &path, e))?;
@@ -315,7 +327,8 @@ impl Log {
             if !is_last {
                 return Err(damaged(segment.end, "it has no frame, but is not the last"));
             }
-            std::fs::rename(&file, self.dir.join(spare_name(first))).map_err(|e| failed("retiring", &file, e))?;
+            std::fs::rename(&file, self.dir.join(spare_name(first)))
+                .map_err(|e| failed("retiring", &file, e))?;
             self.spares.push(first);
             self.next_frame = first;
             return Ok(());

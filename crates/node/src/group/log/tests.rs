@@ -17,7 +17,8 @@ fn vote() -> Vote {
 
 /// An entry of about `bytes` bytes that says its index.
 fn entry(index: u64, bytes: usize) -> Entry {
-    let shares = (0..bytes / 16).map(|number| ShareWork::Drop(namespace::ShareId([number as u8; 16]))).collect();
+    let shares =
+        (0..bytes / 16).map(|number| ShareWork::Drop(namespace::ShareId([number as u8; 16]))).collect();
     let waiting = Waiting::new(Input::SharesSettled(shares));
     Entry { log_id: log_id(index), payload: EntryPayload::Normal(Batch::new(Time(index), vec![waiting])) }
 }
