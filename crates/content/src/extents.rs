@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use namespace::{ContentChange, Extent, Place};
 
-use crate::edit::{end_of, inside, outside};
+use crate::cut::{end_of, inside, outside};
 
 /// What is known of a file's extents: holes, extents, and explicit gaps of which nothing is known.
 ///

@@ -48,8 +48,8 @@ pub(crate) enum Base {
 }
 
 impl FileContent {
-    /// Content as the server gave it: the inline bytes, or extents that are complete below an offset; if neither, nothing is known
-    /// but the head.
+    /// Content as the server gave it: the inline bytes, or extents that are complete below an offset; if neither, it has extents of which
+    /// nothing is known yet. Never give neither for a file whose content is inline: the next publication would end it.
     pub fn new(
         head: ContentHead,
         inline: Option<Vec<u8>>,

@@ -4,7 +4,7 @@
 //! [`FileContent`] plans, and logs the publications that it hands out.
 
 mod chunk;
-mod edit;
+mod cut;
 mod extents;
 mod file;
 mod flight;
@@ -15,7 +15,6 @@ mod plan;
 mod read;
 mod seal;
 
-pub use edit::{Edit, affected, edit, replace_range};
 pub use extents::{ExtentMap, Span, What};
 pub use file::FileContent;
 pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};

@@ -1,9 +1,8 @@
-//! The extent map, and edits of rows, against an array that says for every byte what is there.
+//! The extent map against an array that says for every byte what is there.
 
-use content::{Edit, ExtentMap, What, affected, edit, replace_range};
+use content::{ExtentMap, What};
 use namespace::{ContentChange, Extent, Piece, Place, ShareId};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 
 const SIZE: u64 = 200;
 
@@ -131,86 +130,31 @@ proptest! {
         let part = (SIZE - from).min(33);
         prop_assert_eq!(bytes_of(&map, from, part), &model[from as usize..(from + part) as usize]);
     }
-
-    #[test]
-    fn an_edit_of_rows_is_what_the_map_does(
-        rows in prop::collection::vec((0..8u64, 1..12u32), 0..12),
-        truncate_to in prop::option::of(0..SIZE),
-        punch in prop::collection::vec((0..SIZE, 1..30u64), 0..4),
-        put in prop::collection::vec((0..20u64, 1..20u32), 0..6),
-    ) {
-        let in_order = |list: &[(u64, u32)], piece: u8| {
-            let mut at = 0;
-            list.iter().enumerate().map(|(n, (gap, length))| {
-                let extent = extent(at + gap, *length, n as u32, piece + n as u8);
-                at = extent.offset + u64::from(*length);
-                extent
-            }).collect::<Vec<Extent>>()
-        };
-        let rows = in_order(&rows, 1);
-        let change = ContentChange::Extents { truncate_to, punch, put: in_order(&put, 100), key: None };
-        let mut map = ExtentMap::new(rows.clone(), u64::MAX);
-        map.apply(&change);
-
-        // Only the rows that were asked for are given.
-        let ranges = affected(&change);
-        prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
-        let reaches = |row: &&Extent| ranges.iter().any(|range| {
-            row.offset < range.end && row.offset + u64::from(row.length) > range.start
-        });
-        let given: Vec<Extent> = rows.iter().filter(reaches).cloned().collect();
-        let edit = edit(given, &change);
-        let after = carry_out(&rows, &edit);
-        prop_assert_eq!(&after, &map.iter().cloned().collect::<Vec<_>>());
-        prop_assert_eq!(edit.occupied, map.occupied() as i64 - rows.iter().map(|r| i64::from(r.length)).sum::<i64>());
-        let (mut before, after) = (references(&rows), references(&after));
-        for (share, by) in &edit.references {
-            prop_assert_ne!(*by, 0);
-            *before.entry(*share).or_default() += by;
-        }
-        before.retain(|_, count| *count != 0);
-        prop_assert_eq!(before, after);
-    }
-}
-
-fn carry_out(rows: &[Extent], edit: &Edit) -> Vec<Extent> {
-    let mut store: BTreeMap<u64, Extent> = rows.iter().map(|row| (row.offset, row.clone())).collect();
-    for offset in &edit.delete {
-        assert!(store.remove(offset).is_some(), "only rows that exist are deleted");
-    }
-    for row in &edit.put {
-        assert!(!edit.delete.contains(&row.offset));
-        store.insert(row.offset, row.clone());
-    }
-    store.into_values().collect()
-}
-
-fn references(rows: &[Extent]) -> BTreeMap<ShareId, i64> {
-    let mut count = BTreeMap::new();
-    for row in rows {
-        if let Place::Share { share, .. } = row.piece.place {
-            *count.entry(share).or_default() += 1;
-        }
-    }
-    count
 }
 
 #[test]
 fn overwriting_the_middle_splits_in_two() {
-    let edit = replace_range(vec![extent(0, 100, 5, 1)], 40..60, &[extent(40, 20, 0, 2)]);
-    assert_eq!(edit.delete, Vec::<u64>::new());
-    assert_eq!(edit.put, vec![extent(0, 40, 5, 1), extent(40, 20, 0, 2), extent(60, 40, 65, 1)]);
-    assert_eq!(edit.references, BTreeMap::from([(ShareId([1; 16]), 1), (ShareId([2; 16]), 1)]));
-    assert_eq!(edit.occupied, 0);
+    let mut map = ExtentMap::whole_hole();
+    map.put(extent(0, 100, 5, 1));
+    map.put(extent(40, 20, 0, 2));
+    let parts: Vec<Extent> = map.iter().cloned().collect();
+    assert_eq!(parts, vec![extent(0, 40, 5, 1), extent(40, 20, 0, 2), extent(60, 40, 65, 1)]);
 }
 
 #[test]
-fn inline_content_takes_the_place_of_all_extents() {
-    let rows = vec![extent(0, 10, 0, 1), extent(500, 10, 0, 2)];
-    let change = ContentChange::Inline(vec![1]);
-    assert_eq!(affected(&change), vec![0..u64::MAX]);
-    let edit = edit(rows, &change);
-    assert_eq!((edit.delete, edit.put, edit.occupied), (vec![0, 500], Vec::new(), -20));
+fn a_publication_cuts_then_punches_then_puts() {
+    let mut map = ExtentMap::new(vec![extent(0, 100, 0, 1)], 150);
+    let put = vec![extent(45, 10, 0, 2), extent(70, 30, 0, 3)];
+    map.apply(&ContentChange::Extents { truncate_to: Some(60), punch: vec![(40, 20)], put, key: None });
+    let of = |piece, from: u32, to: u32| (from..to).map(move |n| Byte::Of(piece, n));
+    let holes = |count| std::iter::repeat_n(Byte::Hole, count);
+    let expected = of(1, 0, 40).chain(holes(5)).chain(of(2, 0, 10)).chain(holes(15)).chain(of(3, 0, 30));
+    // What lay beyond the cut is known to be gone, although nothing was known of it.
+    assert_eq!(bytes_of(&map, 0, SIZE), expected.chain(holes(100)).collect::<Vec<_>>());
+    map.apply(&ContentChange::None);
+    assert_eq!(map.occupied(), 80);
+    map.apply(&ContentChange::Inline(vec![1]));
+    assert_eq!((map.occupied(), map.iter().count()), (0, 0));
 }
 
 #[test]

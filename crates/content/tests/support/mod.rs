@@ -6,10 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use content::{
-    FileContent, Flush, Hash, Part, Publish, Unreadable, UploadPlan, affected, assemble, edit, open,
-    seal_share,
-};
+use content::{FileContent, Flush, Hash, Part, Publish, Unreadable, UploadPlan, assemble, open, seal_share};
 use namespace::{ContentChange, ContentHead, Extent, INLINE_BYTES_MAX, Place, ShareId, Timestamp};
 
 pub fn at(secs: i64) -> Timestamp {
@@ -106,19 +103,45 @@ impl Server {
                 self.inline = None;
             }
         }
-        let reach = |row: &&Extent| {
-            let end = row.offset + u64::from(row.length);
-            affected(&publish.change).iter().any(|range| row.offset < range.end && end > range.start)
-        };
-        let given: Vec<Extent> = self.rows.values().filter(reach).cloned().collect();
-        let edit = edit(given, &publish.change);
-        for offset in edit.delete {
-            assert!(self.rows.remove(&offset).is_some());
-        }
-        self.rows.extend(edit.put.into_iter().map(|row| (row.offset, row)));
+        self.edit_rows(&publish.change);
         let Publish { version, size, mtime, ctime, .. } = *publish;
         self.head =
             ContentHead { version, size, mtime, ctime, occupied: self.occupied(), key: self.head.key };
+    }
+
+    fn edit_rows(&mut self, change: &ContentChange) {
+        match change {
+            ContentChange::None => {}
+            ContentChange::Inline(_) => self.rows.clear(),
+            ContentChange::Extents { truncate_to, punch, put, .. } => {
+                if let Some(size) = truncate_to {
+                    self.clear(*size, u64::MAX);
+                }
+                for (offset, length) in punch {
+                    self.clear(*offset, offset + length);
+                }
+                for extent in put {
+                    self.clear(extent.offset, extent.offset + u64::from(extent.length));
+                    self.rows.insert(extent.offset, extent.clone());
+                }
+            }
+        }
+    }
+
+    fn clear(&mut self, from: u64, to: u64) {
+        for row in std::mem::take(&mut self.rows).into_values() {
+            let end = row.offset + u64::from(row.length);
+            let before = row.offset..end.min(from);
+            let after = row.offset.max(to)..end;
+            for rest in [before, after].into_iter().filter(|rest| !rest.is_empty()) {
+                let skip = row.skip + (rest.start - row.offset) as u32;
+                let length = (rest.end - rest.start) as u32;
+                self.rows.insert(
+                    rest.start,
+                    Extent { offset: rest.start, length, skip, piece: row.piece.clone() },
+                );
+            }
+        }
     }
 
     fn occupied(&self) -> u64 {

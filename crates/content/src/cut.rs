@@ -1,0 +1,46 @@
+//! Cutting extents: what overwriting a part of one leaves of it.
+
+use std::ops::Range;
+
+use namespace::Extent;
+
+/// First byte after `extent`.
+pub(crate) fn end_of(extent: &Extent) -> u64 {
+    extent.offset.saturating_add(u64::from(extent.length))
+}
+
+/// What of `extent` lies before `range`, and what after it.
+pub(crate) fn outside(extent: Extent, range: &Range<u64>) -> (Option<Extent>, Option<Extent>) {
+    let left = extent.offset < range.start;
+    let right = end_of(&extent) > range.end;
+    match (left, right) {
+        (false, false) => (None, None),
+        (true, false) => (Some(head_of(extent, range.start)), None),
+        (false, true) => (None, Some(tail_of(extent, range.end))),
+        (true, true) => (Some(head_of(extent.clone(), range.start)), Some(tail_of(extent, range.end))),
+    }
+}
+
+/// What of `extent` lies in `range`.
+pub(crate) fn inside(extent: Extent, range: &Range<u64>) -> Option<Extent> {
+    if end_of(&extent) <= range.start || extent.offset >= range.end {
+        return None;
+    }
+    Some(tail_of(head_of(extent, range.end), range.start))
+}
+
+/// The part before `end`; the extent must begin before it.
+fn head_of(mut extent: Extent, end: u64) -> Extent {
+    let room = end.saturating_sub(extent.offset);
+    extent.length = extent.length.min(u32::try_from(room).unwrap_or(u32::MAX));
+    extent
+}
+
+/// The part from `start` on; the extent must end after it.
+fn tail_of(mut extent: Extent, start: u64) -> Extent {
+    let gone = u32::try_from(start.saturating_sub(extent.offset)).unwrap_or(u32::MAX);
+    extent.offset = extent.offset.max(start);
+    extent.skip = extent.skip.saturating_add(gone);
+    extent.length = extent.length.saturating_sub(gone);
+    extent
+}
