@@ -184,6 +184,11 @@ fn a_list_decides_for_all_but_owner_and_root() {
         let done = s.run_text(&format!("{asker} create 644 0 d/{label}"));
         assert_eq!(done.map(|_| ()), expected, "{asker} {label}");
     }
+    // To write in a directory takes one entry that says both "write" and "search".
+    let mut both = Situation::new("d drwx------ 1:10");
+    set_acl(&mut both, ACCESS, "1:7 4:1 8@50:2 16:7 32:0", "d", "1:10").unwrap();
+    assert_eq!(both.run_text("6:10,50 lookup d/new"), Err(Error::NotFound));
+    assert_eq!(both.run_text("6:10,50 create 644 0 d/new"), Err(Error::AccessDenied));
     // As in Linux, where the group's bits (the mask) are all zero the list is not looked at, and "others" is what is left.
     s.run_text("1:10 chmod 705 d").unwrap();
     assert!(matches!(s.run_text("5:5 lookup d/f"), Ok(Answer::Entry(_))));

@@ -254,6 +254,17 @@ fn death_needs_the_handles() {
     assert_eq!(decide(&closed, &seen), Verdict::Unknown { wants });
 }
 
+/// Two links of one file stay as they are, and that takes no lease to write.
+#[test]
+fn a_rename_that_changes_nothing_only_reads() {
+    let mut s = Situation::new(KINDS);
+    let rename = s.operation(&["0:0", "rename", "g", "h"]);
+    let root = |field| Lease::new(FileId::root(), field, Kind::Read);
+    let leases = [root(Field::Attributes), root(Field::Children)];
+    let verdict = decide(&rename, &Seen { tree: &s.tree, leases: &leases });
+    assert!(matches!(verdict, Verdict::Done { ref effects, .. } if effects.is_empty()), "{verdict:?}");
+}
+
 /// A client knows no paths: it ships this operation, and no other rename.
 #[test]
 fn moving_a_directory_wants_the_path() {
