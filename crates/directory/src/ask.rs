@@ -115,8 +115,7 @@ impl Turn<'_> {
     fn in_the_way(&self, session: SessionId, needs: &[Lease]) -> Holders {
         let mut holders = Holders::new();
         for need in needs {
-            let in_the_way = self.files.holdings(&need.file).in_the_way(session, &need.field, need.kind);
-            for InTheWay { session, field, keep } in in_the_way {
+            for InTheWay { session, field, keep } in self.in_the_way_of(session, need) {
                 // Who has a file open cannot say otherwise: the operation has to do with that.
                 let stuck = field == Field::Handles
                     && keep.is_none()
@@ -127,6 +126,10 @@ impl Turn<'_> {
             }
         }
         holders
+    }
+
+    fn in_the_way_of(&self, session: SessionId, need: &Lease) -> Vec<InTheWay> {
+        self.files.holdings(&need.file).in_the_way(session, &need.field, need.kind)
     }
 
     /// Tells holders to let go, each once.
@@ -155,7 +158,12 @@ impl Turn<'_> {
         let Asked { session, number, .. } = *request;
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
-                let grants = self.grant(request, &found.needs);
+                // What stuck holders keep is the one thing that can't be had.
+                let free = |need: &&Lease| {
+                    need.field != Field::Handles || self.in_the_way_of(session, need).is_empty()
+                };
+                let needs: Vec<Lease> = found.needs.iter().filter(free).cloned().collect();
+                let grants = self.grant(request, &needs);
                 ToClient::Granted { number, grants, gone: found.gone }
             }
             AskMode::Report => {

@@ -93,7 +93,6 @@ impl Desk {
     /// `file` is no more.
     pub fn died(&mut self, file: &FileId) {
         self.queue.recalls.forget(file);
-        self.contended.retain(|(other, _), _| other != file);
         self.wake(file);
     }
 

@@ -84,7 +84,7 @@ impl Files<'_> {
         self.set_record(file, None);
         let rows = record.extents + u64::from(record.xattrs);
         if rows > 0 && !self.clear(file, references) {
-            self.set_global(Global::Dying, file.as_bytes(), Some(Vec::new()));
+            self.set_dying(file);
         }
     }
 
@@ -120,10 +120,5 @@ impl Files<'_> {
             self.set(key.clone(), None);
         }
         !cleared || dying.len() > 1
-    }
-
-    /// Whether `file` is dead but has rows left: its identifier must not be used again before they are gone.
-    pub fn is_dying(&self, file: &FileId) -> bool {
-        self.global(Global::Dying, file.as_bytes()).is_some()
     }
 }

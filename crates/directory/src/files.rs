@@ -7,7 +7,7 @@ use keys::{Global, Tag};
 use lease::{Holdings, Label, SessionId};
 use namespace::{Entry, Extent};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// A row that is decoded at most once a turn, and written back at its end if it changed.
@@ -25,6 +25,10 @@ pub(crate) struct Files<'a> {
     records: RefCell<FxHashMap<FileId, Slot<Record>>>,
     holdings: RefCell<FxHashMap<FileId, Slot<Holdings>>>,
     corrupt: RefCell<Option<Corrupt>>,
+    /// The label's row read last: what is decided on is what is changed next.
+    last_child: RefCell<Option<(Vec<u8>, Option<Entry>)>>,
+    /// Whether any dead file has rows left, once that was asked.
+    some_dying: Cell<Option<bool>>,
     /// Sessions that are not over. What others held counts for nothing, and goes when its row is next written: so ending a session costs the same however
     /// much it held.
     pub live: FxHashSet<SessionId>,
@@ -34,8 +38,8 @@ pub(crate) struct Files<'a> {
 
 impl<'a> Files<'a> {
     pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64) -> Files<'a> {
-        let (records, holdings, corrupt) = Default::default();
-        Files { store, records, holdings, corrupt, live, digest }
+        let (records, holdings, corrupt, last_child, some_dying) = Default::default();
+        Files { store, records, holdings, corrupt, last_child, some_dying, live, digest }
     }
 
     /// Writes back what changed, in the order of identifiers (replicas must agree on it).
@@ -129,8 +133,13 @@ impl<'a> Files<'a> {
     /// What exactly `label` is bound to.
     pub fn child(&self, dir: &FileId, label: &Label) -> Option<Entry> {
         let key = keys::child(dir, label);
-        let row = self.store.get(&key)?;
-        self.sound(entry_from_bytes(dir, &key, &row))
+        if let Some((_, entry)) = self.last_child.borrow().as_ref().filter(|(last, _)| *last == key) {
+            return entry.clone();
+        }
+        let row = self.store.get(&key);
+        let entry = row.and_then(|row| self.sound(entry_from_bytes(dir, &key, &row)));
+        *self.last_child.borrow_mut() = Some((key, entry.clone()));
+        entry
     }
 
     /// Binds `label`, whatever it was bound to.
@@ -144,6 +153,7 @@ impl<'a> Files<'a> {
                 }
             }
         }
+        self.last_child.take();
         self.set(keys::child(dir, label), Some(entry_to_bytes(dir, entry)));
         self.set(keys::position(dir, entry.position), Some(label.as_bytes().to_vec()));
     }
@@ -151,6 +161,7 @@ impl<'a> Files<'a> {
     /// Binds `label` to nothing.
     pub fn unbind(&mut self, dir: &FileId, label: &Label) {
         let Some(old) = self.child(dir, label) else { return };
+        self.last_child.take();
         self.set(keys::child(dir, label), None);
         self.set(keys::position(dir, old.position), None);
         if let Some(record) = self.record_mut(dir) {
@@ -264,6 +275,19 @@ impl<'a> Files<'a> {
     pub fn globals(&self, row: Global, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
         let (first, end) = keys::globals(row);
         self.store.scan(start.unwrap_or(&first), &end, limit)
+    }
+
+    /// Whether `file` is dead but has rows left: its identifier must not be used again before they are gone.
+    pub fn is_dying(&self, file: &FileId) -> bool {
+        let some = self.some_dying.get().unwrap_or_else(|| !self.globals(Global::Dying, None, 1).is_empty());
+        self.some_dying.set(Some(some));
+        some && self.global(Global::Dying, file.as_bytes()).is_some()
+    }
+
+    /// `file` is dead and has rows left.
+    pub fn set_dying(&mut self, file: &FileId) {
+        self.some_dying.set(Some(true));
+        self.set_global(Global::Dying, file.as_bytes(), Some(Vec::new()));
     }
 
     /// Decodes the value of a row of the whole server.

@@ -4,7 +4,7 @@ use crate::desk::Asked;
 use crate::files::Files;
 use crate::turn::Turn;
 use ident::FileId;
-use lease::{Field, Held, Kind, Label, Lease, SessionId};
+use lease::{Field, Held, Kind, Label, Lease, Released, SessionId};
 use namespace::{Entry, Operation, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, Values};
@@ -15,6 +15,8 @@ pub const PAGE: usize = 1000;
 const NEIGHBOURS: usize = 128;
 /// Labels that a generous infinite lease excludes at most; a directory where others hold more is no place for it.
 const EXCLUDED_MAX: usize = 64;
+/// Labels that a row of holdings names of one session at most, by leases or by exclusions: it is read and written whole.
+const NAMED_MAX: usize = 1024;
 /// Bytes of inline content, about, that come along in one grant.
 const INLINE_BYTES: usize = 1 << 20;
 /// Extents that come along with content; the others are fetched when they are wanted.
@@ -44,6 +46,11 @@ impl Turn<'_> {
         let mut grants = Vec::with_capacity(by_file.len());
         for (file, needs) in by_file {
             grants.push(self.grant_file(request, &file, needs, &mut inline));
+        }
+        let directories =
+            grants.iter().filter(|grant| grant.fields.iter().any(|(field, _)| is_of_labels(field)));
+        for dir in directories.map(|grant| grant.file.clone()).collect::<Vec<_>>() {
+            self.limit_named(&dir);
         }
         if self.policy.generous {
             self.grant_neighbours(request.session, &mut grants, &mut inline);
@@ -89,6 +96,26 @@ impl Turn<'_> {
             values.reservation = Some(self.reserve_integers(file));
         }
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
+    }
+
+    /// Recalls from whoever holds too many labels by name those labels, and from whoever is to leave too many out the infinite lease.
+    fn limit_named(&mut self, dir: &FileId) {
+        let mut holders = Vec::new();
+        for (holder, held) in self.files.holdings(dir).iter() {
+            let named: Vec<Field> = held
+                .iter()
+                .map(|(field, _)| field)
+                .filter(|field| matches!(field, Field::Child(_)))
+                .collect();
+            let fields = match (named.len() > NAMED_MAX, held.excluded().count() > NAMED_MAX) {
+                (true, _) => named,
+                (false, true) => vec![Field::Children],
+                (false, false) => continue,
+            };
+            let released = fields.into_iter().map(|field| Released { file: dir.clone(), field, keep: None });
+            holders.extend(released.map(|released| (holder, released)));
+        }
+        self.recall(holders);
     }
 
     /// Whether `session` may have all of the file although it asked for less: nobody else holds, waits for or lately wanted any of it.

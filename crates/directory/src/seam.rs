@@ -20,6 +20,7 @@ pub trait Store {
 
 /// One input; a log entry holds a batch of them and one time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "nearly all inputs are messages")]
 pub enum Input {
     /// A machine begins a session. Sessions of its earlier incarnations end at once.
     Open {

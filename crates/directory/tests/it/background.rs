@@ -85,8 +85,7 @@ fn run(seed: u64) -> (MemoryStore, u64) {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
-    let mut positions = 2;
-    for _ in 0..150 {
+    for positions in 2..152 {
         let who = draw(2) as usize;
         let session = sessions[who];
         let name = format!("f{}", draw(6));
@@ -97,7 +96,6 @@ fn run(seed: u64) -> (MemoryStore, u64) {
             2 => rename(&ROOT, &name, &ROOT, &format!("f{}", draw(6)), positions),
             _ => lookup(&ROOT, &name),
         };
-        positions += 1;
         let mode = if op.is_update() && mode == wire::AskMode::Report { wire::AskMode::Lease } else { mode };
         world.ask(session, op.clone(), vec![], mode);
         let other = sessions[1 - who];

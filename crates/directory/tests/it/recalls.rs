@@ -122,10 +122,10 @@ fn a_report_gets_the_value_and_the_holder_keeps_its_lease() {
     let flushes = world.told(a);
     let numbers: Vec<u64> = flushes
         .iter()
-        .filter_map(|message| match message {
+        .map(|message| match message {
             ToClient::Flush { number, file, field } => {
                 assert!(*file == ROOT && matches!(field, Field::Attributes | Field::Times));
-                Some(*number)
+                *number
             }
             other => panic!("{other:?}"),
         })
@@ -232,4 +232,31 @@ fn a_request_whose_session_ends_stands_in_nobodys_way() {
     world.yields(a);
     assert!(world.grants(c, number).is_some());
     assert_eq!(world.server.status(world.now).waiting, 0);
+}
+
+#[test]
+fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
+    let (mut world, a, b, _) = shared();
+    let mut recalled_all = 0;
+    for i in 0..1100 {
+        let op = world.create(b, &ROOT, &format!("x{i}"), FileKind::Regular, 1);
+        world.ask(b, op, vec![], AskMode::Lease);
+        let recalled = world.recalled(a);
+        recalled_all += usize::from(recalled.iter().any(|lease| lease.field == Field::Children));
+        if !recalled.is_empty() {
+            world.release(a, recalled);
+        }
+        let recalled = world.told(b).into_iter().filter_map(|message| match message {
+            ToClient::Recall { leases } => Some(leases),
+            _ => None,
+        });
+        let recalled: Vec<_> = recalled.flatten().collect();
+        if !recalled.is_empty() {
+            recalled_all += 1;
+            world.release(b, recalled);
+        }
+    }
+    assert!(recalled_all >= 2, "both are told");
+    let longest = world.store.rows.values().map(Vec::len).max().unwrap();
+    assert!(longest < 16 << 10, "{longest} bytes");
 }

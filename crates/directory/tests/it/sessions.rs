@@ -159,6 +159,34 @@ fn an_orphan_dies_when_its_last_holder_lets_go_of_its_handles() {
 }
 
 #[test]
+fn a_handle_that_is_open_is_the_one_lease_that_a_request_does_without() {
+    let mut world = World::new();
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(a);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    let file = made(&op);
+    assert_eq!(world.update(a, op), Ok(()));
+    // `a` has it open. `b` wants to unlink it.
+    let number = world.ask(b, unlink(&ROOT, "file", false), vec![], AskMode::Lease);
+    let answer = world.recalled(a).into_iter().map(|mut lease| {
+        lease.keep = if lease.field == Field::Handles { Some(Kind::Read) } else { lease.keep };
+        lease
+    });
+    let answer: Vec<_> = answer.collect();
+    assert!(answer.contains(&released(&file, Field::Handles, Some(Kind::Read))));
+    world.release(a, answer);
+    let grants = world.grants(b, number).expect("waits for no close");
+    let of_file = grants.iter().find(|grant| grant.file == file).unwrap();
+    assert!(of_file.fields.contains(&(Field::Parent, Kind::Write)), "{:?}", of_file.fields);
+    assert!(!of_file.fields.iter().any(|(field, _)| *field == Field::Handles));
+    // Told once, it lets go unasked at the close.
+    world.release(a, vec![released(&file, Field::Handles, None)]);
+    let grants = world.granted(b, unlink(&ROOT, "file", false), AskMode::Lease);
+    assert!(grants.iter().any(|grant| grant.fields.contains(&(Field::Handles, Kind::Write))));
+    assert_eq!(world.update(b, unlink(&ROOT, "file", false)), Ok(()));
+}
+
+#[test]
 fn what_a_checkpoint_writes_is_the_whole_state() {
     let mut world = World::new();
     let (a, b) = (world.open(1, 1), world.open(2, 1));

@@ -42,10 +42,8 @@ fn a_small_file_takes_less_than_400_bytes_of_store() {
         entries.push(update(op));
         entries.push(update(publish(&file, 1, 0, ContentChange::None)));
     }
-    let started = std::time::Instant::now();
     let message = wire::ToServer::Log { first: 2, entries };
     world.input_unchecked(directory::Input::Message { session, message });
-    eprintln!("{:?} each", started.elapsed() / (2 * count));
     let Some(wire::ToClient::Applied { rejected, .. }) = world.told(session).pop() else { panic!() };
     assert_eq!(rejected, []);
     // What is leased has one row more, which goes with the lease.
@@ -53,6 +51,5 @@ fn a_small_file_takes_less_than_400_bytes_of_store() {
     let after = (world.store.bytes(), world.store.rows.len());
     let (bytes, rows) = (after.0 - before.0, after.1 - before.1);
     let each = (bytes + rows * ROW_BYTES) as f64 / FILL / f64::from(count);
-    eprintln!("{each} bytes, {} raw, {} rows", bytes / count as usize, rows / count as usize);
     assert!(each < 400.0, "{each} bytes");
 }
