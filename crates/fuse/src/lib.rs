@@ -3,6 +3,7 @@
 //! Only `transport` knows fuser; what lies above it speaks of nodes, askers and stats, so that another way to the kernel (FUSE over
 //! io_uring) can take its place. The traps of design.md, "The kernel (FUSE)", are marked `Trap:` where they are avoided.
 
+pub mod bare;
 mod errno;
 mod flight;
 mod front;

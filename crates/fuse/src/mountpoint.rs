@@ -55,10 +55,14 @@ pub(crate) fn detach(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Lets the kernel read ahead on the mount at `dir` by `bytes`: for more than 128 KiB it has to be told so, by root.
-pub(crate) fn set_readahead(dir: &Path, bytes: u32) -> io::Result<()> {
-    let Some(Mounted { device, .. }) = mounted_on(dir) else { return Err(io::ErrorKind::NotFound.into()) };
-    std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (bytes / 1024).to_string())
+/// Lets the kernel read ahead on the mount at `dir` by `bytes`, if we may: for more than 128 KiB it has to be told so, by root.
+pub(crate) fn set_readahead(dir: &Path, bytes: u32) {
+    let Some(Mounted { device, .. }) = mounted_on(dir) else { return };
+    if let Err(error) =
+        std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), (bytes / 1024).to_string())
+    {
+        tracing::debug!(%error, "the kernel reads ahead by its default");
+    }
 }
 
 /// Without looking at the directory itself, which would ask the file system that is mounted there.

@@ -15,37 +15,46 @@ pub(crate) const ROOT: u64 = 1;
 /// Enough that two threads seldom meet in one.
 const SHARDS: usize = 16;
 
+/// Nodes with neighbouring ids stand together: files that were made together are listed together, and each miss of the processor's
+/// cache costs as much as all else that is done for an entry.
+const CHUNK: u64 = 8;
+
 /// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
 const GIVEN_MAX: usize = 1 << 16;
 
 /// The nodes of one mount.
 ///
-/// A node's id is the file's inode number, the root's excepted: fuser puts the inode number of an entry's attributes into the reply's node id and takes
-/// no other. That is sound because inode numbers are unique in the cluster and never reused (so generations are all 0); the table is there
-/// nevertheless, since only it says which file a node is, and how often the kernel was given it.
+/// A node's id is the file's inode number, the root's excepted: fuser puts the inode number of an entry's attributes into the reply's
+/// node id and takes no other. That is sound because inode numbers are unique in the cluster and never reused (so generations are all
+/// 0); the table is there nevertheless, since only it says which file a node is, and how often the kernel was given it.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    nodes: [RwLock<FxHashMap<u64, Node>>; SHARDS],
-    /// The way back, for invalidations. Locked after `nodes` where both are.
+    chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
+    /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
 }
+
+type Chunk = [Option<Node>; CHUNK as usize];
 
 #[derive(Debug)]
 struct Node {
     file: FileId,
-    /// How many of our answers named it; the kernel's forgets count down.
-    lookups: u64,
+    /// Of a directory.
+    given: Option<Box<Given>>,
+    /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
+    lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
     setid: bool,
-    given: Given,
 }
 
-/// Labels of a directory whose entries, positive or negative, the kernel may hold. Kept until the directory is forgotten, since the kernel does not say when it
-/// drops one; hashes do, because a label too many costs only a notification.
+const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
+
+/// Labels of a directory whose entries, positive or negative, the kernel may hold. Kept until the directory is forgotten, since the
+/// kernel does not say when it drops one. Hashes do, and after a listing nothing at all, because a label too many costs only a
+/// notification.
 #[derive(Debug)]
 enum Given {
-    None,
-    Some(Box<FxHashSet<u32>>),
+    Some(FxHashSet<u32>),
     All,
 }
 
@@ -53,18 +62,18 @@ impl Nodes {
     /// With the root, which the kernel never forgets.
     pub(crate) fn new() -> Nodes {
         let nodes = Nodes {
-            nodes: std::array::from_fn(|_| RwLock::default()),
+            chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let root = Node { file: FileId::root(), lookups: u64::MAX / 2, setid: false, given: Given::None };
-        nodes.shard(ROOT).write().insert(ROOT, root);
+        let root = Node { file: FileId::root(), given: None, lookups: u32::MAX, setid: false };
+        nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(root);
         nodes.back(&FileId::root()).write().insert(FileId::root(), ROOT);
         nodes
     }
 
     /// The file that `node` stands for.
     pub(crate) fn file(&self, node: u64) -> Result<FileId, Errno> {
-        self.shard(node).read().get(&node).map(|n| n.file.clone()).ok_or(Errno::STALE)
+        self.look(node, |n| n.file.clone()).ok_or(Errno::STALE)
     }
 
     /// The node of `file`, if the kernel has one.
@@ -82,20 +91,21 @@ impl Nodes {
             tracing::error!(%file, node, "an inode number that only the root may have");
             return Err(Errno::IO);
         }
+        let setid = may_have_setid(stat);
         let mut shard = self.shard(node).write();
-        if let Some(known) = shard.get_mut(&node) {
-            if known.file != *file {
+        match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
+            Some(known) if known.file != *file => {
                 tracing::error!(%file, other = %known.file, node, "two files have one inode number");
                 return Err(Errno::IO);
             }
-            known.lookups += 1;
-            known.setid = may_have_setid(stat);
-        } else {
-            shard.insert(
-                node,
-                Node { file: file.clone(), lookups: 1, setid: may_have_setid(stat), given: Given::None },
-            );
-            self.back(file).write().insert(file.clone(), node);
+            Some(known) => {
+                known.lookups = known.lookups.saturating_add(1);
+                known.setid = setid;
+            }
+            empty => {
+                *empty = Some(Node { file: file.clone(), given: None, lookups: 1, setid });
+                self.back(file).write().insert(file.clone(), node);
+            }
         }
         Ok(node)
     }
@@ -103,77 +113,98 @@ impl Nodes {
     /// The kernel has dropped `lookups` of what it was given.
     pub(crate) fn forget(&self, node: u64, lookups: u64) {
         let mut shard = self.shard(node).write();
-        let Some(known) = shard.get_mut(&node) else { return };
-        known.lookups = known.lookups.saturating_sub(lookups);
+        let Some(chunk) = shard.get_mut(&(node / CHUNK)) else { return };
+        let place = &mut chunk[slot(node)];
+        let Some(known) = place.as_mut().filter(|known| known.lookups != u32::MAX) else { return };
+        known.lookups = known.lookups.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
         if known.lookups == 0
-            && node != ROOT
-            && let Some(gone) = shard.remove(&node)
+            && let Some(gone) = place.take()
         {
             self.back(&gone.file).write().remove(&gone.file);
+            if chunk.iter().all(Option::is_none) {
+                shard.remove(&(node / CHUNK));
+            }
         }
     }
 
     /// `stat` of `node` was seen: remembers whether it may have set-id bits.
     pub(crate) fn see(&self, node: u64, stat: &Stat) {
         let setid = may_have_setid(stat);
-        let differs = self.shard(node).read().get(&node).is_some_and(|n| n.setid != setid);
-        if differs {
-            self.set_setid(node, setid);
+        if self.look(node, |n| n.setid) == Some(!setid) {
+            self.change(node, |n| n.setid = setid);
         }
     }
 
     /// What was seen of `node` is no longer certain.
     pub(crate) fn doubt(&self, node: u64) {
-        self.set_setid(node, true);
+        self.change(node, |n| n.setid = true);
     }
 
     /// Whether `node` may have set-id bits.
     pub(crate) fn may_have_setid(&self, node: u64) -> bool {
-        self.shard(node).read().get(&node).is_some_and(|n| n.setid)
+        self.look(node, |n| n.setid).unwrap_or(false)
     }
 
     /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
-        let mut shard = self.shard(dir).write();
-        let Some(known) = shard.get_mut(&dir) else { return };
-        match &mut known.given {
-            Given::All => {}
-            Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
-                hashes.insert(hash_of(label));
+        self.change(dir, |n| {
+            match n.given.get_or_insert_with(|| Box::new(Given::Some(FxHashSet::default()))).as_mut() {
+                Given::All => {}
+                Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
+                    hashes.insert(hash_of(label));
+                }
+                full => *full = Given::All,
             }
-            Given::Some(_) => known.given = Given::All,
-            Given::None => known.given = Given::Some(Box::new([hash_of(label)].into_iter().collect())),
-        }
+        });
+    }
+
+    /// The kernel is about to be told of many entries of `dir`, as a listing does.
+    pub(crate) fn give_every_entry(&self, dir: u64) {
+        self.change(dir, |n| n.given = Some(Box::new(Given::All)));
     }
 
     /// Whether the kernel may hold an entry for `label` in `dir`.
     pub(crate) fn entry_given(&self, dir: u64, label: &Label) -> bool {
-        match self.shard(dir).read().get(&dir).map(|n| &n.given) {
-            None | Some(Given::None) => false,
+        let given = |n: &Node| match n.given.as_deref() {
+            None => false,
             Some(Given::Some(hashes)) => hashes.contains(&hash_of(label)),
             Some(Given::All) => true,
-        }
+        };
+        self.look(dir, given).unwrap_or(false)
     }
 
     /// Every node, to invalidate all.
     pub(crate) fn all(&self) -> Vec<u64> {
-        self.nodes.iter().flat_map(|shard| shard.read().keys().copied().collect::<Vec<_>>()).collect()
+        let ids = |(first, chunk): (&u64, &Chunk)| {
+            let first = first * CHUNK;
+            (first..first + CHUNK).filter(|node| chunk[slot(*node)].is_some()).collect::<Vec<_>>()
+        };
+        self.chunks.iter().flat_map(|shard| shard.read().iter().flat_map(ids).collect::<Vec<_>>()).collect()
     }
 
-    fn set_setid(&self, node: u64, setid: bool) {
-        if let Some(known) = self.shard(node).write().get_mut(&node) {
-            known.setid = setid;
+    fn look<T>(&self, node: u64, look: impl FnOnce(&Node) -> T) -> Option<T> {
+        self.shard(node).read().get(&(node / CHUNK))?[slot(node)].as_ref().map(look)
+    }
+
+    fn change(&self, node: u64, change: impl FnOnce(&mut Node)) {
+        let mut shard = self.shard(node).write();
+        if let Some(known) = shard.get_mut(&(node / CHUNK)).and_then(|chunk| chunk[slot(node)].as_mut()) {
+            change(known);
         }
     }
 
-    fn shard(&self, node: u64) -> &RwLock<FxHashMap<u64, Node>> {
-        &self.nodes[node as usize % SHARDS]
+    fn shard(&self, node: u64) -> &RwLock<FxHashMap<u64, Chunk>> {
+        &self.chunks[(node / CHUNK) as usize % SHARDS]
     }
 
     fn back(&self, file: &FileId) -> &RwLock<FxHashMap<FileId, u64>> {
         // The map inside uses the hash's high bits and its low ones; these are from the middle.
         &self.ids[(hash(file) >> 32) as usize % SHARDS]
     }
+}
+
+fn slot(node: u64) -> usize {
+    (node % CHUNK) as usize
 }
 
 fn may_have_setid(stat: &Stat) -> bool {
@@ -226,6 +257,7 @@ mod tests {
         assert_eq!((nodes.file(5), nodes.node(&file)), (Err(Errno::STALE), None));
         nodes.forget(ROOT, u64::MAX);
         assert_eq!(nodes.file(ROOT), Ok(FileId::root()));
+        assert_eq!(nodes.all(), [ROOT]);
     }
 
     #[test]

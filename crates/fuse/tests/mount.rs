@@ -253,6 +253,8 @@ fn synchronous_writes_are_synced() {
     file.write_all(b"1").unwrap();
     file.write_all(b"2").unwrap();
     assert_eq!(m.memory.count("sync"), 2);
+    File::open(m.mount.dir()).unwrap().sync_all().unwrap();
+    assert_eq!(m.memory.count("sync all"), 1, "fsync of the root is for everything");
 }
 
 #[test]

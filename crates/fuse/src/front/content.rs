@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::{Change, Front, Outcome, done, unexpected};
 use crate::groups::Asker;
+use crate::nodes::ROOT;
 
 /// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
 const FOR_EXEC: i32 = 0x20;
@@ -157,17 +158,20 @@ impl Front {
         });
     }
 
-    /// fsync and fsyncdir.
+    /// fsync and fsyncdir. That of the mount's root means everything: the kernel sends syncfs to file systems on block devices only, so
+    /// this is how a user can ask for it.
     pub(crate) fn sync(
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::Sync { file }, move |_, told| reply(done(told))),
-            Err(errno) => reply(Err(errno)),
-        }
+        let call = match self.nodes.file(node) {
+            Ok(_) if node == ROOT => Call::SyncAll,
+            Ok(file) => Call::Sync { file },
+            Err(errno) => return reply(Err(errno)),
+        };
+        self.call(node, asker, call, move |_, told| reply(done(told)));
     }
 
     pub(crate) fn allocate(

@@ -2,9 +2,8 @@
 
 use client::{Call, Listed, Reply};
 use ident::FileId;
-use namespace::{Error, FileKind, Stat};
+use namespace::{Entry, Error, FileKind};
 use node::Told;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -109,9 +108,12 @@ impl Front {
 
     fn list_entries<P: Page>(self: &Arc<Self>, to: Filling<P>) {
         let limit = to.ask_for.clamp(1, ENTRIES_MAX);
+        if to.page.plus() {
+            self.nodes.give_every_entry(to.dir);
+        }
         let call = Call::List { dir: to.file.clone(), after: to.after, limit, stat: to.page.plus() };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
-            Ok(Told::Reply(Reply::Listing { entries, end })) => front.fill(to, entries.into(), end),
+            Ok(Told::Reply(Reply::Listing { entries, end })) => front.fill(to, entries, 0, end),
             Ok(other) => to.give_up(unexpected(&other)),
             // The directory was removed: it has no entries.
             Err(Error::Stale) => to.page.finish(Ok(())),
@@ -119,21 +121,23 @@ impl Front {
         });
     }
 
-    /// Writes `entries` while there is room, then asks for more unless they were the last.
-    fn fill<P: Page>(self: &Arc<Self>, mut to: Filling<P>, mut entries: VecDeque<Listed>, end: bool) {
+    /// Writes `entries` from the one at `at` on, while there is room, then asks for more unless they were the last.
+    fn fill<P: Page>(self: &Arc<Self>, mut to: Filling<P>, entries: Vec<Listed>, at: usize, end: bool) {
         let none = entries.is_empty();
-        while let Some(listed) = entries.pop_front() {
-            match (to.page.plus(), listed.stat) {
-                (true, None) if to.fetched == FETCHED_MAX => return to.page.finish(Ok(())),
-                (true, None) => return self.fetch(to, listed, entries, end),
-                (_, stat) => match self.add(&mut to, &listed, stat) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.page_lines.of(to.page.plus()).store(to.lines, Relaxed);
-                        return to.page.finish(Ok(()));
-                    }
-                    Err(errno) => return to.give_up(errno),
-                },
+        for (at, listed) in entries.iter().enumerate().skip(at) {
+            if to.page.plus() && listed.stat.is_none() {
+                if to.fetched == FETCHED_MAX {
+                    return to.page.finish(Ok(()));
+                }
+                return self.fetch(to, entries, at, end);
+            }
+            match self.add(&mut to, listed) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.page_lines.of(to.page.plus()).store(to.lines, Relaxed);
+                    return to.page.finish(Ok(()));
+                }
+                Err(errno) => return to.give_up(errno),
             }
         }
         if end || none {
@@ -145,16 +149,10 @@ impl Front {
     }
 
     /// Adds one line, if there is room.
-    fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed, stat: Option<Stat>) -> Outcome<bool> {
-        let Listed { label, entry, .. } = listed;
+    fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed) -> Outcome<bool> {
+        let Listed { label, entry, stat } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
-        let shown = match stat.filter(|_| to.page.plus()) {
-            Some(stat) => {
-                self.nodes.give_entry(to.dir, label);
-                Some(self.give(entry, stat)?)
-            }
-            None => None,
-        };
+        let shown = stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat)).transpose()?;
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
             (to.lines, to.after) = (to.lines + 1, entry.position);
             return Ok(true);
@@ -165,26 +163,23 @@ impl Front {
         Ok(false)
     }
 
-    /// The stat of one entry that came without: fuser has no line of readdirplus that leaves it out.
-    fn fetch<P: Page>(
-        self: &Arc<Self>,
-        mut to: Filling<P>,
-        mut listed: Listed,
-        mut rest: VecDeque<Listed>,
-        end: bool,
-    ) {
+    /// The stat of the entry at `at`, which came without: fuser has no line of readdirplus that leaves it out.
+    fn fetch<P: Page>(self: &Arc<Self>, mut to: Filling<P>, mut entries: Vec<Listed>, at: usize, end: bool) {
+        let Some(Entry { file, position, .. }) = entries.get(at).map(|listed| listed.entry.clone()) else {
+            return to.give_up(Errno::IO);
+        };
         to.fetched += 1;
-        let call = Call::Stat { file: listed.entry.file.clone() };
-        self.call(to.dir, to.asker, call, move |front, told| match told {
+        self.call(to.dir, to.asker, Call::Stat { file }, move |front, told| match told {
             Ok(Told::Reply(Reply::Stat(stat))) => {
-                listed.stat = Some(stat);
-                rest.push_front(listed);
-                front.fill(to, rest, end);
+                if let Some(listed) = entries.get_mut(at) {
+                    listed.stat = Some(stat);
+                }
+                front.fill(to, entries, at, end);
             }
             // Gone since it was listed.
             Err(Error::Stale) => {
-                to.after = listed.entry.position;
-                front.fill(to, rest, end);
+                to.after = position;
+                front.fill(to, entries, at + 1, end);
             }
             Ok(other) => to.give_up(unexpected(&other)),
             Err(error) => to.give_up(error.into()),

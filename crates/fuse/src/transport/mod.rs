@@ -6,7 +6,9 @@ mod requests;
 
 pub(crate) use kernel::Notifier;
 
-use fuser::{Config, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{
+    Config, Filesystem, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter,
+};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsFd;
@@ -14,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::front::Front;
+use crate::mount::Options;
 use requests::Requests;
 
 /// One request carries so much: 256 pages, the kernel's own limit.
@@ -23,18 +26,26 @@ pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 const BACKGROUND_MAX: u16 = 64;
 
 /// A mount whose requests are not served yet.
-pub(crate) struct Unserved(Session<Requests>);
+pub(crate) struct Unserved<F: Filesystem>(Session<F>);
 
 /// Ends a mount.
 pub(crate) struct Unmounter(Mutex<SessionUnmounter>);
 
-/// Mounts on `dir`, which must exist. fuser calls mount(2), or fusermount3 where that needs privilege.
+/// Mounts the front door on `dir`.
 pub(crate) fn mount(
     front: Arc<Front>,
     dir: &Path,
-    threads: usize,
-    allow_other: bool,
-) -> io::Result<Unserved> {
+    options: &Options,
+) -> io::Result<Unserved<impl Filesystem + use<>>> {
+    mount_any(Requests(front), dir, options)
+}
+
+/// Mounts on `dir`, which must exist. fuser calls mount(2), or fusermount3 where that needs privilege.
+pub(crate) fn mount_any<F: Filesystem>(
+    filesystem: F,
+    dir: &Path,
+    options: &Options,
+) -> io::Result<Unserved<F>> {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("leasehold".into()),
@@ -45,14 +56,14 @@ pub(crate) fn mount(
         MountOption::NoDev,
         MountOption::NoSuid,
     ];
-    config.acl = if allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(threads.max(1));
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
     // Each thread has a queue of its own for what it has taken, so that they do not contend for one lock.
-    config.clone_fd = threads > 1;
-    Session::new(Requests(front), dir, &config).map(Unserved)
+    config.clone_fd = options.threads > 1;
+    Session::new(filesystem, dir, &config).map(Unserved)
 }
 
-impl Unserved {
+impl<F: Filesystem> Unserved<F> {
     pub(crate) fn unmounter(&mut self) -> Unmounter {
         Unmounter(Mutex::new(self.0.unmount_callable()))
     }
@@ -74,7 +85,7 @@ impl Unmounter {
 }
 
 /// What is asked of the kernel at the beginning; what it lacks is left out.
-fn negotiate(config: &mut KernelConfig) {
+pub(crate) fn negotiate(config: &mut KernelConfig) {
     for (flags, lacking) in wanted() {
         if config.add_capabilities(flags).is_err() {
             tracing::warn!(?flags, "not known to this kernel: {lacking}");

@@ -1,0 +1,38 @@
+//! Mounting another file system just as ours is, to compare with: what FUSE itself costs.
+
+use fuser::{Filesystem, KernelConfig};
+use std::io;
+use std::path::Path;
+
+use crate::mount::{MountError, Options};
+use crate::{mountpoint, transport};
+
+/// Ends such a mount.
+pub struct Unmount(transport::Unmounter);
+
+impl Unmount {
+    /// Unmounts.
+    pub fn now(&self) -> io::Result<()> {
+        self.0.unmount()
+    }
+}
+
+/// What its `init` has to do: ask for what ours asks for.
+pub fn negotiate(config: &mut KernelConfig) {
+    transport::negotiate(config);
+}
+
+/// Mounts `filesystem` on `dir`, calls `ready`, and serves until it is unmounted.
+pub fn serve(
+    filesystem: impl Filesystem,
+    dir: &Path,
+    options: &Options,
+    ready: impl FnOnce(Unmount),
+) -> Result<(), MountError> {
+    let dir = mountpoint::prepare(dir)?;
+    let failed = |source| MountError::Refused { dir: dir.clone(), source };
+    let mut unserved = transport::mount_any(filesystem, &dir, options).map_err(failed)?;
+    mountpoint::set_readahead(&dir, transport::REQUEST_BYTES_MAX);
+    ready(Unmount(unserved.unmounter()));
+    unserved.serve().map_err(failed)
+}
