@@ -249,3 +249,46 @@ fn the_reaper_thread_deletes_by_itself() {
     }
     assert_eq!(files(&world.dir()).0, [id(2)]);
 }
+
+/// Run as root: `cargo test -p shares -- --ignored full_disk`.
+#[test]
+#[ignore = "mounts a file system of 6 MiB, which needs root"]
+fn a_full_disk_is_reported_and_deleting_makes_room_again() {
+    let world = World::new();
+    fs::create_dir(world.dir()).unwrap();
+    let mount = |arguments: &[&str], command: &str| {
+        let status = std::process::Command::new(command).args(arguments).arg(world.dir()).status().unwrap();
+        assert!(status.success(), "{command}");
+    };
+    mount(&["-t", "tmpfs", "-o", "size=6m", "leasehold-test"], "mount");
+    {
+        let running = crate::ShareServer::open(&world.dir(), world.settings()).unwrap();
+        for _ in 0..3 {
+            let mut stored = Vec::new();
+            let error = loop {
+                let next = id(stored.len() as u64);
+                match running.store_many(vec![new_share(next, &[7; 300_000])], ME, None) {
+                    Ok(()) => stored.push(next),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, StoreError::Full), "{error}");
+            running.reap().unwrap();
+            assert!(stored.len() > 3);
+            assert_eq!(files(&world.dir()), (sorted(&stored), 0));
+            for each in &stored {
+                assert_eq!(running.read(each, 0, 300_000).unwrap(), [7; 300_000]);
+            }
+            running.let_go(ME, &stored, Deletion::AtOnce).unwrap();
+            running.reap().unwrap();
+            assert_eq!(running.stored().unwrap().shares, 0);
+        }
+    }
+    mount(&[], "umount");
+}
+
+fn sorted(ids: &[crate::ShareId]) -> Vec<crate::ShareId> {
+    let mut ids = ids.to_vec();
+    ids.sort();
+    ids
+}
