@@ -365,3 +365,15 @@ fn writes_at_the_end_of_the_world_are_cut_off() {
     world.content.punch(5, u64::MAX, at(1));
     assert_eq!((world.content.size(), world.content.dirty_bytes()), (content::SIZE_MAX, 0));
 }
+
+#[test]
+fn beyond_the_size_nothing_is_unknown() {
+    let head = ContentHead { size: 5000, version: 3, ..ContentHead::default() };
+    let mut content = FileContent::new(head, None, None);
+    let need = Err(content::Unreadable::NeedExtents { from: 10 });
+    assert_eq!(content.read(10, 1, &mut Vec::new()), need);
+    content.truncate(9000, at(1));
+    let mut parts = Vec::new();
+    content.read(5000, 4000, &mut parts).unwrap();
+    assert_eq!(parts, vec![Part::Zeros(4000)]);
+}
