@@ -24,8 +24,9 @@ pub(crate) struct Publishing {
     files: FxHashMap<FileId, Held>,
     since: BTreeSet<(Time, FileId)>,
     held_bytes: u64,
-    /// Files whose content may be closed once the log is durable up to an entry.
-    closing: VecDeque<(u64, FileId)>,
+    /// Publications (by sequence number) that are not acknowledged yet; and the last one of each file.
+    published: VecDeque<(u64, FileId)>,
+    last: FxHashMap<FileId, u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,7 +106,8 @@ impl Client {
         let Publish { version, size, mtime, ctime, change } = publish;
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
         let sequence = self.push_update(now, operation);
-        self.publishing.closing.push_back((sequence, file.clone()));
+        self.publishing.published.push_back((sequence, file.clone()));
+        self.publishing.last.insert(file.clone(), sequence);
     }
 
     fn upload(&mut self, file: &FileId, plans: Vec<UploadPlan>, out: &mut Vec<Output>) {
@@ -233,22 +235,22 @@ impl Client {
 
     /// The last handle was closed: content need not stay in memory, once the server has it.
     pub(crate) fn shut(&mut self, file: &FileId) {
-        let sequence = self.log.last();
-        if self.log.applied() >= sequence {
+        if !self.publishing.last.contains_key(file) {
             self.close_content(file);
-        } else {
-            self.publishing.closing.push_back((sequence, file.clone()));
         }
     }
 
     /// The server has all log entries up to `through`.
     pub(crate) fn settle_content(&mut self, through: u64) {
-        while let Some((sequence, file)) = self.publishing.closing.front()
+        while let Some((sequence, _)) = self.publishing.published.front()
             && *sequence <= through
         {
-            let file = file.clone();
-            self.publishing.closing.pop_front();
-            self.close_content(&file);
+            let Some((sequence, file)) = self.publishing.published.pop_front() else { break };
+            // While a later publication is under way the server's extents are not yet what they are here.
+            if self.publishing.last.get(&file) == Some(&sequence) {
+                self.publishing.last.remove(&file);
+                self.close_content(&file);
+            }
         }
     }
 
@@ -260,6 +262,7 @@ impl Client {
             && known.handles == 0
             && content.is_settled()
             && !content.is_dirty()
+            && !content.is_folding()
             && content.held_bytes() == 0
         {
             known.content = KnownContent::Head(content.head(), None);

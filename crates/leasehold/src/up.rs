@@ -2,12 +2,13 @@
 
 use crate::{Failure, places};
 use clap::Args;
-use fuse::{Mount, MountOptions};
+use fuse::{Mount, Options};
 use node::Machine;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// See the command's help.
@@ -35,17 +36,19 @@ impl Up {
         } else {
             println!("opened the file system in {} ({} ms)", data.display(), began.elapsed().as_millis());
         }
-        let mount = Mount::start(machine.door(), &dir, MountOptions::default())?;
+        let mount = Arc::new(Mount::start(machine.door(), &dir, &Options::default())?);
         println!("mounted on {}", dir.display());
         println!("try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck", dir.display());
         println!("Ctrl-C unmounts and makes everything durable");
         // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
-        let gone = mount.on_end({
-            let handle = signals.handle();
-            move || handle.close()
+        let (mounted, handle) = (Arc::clone(&mount), signals.handle());
+        std::thread::spawn(move || {
+            if let Err(error) = mounted.wait() {
+                tracing::error!(%error, "the mount failed");
+            }
+            handle.close();
         });
         let signal = signals.forever().next();
-        drop(gone);
         if let Some(signal) = signal {
             println!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal"));
         } else {

@@ -159,6 +159,7 @@ impl Machine {
         });
         let deliver = Arc::downgrade(&core);
         let server = dir.join("server");
+        std::fs::create_dir_all(&server).map_err(|source| MachineError::Io { verb: "make the server's directory", source })?;
         let group = Group::open(
             &server,
             GroupSettings::default(),

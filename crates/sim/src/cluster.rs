@@ -432,8 +432,10 @@ impl Cluster {
     pub fn check_no_garbage(&self) -> Result<(), Violation> {
         let mut seen = Seen::default();
         self.directory.check(&self.store, &mut seen);
-        match self.shares.keys().find(|share| !seen.shares.contains(share)) {
-            Some(share) => Err(format!("share {share:?} is kept and nothing references it")),
+        match self.shares.iter().find(|(share, _)| !seen.shares.contains(share)) {
+            Some((id, Share { by_machine, by_server, .. })) => Err(format!(
+                "share {id:?} is kept (by the machine: {by_machine}, by the server: {by_server}) and nothing references it"
+            )),
             None => Ok(()),
         }
     }

@@ -9,7 +9,7 @@ use namespace::{Error, FileKind, RenameMode, XattrMode};
 use std::collections::BTreeMap;
 
 /// A file as users see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct File {
     /// What it is.
     pub kind: FileKind,
@@ -34,6 +34,16 @@ pub struct File {
 pub struct Model {
     /// Every file that exists.
     pub files: BTreeMap<FileId, File>,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let File { kind, mode, links, content, children, xattrs, open, parent } = self;
+        let mut digest = 0;
+        feed(&mut digest, content);
+        let size = content.len();
+        write!(f, "{kind:?} {mode:o} links {links} open {open} parent {parent:?} {children:?} {xattrs:?} {size} bytes {digest:x}")
+    }
 }
 
 impl File {
@@ -76,11 +86,10 @@ impl Model {
                 None => Ok(()),
             },
             Call::Link { file, dir, label } => {
-                if self.get(file)?.kind == FileKind::Directory {
-                    return Err(Error::NotPermitted);
-                }
+                let is_dir = self.get(file)?.kind == FileKind::Directory;
                 match self.child(dir, label)? {
                     Some(_) => Err(Error::Exists),
+                    None if is_dir => Err(Error::NotPermitted),
                     None => Ok(()),
                 }
             }
@@ -119,12 +128,16 @@ impl Model {
         let moved = self.child(from_dir, from)?.ok_or(Error::NotFound)?;
         let target = self.child(to_dir, to)?;
         let is_dir = |file: &FileId| Ok::<bool, Error>(self.get(file)?.kind == FileKind::Directory);
+        // Linux looks at the labels before it looks at the loop.
+        match (mode, &target) {
+            (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists),
+            (RenameMode::Exchange, None) => return Err(Error::NotFound),
+            _ => {}
+        }
         if is_dir(&moved)? && self.is_above(&moved, to_dir) {
             return Err(Error::Invalid);
         }
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => Err(Error::Exists),
-            (RenameMode::Exchange, None) => Err(Error::NotFound),
             (RenameMode::Exchange, Some(target)) if is_dir(&target)? && self.is_above(&target, from_dir) => {
                 Err(Error::Invalid)
             }
