@@ -233,7 +233,8 @@ impl Client {
 
     fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
         match message {
-            ToClient::Opened { inodes, allowance, term_ms, .. } => {
+            ToClient::Opened { inodes, allowance, space, term_ms, .. } => {
+                self.space = space;
                 self.inodes = inodes;
                 self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: false };
                 self.session = Session { open: true, term_ms, renewed: now.time, renewing: None };

@@ -99,7 +99,8 @@ impl Turn<'_> {
         let inodes = self.state.sessions.reserve_inodes(session);
         let allowance = self.state.sessions.first_allowance(session);
         self.out.push(Output::Opened { machine, session });
-        self.send(session, ToClient::Opened { inodes, allowance, term_ms: TERM_MS, rules: RULES });
+        let space = self.state.sessions.space(self.state.files);
+        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms: TERM_MS, rules: RULES });
     }
 
     fn on_message(&mut self, session: SessionId, message: ToServer) {

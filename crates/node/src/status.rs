@@ -1,6 +1,5 @@
 //! What `leasehold status` tells.
 
-use crate::clock;
 use crate::machine::Core;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -51,8 +50,8 @@ pub struct StatusReport {
 impl StatusReport {
     /// As of now.
     pub(crate) fn of(core: &Core) -> StatusReport {
-        let server = core.group().query(|directory, _| directory.status(clock::time()));
         let group = core.group().status();
+        let server = core.group().query(|directory, _| directory.status(group.time));
         let (files_known, dirty_bytes) = core.client_figures();
         let stored = core.shares().server().stored().unwrap_or_default();
         StatusReport {

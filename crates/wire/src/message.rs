@@ -83,6 +83,8 @@ pub enum ToClient {
         inodes: (u64, u64),
         /// Allowance: bytes and files.
         allowance: (u64, u64),
+        /// What is free.
+        space: Space,
         /// How long without a renewal until the session may be taken for lapsed, ms.
         term_ms: u64,
         /// Version of `decide` in force.

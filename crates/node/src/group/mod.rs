@@ -16,12 +16,13 @@ mod tests;
 pub use log::LogError;
 pub use machine::Deliver;
 
-use crate::store::{RowStore, StoreError, StoreSettings, StoreStats};
+use crate::store::{Indispensable, RowStore, StoreError, StoreSettings, StoreStats};
 use batch::Waiting;
 use directory::{Directory, Input, Store};
 use log::Log;
 use machine::{Machine, Position, StateMachine};
 use namespace::Attributes;
+use lease::Time;
 use parking_lot::{Mutex, RwLock};
 use proposer::Proposer;
 use queue::{End, Queue};
@@ -95,6 +96,8 @@ pub struct GroupStatus {
     pub applied: u64,
     /// The term in force when it was proposed.
     pub term: u64,
+    /// Its time.
+    pub time: Time,
     /// Log that a start would read.
     pub log_bytes: u64,
     /// Bytes proposed and not applied yet.
@@ -133,6 +136,7 @@ impl Group {
         let proposer = Proposer { queue: queue.clone(), log: log.clone(), state, settings };
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
+            let _indispensable = Indispensable;
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(GroupError::Thread(error)))),
@@ -190,6 +194,7 @@ impl Group {
         GroupStatus {
             applied: applied.map_or(0, |log_id| log_id.index),
             term: applied.map_or(0, |log_id| log_id.leader_id.term),
+            time: machine.position.time,
             log_bytes: self.log.lock().bytes(),
             backlog_bytes: self.queue.backlog_bytes(),
             store: machine.store.stats(),
