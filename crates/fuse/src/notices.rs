@@ -183,3 +183,134 @@ fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
         tracing::debug!(?what, %error, "a notification was not taken");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ident::FileId;
+    use lease::Label;
+    use namespace::{Attributes, Cred, Error, FileKind, Stat, Timestamp};
+
+    use crate::nodes::ROOT;
+
+    /// Answers nothing: no test here asks.
+    struct NoDoor;
+
+    impl node::Door for NoDoor {
+        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) {
+            answer(Err(Error::CutOff));
+        }
+
+        fn valid_for(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn on_invalidate(&self, _: Arc<dyn Fn(&Invalidation) + Send + Sync>) {}
+    }
+
+    /// Writes down what it is told, and does `meanwhile` the first time.
+    #[derive(Default)]
+    struct Recorder {
+        told: Mutex<Vec<String>>,
+        meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl Recorder {
+        fn note(&self, what: String) -> io::Result<()> {
+            self.told.lock().push(what);
+            if let Some(meanwhile) = self.meanwhile.lock().take() {
+                meanwhile();
+            }
+            Ok(())
+        }
+    }
+
+    impl Kernel for Arc<Recorder> {
+        fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
+            self.note(format!("entry {dir} {}", name.escape_ascii()))
+        }
+
+        fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
+            self.note(format!("attributes {node}"))
+        }
+
+        fn invalidate_pages(&self, node: u64) -> io::Result<()> {
+            self.note(format!("pages {node}"))
+        }
+
+        fn drop_all_entries(&self) -> io::Result<()> {
+            self.note("all entries".into())
+        }
+    }
+
+    /// Notices that are being sent to a recorder, and a file that the kernel has as node 5.
+    fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
+        let notices = Notices::new(Front::new(Arc::new(NoDoor)));
+        let (file, at) = (FileId::root().child(9), Timestamp::default());
+        let attributes = Attributes {
+            kind: FileKind::Regular,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            ino: 5,
+            rdev: 0,
+            ctime: at,
+            btime: at,
+            atime: at,
+        };
+        notices.front.nodes.give(&file, &Stat { attributes, size: 0, occupied: 0, mtime: at }).unwrap();
+        (notices, Arc::default(), file)
+    }
+
+    /// Sends what `tell` queues, and what the kernel was told by then.
+    fn told(notices: &Notices, recorder: &Arc<Recorder>, tell: impl FnOnce()) -> Vec<String> {
+        std::thread::scope(|scope| {
+            scope.spawn(|| notices.run(recorder));
+            tell();
+            notices.close();
+        });
+        recorder.told.lock().clone()
+    }
+
+    fn entry(name: &str) -> Invalidation {
+        Invalidation::Entry(FileId::root(), Label::new(name.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn what_the_kernel_was_not_given_is_not_told() {
+        let (notices, recorder, file) = sending();
+        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
+        let told = told(&notices, &recorder, || {
+            notices.tell(&entry("not given"));
+            notices.tell(&Invalidation::Pages(FileId::root().child(8)));
+            notices.tell(&entry("given"));
+            notices.tell(&Invalidation::Attributes(file));
+        });
+        assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
+        assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
+    }
+
+    #[test]
+    fn pages_are_dropped_until_no_read_was_answered_meanwhile() {
+        let (notices, recorder, file) = sending();
+        let front = Arc::clone(&notices.front);
+        *recorder.meanwhile.lock() = Some(Box::new(move || {
+            front.flight.begin(5);
+            front.flight.end(5);
+        }));
+        assert_eq!(
+            told(&notices, &recorder, || notices.tell(&Invalidation::Pages(file))),
+            ["pages 5", "pages 5"]
+        );
+    }
+
+    #[test]
+    fn an_overflow_drops_everything() {
+        let (notices, recorder, file) = sending();
+        notices.state.lock().queue.extend(vec![entry("x"); QUEUE_MAX]);
+        let mut told = told(&notices, &recorder, || notices.tell(&Invalidation::Attributes(file)));
+        told.sort();
+        assert_eq!(told, ["all entries", "pages 1", "pages 5"]);
+    }
+}

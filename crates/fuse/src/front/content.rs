@@ -46,6 +46,9 @@ fn access(flags: i32) -> (bool, bool) {
 
 impl Front {
     /// `flags` may hold `O_TRUNC`: the kernel leaves it to us (`FUSE_ATOMIC_O_TRUNC`), which saves a request.
+    ///
+    /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves its reads under the content write lease
+    /// only; direct IO, once two machines write to one file, has no word in the file API yet.
     pub(crate) fn open(
         self: &Arc<Self>,
         asker: Asker,
