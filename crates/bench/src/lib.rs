@@ -7,6 +7,7 @@
 pub mod bulk;
 pub mod cost;
 pub mod floor;
+pub mod load;
 pub mod local;
 pub mod names;
 pub mod table;

@@ -23,6 +23,8 @@ pub struct Settings {
     pub random_bytes: u64,
     /// How long that is done.
     pub random_time: Duration,
+    /// Files made without a mount.
+    pub load_files: usize,
 }
 
 impl Default for Settings {
@@ -33,6 +35,7 @@ impl Default for Settings {
             stream_bytes: 1 << 30,
             random_bytes: 4 << 30,
             random_time: Duration::from_secs(120),
+            load_files: 10_000_000,
         }
     }
 }
@@ -48,6 +51,9 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     rows.extend(cold(base.path(), settings, tell)?);
     rows.extend(stream(base.path(), settings, tell)?);
     rows.extend(random(base.path(), settings, tell)?);
+    if settings.load_files > 0 {
+        rows.extend(crate::load::run(&base.path().join("load"), settings.load_files, tell)?);
+    }
     Ok(rows)
 }
 

@@ -110,6 +110,8 @@ impl Target {
     /// Waits until everything is durable.
     pub fn sync(&self) -> io::Result<()> {
         let dir = std::fs::File::open(&self.dir)?;
+        // Linux passes syncfs on to no FUSE file system but virtiofs; fsync of the root is how ours hears of it.
+        dir.sync_all()?;
         rustix::fs::syncfs(&dir)?;
         Ok(())
     }

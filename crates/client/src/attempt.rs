@@ -56,6 +56,8 @@ impl Client {
                 self.allocate(now, waiting, &file, offset, length, what)
             }
             Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
+            // Nobody passes `syncfs` on to a FUSE file system; `sync MOUNTPOINT` gets here.
+            Call::Sync { file } if file == FileId::root() => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
             Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),

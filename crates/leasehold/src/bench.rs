@@ -48,6 +48,9 @@ pub struct Local {
     /// Seconds of random writes.
     #[arg(long, default_value_t = 120)]
     random_secs: u64,
+    /// Files that are made without a mount; 0 leaves that out.
+    #[arg(long, default_value_t = 10_000_000)]
+    load_files: usize,
 }
 
 impl Bench {
@@ -71,6 +74,7 @@ impl Local {
             stream_bytes: self.stream_mib << 20,
             random_bytes: self.random_mib << 20,
             random_time: Duration::from_secs(self.random_secs),
+            load_files: self.load_files,
         };
         let terminal = std::io::stderr().is_terminal();
         let rows = local::run(&self.data, &settings, &mut |progress| {
