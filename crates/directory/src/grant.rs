@@ -124,6 +124,7 @@ impl Turn<'_> {
         self.policy.generous
             && (!record.is_directory() || wants_labels || record.children == 0)
             && self.files.holdings(file).is_alone(session)
+            && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
             && !self.state.desk.others_wait(file, session)
             && !self.state.desk.is_contended_anywhere(self.now, file)
             && self.files.xattrs_fit(file)
@@ -178,6 +179,8 @@ impl Turn<'_> {
         let excluded = self.files.holdings(file).excluded_for(session, &Field::Children, *kind);
         let mut excluded = excluded.unwrap_or_default();
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
+        // What it once let go it gets back by name only, with the value: its knowledge of all others goes on meanwhile.
+        excluded.extend(held.excluded().cloned());
         let lately = self.state.desk.contended_labels(self.now, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
         excluded.sort();

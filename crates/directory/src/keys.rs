@@ -155,3 +155,51 @@ pub(crate) fn share_of_global(key: &[u8]) -> Result<ShareId, Corrupt> {
     let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
     bytes.map(ShareId).ok_or_else(|| Corrupt::at(key, "share"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(name: &str) -> Label {
+        Label::new(name.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn positions_stand_in_their_order() {
+        let dir = FileId::root().child(7);
+        let positions = [1, 2, 255, 256, 65_535, 65_536, u64::MAX >> 1];
+        let keys = positions.map(|n| position(&dir, n));
+        assert!(keys.is_sorted());
+        for (key, n) in keys.iter().zip(positions) {
+            assert_eq!(position_of(&dir, key), Ok(n));
+            assert!(*key < end_of(&dir, Tag::Position));
+        }
+    }
+
+    #[test]
+    fn labels_of_one_fold_stand_together_and_alone() {
+        let dir = FileId::root().child(7);
+        let folded = fold(&label("README"));
+        let (start, end) = children_folding_to(&dir, &folded);
+        for name in ["README", "readme", "ReadMe"] {
+            let key = child(&dir, &label(name));
+            assert!(start <= key && key < end, "{name}");
+            assert_eq!(label_of_child(&dir, &key), Ok(label(name)));
+        }
+        for name in ["READM", "README2", "README\u{1}", "readme.md"] {
+            let key = child(&dir, &label(name));
+            assert!(!(start <= key && key < end), "{name}");
+            assert_eq!(label_of_child(&dir, &key), Ok(label(name)));
+        }
+    }
+
+    #[test]
+    fn a_files_rows_come_before_those_of_its_children_and_after_the_servers() {
+        let dir = FileId::root().child(7);
+        let last = position(&dir, u64::MAX);
+        assert!(last < of(&dir.child(1), Tag::Record));
+        assert!(of(&dir, Tag::Record) < last && last < of(&FileId::root().child(8), Tag::Record));
+        assert!(position(&FileId::root(), u64::MAX) < global(Global::State, &[]));
+        assert!(global(Global::Unsettled, &[0xff; 16]) < of(&FileId::root().child(1), Tag::Record));
+    }
+}

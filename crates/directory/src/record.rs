@@ -229,3 +229,79 @@ pub(crate) fn entry_from_bytes(dir: &FileId, key: &[u8], bytes: &[u8]) -> Result
     let file = file.unwrap_or_else(|| FileId::for_child(dir, position, ino));
     Ok(Entry { file, kind, ino, position })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: [Timestamp; 4] = [
+        Timestamp { secs: i64::MIN, nanos: 999_999_999 },
+        Timestamp { secs: -1, nanos: 1 },
+        Timestamp { secs: 1_700_000_000, nanos: 0 },
+        Timestamp { secs: i64::MAX, nanos: 999_999_999 },
+    ];
+
+    fn record(kind: FileKind, base: Timestamp, other: Timestamp) -> Record {
+        let attributes = Attributes {
+            kind,
+            mode: 0o7777,
+            uid: 1000,
+            gid: u32::MAX,
+            links: 2,
+            ino: 77,
+            rdev: 3,
+            ctime: other,
+            btime: base,
+            atime: base,
+        };
+        let key = Some([9; 32]);
+        let content = ContentHead { size: 1, mtime: other, ctime: base, version: 5, occupied: 1, key };
+        let directory = kind == FileKind::Directory;
+        let times = Times { mtime: other, ctime: base, generation: 3 };
+        let mut record = Record::born(attributes, content, times);
+        let label = |name: &[u8]| Label::new(name).unwrap();
+        record.links.push(Link { dir: FileId::root().child(5), label: label(b"usual") });
+        record.links.push(Link { dir: FileId::root().child(6), label: label(b"elsewhere") });
+        record.xattrs = 2;
+        if directory {
+            record.content = ContentHead::default();
+            (record.next_integer, record.children) = (300, 12);
+        } else {
+            record.times = Times::default();
+            (record.inline_bytes, record.extents) = (1, 0);
+        }
+        record
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let file = FileId::root().child(5).child(9);
+        for kind in [FileKind::Directory, FileKind::Regular, FileKind::Symlink] {
+            for (base, other) in TIMES.into_iter().flat_map(|base| TIMES.map(|other| (base, other))) {
+                let record = record(kind, base, other);
+                assert_eq!(Record::from_bytes(&file, &[], &record.to_bytes(&file)), Ok(record));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_where_it_was_made_takes_few_bytes() {
+        let file = FileId::root().child(5).child(9);
+        let mut record = record(FileKind::Regular, TIMES[2], TIMES[2]);
+        record.links.truncate(1);
+        (record.content.key, record.attributes.gid) = (None, 100);
+        let row = record.to_bytes(&file);
+        assert!(row.len() < 48, "{} bytes", row.len());
+        let usual = Entry { file, kind: FileKind::Regular, ino: 1_000_000, position: 9 };
+        assert_eq!(entry_to_bytes(&FileId::root().child(5), &usual).len(), 6);
+    }
+
+    #[test]
+    fn an_entry_is_read_as_it_was_written() {
+        let dir = FileId::root().child(5);
+        for file in [dir.child(9), FileId::root().child(9), FileId::root()] {
+            let entry = Entry { file, kind: FileKind::Fifo, ino: 7, position: 9 };
+            assert_eq!(entry_from_bytes(&dir, &[], &entry_to_bytes(&dir, &entry)), Ok(entry));
+        }
+    }
+}

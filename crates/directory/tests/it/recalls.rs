@@ -61,6 +61,26 @@ fn one_label_is_taken_out_of_an_infinite_lease() {
 }
 
 #[test]
+fn a_label_once_let_go_comes_back_by_name_only() {
+    let (mut world, a, b, _) = shared();
+    let op = world.create(b, &ROOT, "x", FileKind::Regular, 1);
+    let number = world.ask(b, op, vec![], AskMode::Lease);
+    world.yields(a);
+    let n = world.grants(b, number).unwrap()[0].values.reservation.unwrap().0;
+    let op = world.create(b, &ROOT, "x", FileKind::Regular, n);
+    assert_eq!(world.update(b, op), Ok(()));
+    world.send(b, wire::ToServer::Goodbye);
+    world.now = world.now.after_ms(60_000);
+    // Nobody else is there. Still the infinite lease does not silently cover what may have changed meanwhile.
+    let grants = world.granted(a, lookup(&ROOT, "y"), AskMode::Lease);
+    assert!(!grants[0].whole);
+    assert!(!grants[0].values.children.iter().any(|(name, _)| *name == label("x")), "{:?}", grants[0]);
+    let grants = world.granted(a, lookup(&ROOT, "x"), AskMode::Lease);
+    assert_eq!(grants[0].values.told, [label("x")]);
+    assert!(grants[0].values.children.iter().any(|(name, _)| *name == label("x")));
+}
+
+#[test]
 fn first_come_first_served_and_nobody_is_told_twice() {
     let (mut world, a, b, _) = shared();
     let (c, d) = (world.open(3, 1), world.open(4, 1));
@@ -238,6 +258,7 @@ fn a_request_whose_session_ends_stands_in_nobodys_way() {
 fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
     let (mut world, a, b, _) = shared();
     let mut recalled_all = 0;
+    world.checks = false;
     for i in 0..1100 {
         let op = world.create(b, &ROOT, &format!("x{i}"), FileKind::Regular, 1);
         world.ask(b, op, vec![], AskMode::Lease);
@@ -256,6 +277,7 @@ fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
             world.release(b, recalled);
         }
     }
+    world.check();
     assert!(recalled_all >= 2, "both are told");
     let longest = world.store.rows.values().map(Vec::len).max().unwrap();
     assert!(longest < 16 << 10, "{longest} bytes");

@@ -21,6 +21,8 @@ pub struct World {
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
     pub again: bool,
+    /// Off for runs so long that checking the whole state each time takes most of it.
+    pub checks: bool,
     /// Messages in both directions so far.
     pub messages: usize,
     next_entry: BTreeMap<SessionId, u64>,
@@ -43,6 +45,7 @@ impl World {
             inbox: BTreeMap::new(),
             shares: Vec::new(),
             again: false,
+            checks: true,
             messages: 0,
             next_entry: BTreeMap::new(),
             next_number: 0,
@@ -56,6 +59,11 @@ impl World {
         self.input_unchecked(input);
         let mut violations = Vec::new();
         self.server.check(&self.store, &mut violations);
+        assert!(violations.is_empty(), "{violations:#?}");
+    }
+
+    pub fn check(&self) {
+        let violations = violations(&self.server, &self.store);
         assert!(violations.is_empty(), "{violations:#?}");
     }
 
