@@ -201,3 +201,24 @@ fn confirm(
     transitions::note_health(tx, now, id, health, &damage.to_string())?;
     Ok(Ok(Finding::Confirmed(damage)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AccountId, NewShare, Settings};
+
+    /// The file was looked for before it was in its place; by the time that the database is asked, it is.
+    #[test]
+    fn damage_that_is_not_there_any_more_is_not_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let server =
+            Server::open(dir.path(), Settings::new(Arc::new(|| 1)), |local| Arc::new(local)).unwrap();
+        let id = ShareId([1; 16]);
+        let share = NewShare { id, parts: vec!["body".into()] };
+        server.store_many(vec![share], AccountId::ANONYMOUS, None).unwrap();
+        for damage in [Damage::Missing, Damage::Length, Damage::Digest] {
+            assert!(matches!(server.on_damage(id, damage).unwrap(), Finding::Sound), "{damage}");
+        }
+        assert_eq!(server.read(&id, 0, 4).unwrap(), b"body");
+    }
+}

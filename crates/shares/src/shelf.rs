@@ -112,3 +112,60 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        disk::{Disk, LocalDisk},
+        header::Header,
+    };
+
+    const WITHOUT_BODY: u32 = 0;
+
+    fn open(disk: &LocalDisk, n: u8) -> Arc<OpenShare> {
+        let id = ShareId([n; 16]);
+        let header = Header { id, length: WITHOUT_BODY, digest: [0; 32] };
+        let temporary = disk.write(n.to_string(), &[&header.encode()]).unwrap();
+        disk.put_in_place(&temporary.name, &id).unwrap();
+        Arc::new(OpenShare::open(disk, &id).unwrap().unwrap())
+    }
+
+    fn closed(shelf: &Shelf, n: u8) -> u64 {
+        match shelf.look(&ShareId([n; 16])) {
+            Look::Closed(changes) => changes,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_file_used_longest_ago_is_closed_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = LocalDisk::open(dir.path()).unwrap();
+        let shelf = Shelf::new(2);
+        let is_open = |n: u8| matches!(shelf.look(&ShareId([n; 16])), Look::Open(_));
+        for n in [1, 2] {
+            shelf.keep(&open(&disk, n), closed(&shelf, n));
+        }
+        assert!(is_open(2) && is_open(1));
+        shelf.keep(&open(&disk, 3), closed(&shelf, 3));
+        assert!(is_open(1) && !is_open(2) && is_open(3));
+        shelf.withhold(&[ShareId([1; 16])], Withheld::Going);
+        assert!(matches!(shelf.look(&ShareId([1; 16])), Look::Withheld(Withheld::Going)));
+        shelf.release(&[ShareId([1; 16])]);
+        assert!(!is_open(1), "the file that was open is not the one that is there now");
+    }
+
+    #[test]
+    fn a_file_opened_before_it_was_deleted_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = LocalDisk::open(dir.path()).unwrap();
+        let shelf = Shelf::new(2);
+        let changes = closed(&shelf, 1);
+        let deleted = open(&disk, 1);
+        shelf.withhold(&[ShareId([1; 16])], Withheld::Going);
+        shelf.release(&[ShareId([1; 16])]);
+        shelf.keep(&deleted, changes);
+        closed(&shelf, 1);
+    }
+}

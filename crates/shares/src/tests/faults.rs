@@ -292,3 +292,22 @@ fn sorted(ids: &[crate::ShareId]) -> Vec<crate::ShareId> {
     ids.sort();
     ids
 }
+
+#[test]
+fn what_is_going_is_not_served_although_its_file_is_still_there_and_open() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1))], ME).unwrap();
+    assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
+    let_go_now(&running, &[id(1)]);
+    assert_eq!(running.read_all(&id(1)).unwrap(), body(1), "not going yet");
+    // Commit, committed, then unlink.
+    running.disk.set_fault(2, Fault::Fail(ErrorKind::Other));
+    running.server.reap().unwrap_err();
+    assert_eq!(files(&world.dir()).0, [id(1)]);
+    assert!(matches!(running.read_all(&id(1)), Err(ReadError::Going(_))));
+    assert!(matches!(running.server.verify(&id(1)), Err(ReadError::Going(_))));
+    assert_eq!(running.server.lease(ME, &[id(1)], None).unwrap(), []);
+    running.server.reap().unwrap();
+    assert!(matches!(running.read_all(&id(1)), Err(ReadError::NotFound(_))));
+}
