@@ -19,10 +19,10 @@ pub use machine::Deliver;
 use crate::store::{Indispensable, RowStore, StoreError, StoreSettings, StoreStats};
 use batch::Waiting;
 use directory::{Directory, Input, Store};
+use lease::Time;
 use log::Log;
 use machine::{Machine, Position, StateMachine};
 use namespace::Attributes;
-use lease::Time;
 use parking_lot::{Mutex, RwLock};
 use proposer::Proposer;
 use queue::{End, Queue};
@@ -43,6 +43,9 @@ pub struct GroupSettings {
     /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
     pub log_bytes: u64,
 }
+
+/// Log that is written while the checkpoint that it made necessary is under way.
+const LOG_MARGIN: u64 = 3 * log::SEGMENT_BYTES;
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
@@ -126,7 +129,11 @@ impl Group {
         deliver: Deliver,
     ) -> Result<Group, GroupError> {
         let machine = Arc::new(RwLock::new(open_machine(dir, settings, root)?));
-        let log = Arc::new(Mutex::new(Log::open(&dir.join("log"), log::SEGMENT_BYTES)?));
+        let log = Arc::new(Mutex::new(Log::open(
+            &dir.join("log"),
+            log::SEGMENT_BYTES,
+            settings.log_bytes.saturating_add(LOG_MARGIN),
+        )?));
         let queue = Arc::new(Queue::default());
         let state = StateMachine {
             machine: machine.clone(),

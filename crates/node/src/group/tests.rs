@@ -68,6 +68,9 @@ fn copy_dir(from: &Path, to: &Path) {
     for file in std::fs::read_dir(from).unwrap() {
         let (file, to) = (file.unwrap().path(), to.to_owned());
         let into = to.join(file.file_name().unwrap());
+        if into.extension().is_some_and(|kind| kind == "reserve") {
+            continue;
+        }
         if file.is_dir() { copy_dir(&file, &into) } else { drop(std::fs::copy(file, into)) }
     }
 }
@@ -85,7 +88,7 @@ fn what_is_proposed_is_delivered_in_order_and_survives_without_a_shutdown() {
     drop(group);
 
     let (again, delivered) = open(dir.path(), GroupSettings::default());
-    assert_eq!(begun(&delivered), [], "replayed outputs are not delivered");
+    assert!(begun(&delivered).is_empty(), "replayed outputs are not delivered");
     again.propose(input(501));
     wait_until("delivery", || begun(&delivered) == [501]);
 
@@ -94,7 +97,7 @@ fn what_is_proposed_is_delivered_in_order_and_survives_without_a_shutdown() {
     (1..=501).for_each(|machine| straight.propose(input(machine)));
     wait_until("delivery", || begun(&delivered).len() == 501);
     assert_eq!(keys(&again), keys(&straight));
-    let sessions = |group: &Group| group.query(|directory, _| directory.status(lease::Time(0)).sessions);
+    let sessions = |group: &Group| group.query(|directory, _| directory.status(Time(0)).sessions);
     assert_eq!((sessions(&again), sessions(&straight)), (501, 501));
 }
 
@@ -113,7 +116,7 @@ fn after_an_orderly_end_nothing_is_replayed() {
     .unwrap();
     let position = Position::decode(&store.position().unwrap()).unwrap();
     drop(store);
-    let log = Log::open(&dir.path().join("log"), log::SEGMENT_BYTES).unwrap();
+    let log = Log::open(&dir.path().join("log"), log::SEGMENT_BYTES, 0).unwrap();
     assert_eq!(log.last(), position.applied);
     assert!(log.indices().is_empty(), "{:?}", log.indices());
     drop(log);
@@ -149,7 +152,7 @@ fn what_was_delivered_is_in_a_copy_of_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
     // No checkpoint while copying: a copy made while redb writes is a state that no crash leaves. The store's own tests cut those.
-    let (group, delivered) = open(&live, GroupSettings { log_bytes: u64::MAX, ..GroupSettings::default() });
+    let (group, delivered) = open(&live, GroupSettings { log_bytes: 64 << 20, ..GroupSettings::default() });
     let mut copies: Vec<(PathBuf, usize)> = Vec::new();
     for round in 0..12u64 {
         (0..200).for_each(|n| group.propose(input(1 + round * 200 + n)));
@@ -177,14 +180,15 @@ fn what_was_delivered_is_in_a_copy_of_the_files() {
 #[test]
 fn time_goes_on_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
-    let mut last = lease::Time(0);
+    let mut last = Time(0);
     for machine in 1..4 {
         let (group, delivered) = open(dir.path(), GroupSettings::default());
-        std::thread::sleep(Duration::from_millis(5));
+        // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the leader.
+        std::thread::sleep(Duration::from_millis(700));
         group.propose(input(machine));
         wait_until("delivery", || begun(&delivered) == [machine]);
         let now = group.machine.read().position.time;
-        assert!(now.ms_since(last) >= 5, "{now:?} after {last:?}");
+        assert!(now.ms_since(last) >= 700, "{now:?} after {last:?}");
         last = now;
     }
 }

@@ -37,6 +37,21 @@ pub const EXIT_DISK: i32 = 74;
 /// Stops the process: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start replays; nothing is lost
 /// by not unwinding.
 pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
-    tracing::error!(%error, "the server's disk failed; stopping");
+    tracing::error!(%error, "the server cannot go on; stopping");
     std::process::exit(EXIT_DISK)
+}
+
+/// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops.
+pub(crate) struct Indispensable;
+
+#[derive(Debug, thiserror::Error)]
+#[error("a thread of the server panicked")]
+struct Panicked;
+
+impl Drop for Indispensable {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            stop(&Panicked);
+        }
+    }
 }

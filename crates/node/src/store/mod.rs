@@ -9,8 +9,8 @@ mod overlay;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use error::stop;
 pub use error::{EXIT_DISK, StoreError};
+pub(crate) use error::{Indispensable, stop};
 
 use overlay::Overlay;
 use parking_lot::RwLock;
@@ -56,6 +56,10 @@ struct Below {
     position: Option<Vec<u8>>,
 }
 
+/// A key and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+/// The file's format, and its position after the first checkpoint.
+type Meta = (u32, Option<Vec<u8>>);
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// How much the store holds.
@@ -276,7 +280,7 @@ impl RowView {
     }
 
     /// The first `limit` rows after `after`, in order: a stream in pieces.
-    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StoreError> {
+    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         let read = || -> Result<Vec<_>, redb::StorageError> {
             let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let rows = self.rows.range::<&[u8]>((from, std::ops::Bound::Unbounded))?;
@@ -295,7 +299,7 @@ impl std::fmt::Debug for RowView {
 }
 
 /// Format and position; none in a new file.
-fn read_meta(database: &Database) -> Result<Option<(u32, Option<Vec<u8>>)>, redb::Error> {
+fn read_meta(database: &Database) -> Result<Option<Meta>, redb::Error> {
     let meta = match database.begin_read()?.open_table(META) {
         Ok(meta) => meta,
         Err(TableError::TableDoesNotExist(_)) => return Ok(None),

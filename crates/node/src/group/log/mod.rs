@@ -1,8 +1,8 @@
 //! The group's log on this machine's disk: entries, the vote, and up to where entries were purged.
 //!
 //! Every change is one frame (see [`segment`]), durable when the call returns; an append of many entries is one frame and one fdatasync. The name of a segment is the number of
-//! its first frame, which begins with the vote and the purge mark as they were, so that older segments can go. Purged segments are kept for further use, so a log in steady state
-//! allocates nothing and does not run out of space.
+//! its first frame, which begins with the vote and the purge mark as they were, so that older segments can go. Purged segments are kept for further use, and space for the first ones is set
+//! aside at once: a disk that others have filled up does not stop the log.
 //!
 //! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each fdatasync), hands every flush to another thread (two wake-ups across cores), and
 //! does not open again when a power cut has left part of an unacknowledged write behind a gap.
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// Size of a segment, but for one that an oversized batch needs.
 pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
-/// Purged segments kept for further use: as many as the log has between two checkpoints.
+/// Purged segments kept for further use: about as many as the log has between two checkpoints.
 const SPARES_MAX: usize = 8;
 
 /// The log cannot be used.
@@ -91,6 +91,8 @@ pub(super) struct Log {
     segments: BTreeMap<u64, Segment>,
     /// Numbers that name spare segments.
     spares: Vec<u64>,
+    /// Space set aside for segments that never were in service.
+    reserves: Vec<PathBuf>,
     next_frame: u64,
     vote: Option<Vote>,
     purged: Option<LogId>,
@@ -102,16 +104,18 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`, or begins one. What a power cut left of a frame that was never acknowledged is dropped.
-    pub(super) fn open(dir: &Path, segment_bytes: u64) -> Result<Log, LogError> {
+    /// Opens the log in `dir`, or begins one, and sees to it that `keep_bytes` of log have space on the disk. What a power cut left of a frame that was never acknowledged is dropped.
+    pub(super) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
         std::fs::create_dir_all(dir).map_err(|e| failed("creating", dir, e))?;
-        let (first_frames, spares) = list(dir).map_err(|e| failed("listing", dir, e))?;
+        let Files { segments: first_frames, spares, reserves } =
+            list(dir).map_err(|e| failed("listing", dir, e))?;
         let mut log = Log {
             dir: dir.to_owned(),
             segment_bytes,
             key: [0; 32],
             segments: BTreeMap::new(),
             spares,
+            reserves,
             next_frame: 1,
             vote: None,
             purged: None,
@@ -126,6 +130,7 @@ impl Log {
         if log.gone_below > next_index(log.purged) {
             return Err(LogError::Damaged { file: log.dir, at: 0, what: "entries are missing" });
         }
+        log.reserve(keep_bytes);
         if log.segments.is_empty() {
             log.begin()?;
         }
@@ -245,6 +250,20 @@ impl Log {
         Ok(frame)
     }
 
+    /// Sets space aside, as far as there is some: without it the log works until the disk is full.
+    fn reserve(&mut self, keep_bytes: u64) {
+        let wanted = keep_bytes.div_ceil(self.segment_bytes) as usize;
+        let there = self.segments.len() + self.spares.len() + self.reserves.len();
+        for number in 0..wanted.saturating_sub(there) {
+            let path = self.dir.join(format!("{:020}-{number}.reserve", self.next_frame));
+            if let Err(error) = Segment::reserve(&path, self.segment_bytes) {
+                tracing::warn!(%error, "no space can be set aside for the log");
+                return;
+            }
+            self.reserves.push(path);
+        }
+    }
+
     /// Begins a log in an empty directory.
     fn begin(&mut self) -> Result<(), LogError> {
         if self.key == [0; 32] {
@@ -271,7 +290,8 @@ impl Log {
                     _ => std::fs::remove_file(&spare)?,
                 }
             }
-            Segment::create(&path, self.key, self.segment_bytes, body_len)
+            let reserve = self.reserves.pop().unwrap_or_else(|| self.dir.join("next.reserve"));
+            Segment::create(&path, &reserve, self.key, self.segment_bytes, body_len)
         }();
         let segment = entered.map_err(|e| failed("creating", &path, e))?;
         self.sync_dir()?;
@@ -405,25 +425,32 @@ fn failed(doing: &'static str, file: &Path, cause: io::Error) -> LogError {
     LogError::File { doing, file: file.to_owned(), cause }
 }
 
-/// Numbers of the segments in service, in order, and of the spares.
-fn list(dir: &Path) -> io::Result<(Vec<u64>, Vec<u64>)> {
-    let (mut segments, mut spares) = (Vec::new(), Vec::new());
+/// What is in the log's directory.
+#[derive(Default)]
+struct Files {
+    /// Numbers of the segments in service, in order.
+    segments: Vec<u64>,
+    spares: Vec<u64>,
+    reserves: Vec<PathBuf>,
+}
+
+fn list(dir: &Path) -> io::Result<Files> {
+    let mut files = Files::default();
     for file in std::fs::read_dir(dir)? {
         let file = file?;
         let name = file.file_name();
         let name = name.to_string_lossy();
         let number = |suffix| name.strip_suffix(suffix).and_then(|number: &str| number.parse().ok());
         if let Some(first) = number(".log") {
-            segments.push(first);
+            files.segments.push(first);
         } else if let Some(spare) = number(".spare") {
-            spares.push(spare);
-        } else if name.ends_with(".new") {
-            // The power went while it was being made.
-            std::fs::remove_file(file.path())?;
+            files.spares.push(spare);
+        } else if name.ends_with(".reserve") {
+            files.reserves.push(file.path());
         }
     }
-    segments.sort_unstable();
-    Ok((segments, spares))
+    files.segments.sort_unstable();
+    Ok(files)
 }
 
 fn next_index(log_id: Option<LogId>) -> u64 {

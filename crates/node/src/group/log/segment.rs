@@ -52,18 +52,31 @@ pub(super) struct Scan {
 }
 
 impl Segment {
-    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs. The caller syncs the directory.
-    pub(super) fn create(path: &Path, key: Key, bytes: u64, body_len: usize) -> io::Result<Segment> {
+    /// Sets space aside on the disk for a segment that will be made of it.
+    pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
+        let file = File::create(path)?;
+        Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+    }
+
+    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs, from the file `unfinished` if there is one. The caller syncs
+    /// the directory.
+    pub(super) fn create(
+        path: &Path,
+        unfinished: &Path,
+        key: Key,
+        bytes: u64,
+        body_len: usize,
+    ) -> io::Result<Segment> {
         let bytes = bytes.max(ALIGNMENT + frame_bytes(body_len));
-        let unfinished = path.with_extension("new");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(unfinished)?;
+        file.set_len(bytes)?;
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&key);
         header.resize(ALIGNMENT as usize, 0);
         io::copy(&mut io::repeat(0).take(bytes), &mut &file)?;
         file.write_all_at(&header, 0)?;
         file.sync_all()?;
-        std::fs::rename(&unfinished, path)?;
+        std::fs::rename(unfinished, path)?;
         Ok(Segment { file, key, bytes, end: ALIGNMENT })
     }
 
@@ -122,9 +135,13 @@ impl Segment {
             number += 1;
         }
         self.end = at as u64;
-        let later = (at..bytes.len()).step_by(ALIGNMENT as usize).filter_map(|at| bytes.get(at..));
-        let mut later = later.filter_map(|rest| frame_number(rest).map(|found| (rest, found)));
-        if later.any(|(rest, found)| found > number && open_frame(rest, found, &self.key).is_some()) {
+        // More frames than that do not fit behind it.
+        let later = number + 1..=number + bytes.len() as u64 / ALIGNMENT;
+        let is_later = |rest: &[u8]| {
+            frame_number(rest)
+                .is_some_and(|found| later.contains(&found) && open_frame(rest, found, &self.key).is_some())
+        };
+        if (at..bytes.len()).step_by(ALIGNMENT as usize).filter_map(|at| bytes.get(at..)).any(is_later) {
             scan.damaged_at = Some(self.end);
         }
         Ok(scan)

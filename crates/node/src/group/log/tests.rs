@@ -53,7 +53,7 @@ fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
 #[test]
 fn comes_back_with_what_was_written() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.vote(), log.last(), log.purged()), (None, None, None));
     log.save_vote(vote()).unwrap();
     log.append([entry(0, 10), entry(1, 5000)]).unwrap();
@@ -62,14 +62,14 @@ fn comes_back_with_what_was_written() {
     // Once more, from the file.
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.vote(), log.last(), log.purged()), (Some(vote()), Some(log_id(2)), None));
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     log.truncate(Some(log_id(1))).unwrap();
     log.append([entry(2, 20)]).unwrap();
     log.purge(log_id(0)).unwrap();
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.last(), log.purged()), (Some(log_id(2)), Some(log_id(0))));
     assert_eq!(read_all(&mut log), [1, 2]);
     log.purge(log_id(9)).unwrap();
@@ -81,7 +81,7 @@ fn comes_back_with_what_was_written() {
 #[test]
 fn purged_segments_are_used_again() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     log.save_vote(vote()).unwrap();
     for index in 0..400 {
         log.append([entry(index, 8_000)]).unwrap();
@@ -93,7 +93,7 @@ fn purged_segments_are_used_again() {
     let (used, spare) = (files(dir.path(), ".log").len(), files(dir.path(), ".spare").len());
     assert!(used <= 2 && spare <= SPARES_MAX && spare > 0, "{used} used, {spare} spare");
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!(read_all(&mut log), [399]);
     assert_eq!((log.vote(), log.purged()), (Some(vote()), Some(log_id(398))));
 }
@@ -101,15 +101,29 @@ fn purged_segments_are_used_again() {
 #[test]
 fn an_oversized_batch_gets_a_segment_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     log.append([entry(0, 10)]).unwrap();
     log.append([entry(1, 1_000_000)]).unwrap();
     log.append([entry(2, 10)]).unwrap();
     drop(log);
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     log.purge(log_id(2)).unwrap();
     assert!(files(dir.path(), ".spare").iter().all(|spare| spare.metadata().unwrap().len() == SEGMENT));
+}
+
+#[test]
+fn space_is_set_aside_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 5 * SEGMENT).unwrap();
+    let count = |suffix| files(dir.path(), suffix).len();
+    assert_eq!((count(".log"), count(".reserve")), (1, 4));
+    (0..30).for_each(|index| log.append([entry(index, 8_000)]).unwrap());
+    assert_eq!((count(".log"), count(".reserve")), (5, 0));
+    drop(log);
+    let mut log = Log::open(dir.path(), SEGMENT, 6 * SEGMENT).unwrap();
+    assert_eq!((count(".log"), count(".reserve")), (5, 1));
+    assert_eq!(read_all(&mut log).len(), 30);
 }
 
 /// The power goes while a frame is written: any of its sectors may be there, and any not.
@@ -117,7 +131,7 @@ fn an_oversized_batch_gets_a_segment_of_its_own() {
 fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    let mut log = Log::open(&live, SEGMENT).unwrap();
+    let mut log = Log::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
     let mut torn = 0;
     for index in 0..30u64 {
         let before = dir.path().join("before");
@@ -129,7 +143,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
             for file in files(&live, ".log") {
                 mix_sectors(&file, &cut.join(file.file_name().unwrap()), pattern);
             }
-            let mut log = Log::open(&cut, SEGMENT).unwrap();
+            let mut log = Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap();
             let there = read_all(&mut log);
             let whole: Vec<u64> = (0..=index).collect();
             let acknowledged = &whole[..index as usize];
@@ -138,7 +152,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
             // And it goes on from there.
             log.append([entry(there.len() as u64, 700)]).unwrap();
             drop(log);
-            assert_eq!(read_all(&mut Log::open(&cut, SEGMENT).unwrap()).len(), there.len() + 1);
+            assert_eq!(read_all(&mut Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()).len(), there.len() + 1);
             std::fs::remove_dir_all(cut).unwrap();
         }
     }
@@ -165,7 +179,7 @@ fn mix_sectors(from: &Path, to: &Path, pattern: u64) {
 #[test]
 fn damage_is_not_taken_for_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     (0..5).for_each(|index| log.append([entry(index, 100)]).unwrap());
     let place = log.spots[2].place;
     let file = log.path(log.spots[2].segment);
@@ -173,7 +187,7 @@ fn damage_is_not_taken_for_the_end() {
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[place.at as usize + 40] ^= 1;
     std::fs::write(&file, bytes).unwrap();
-    let Err(error) = Log::open(dir.path(), SEGMENT) else { panic!("opened") };
+    let Err(error) = Log::open(dir.path(), SEGMENT, 3 * SEGMENT) else { panic!("opened") };
     assert!(matches!(error, LogError::Damaged { at, .. } if at == place.at), "{error}");
 }
 
@@ -181,29 +195,29 @@ fn damage_is_not_taken_for_the_end() {
 fn a_missing_segment_is_damage_unless_all_in_it_was_purged() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
-    let mut log = Log::open(&live, SEGMENT).unwrap();
+    let mut log = Log::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
     (0..60).for_each(|index| log.append([entry(index, 40_000)]).unwrap());
     let segments = files(&live, ".log");
     assert!(segments.len() > 3);
-    for missing in 0..segments.len() - 1 {
+    for (missing, file) in segments[..segments.len() - 1].iter().enumerate() {
         let cut = dir.path().join(format!("cut-{missing}"));
         copy_dir(&live, &cut);
-        std::fs::remove_file(cut.join(segments[missing].file_name().unwrap())).unwrap();
-        assert!(matches!(Log::open(&cut, SEGMENT), Err(LogError::Damaged { .. })), "{missing}");
+        std::fs::remove_file(cut.join(file.file_name().unwrap())).unwrap();
+        assert!(matches!(Log::open(&cut, SEGMENT, 3 * SEGMENT), Err(LogError::Damaged { .. })), "{missing}");
     }
     // While segments were being retired, the power went: some are back, others not.
     let before = dir.path().join("before");
     copy_dir(&live, &before);
     log.purge(log_id(58)).unwrap();
     let kept = files(&live, ".log");
-    for missing in 0..segments.len() - kept.len() {
+    for (missing, gone) in segments[..segments.len() - kept.len()].iter().enumerate() {
         let cut = dir.path().join(format!("retired-{missing}"));
         copy_dir(&before, &cut);
         for file in &kept {
             std::fs::copy(file, cut.join(file.file_name().unwrap())).unwrap();
         }
-        std::fs::remove_file(cut.join(segments[missing].file_name().unwrap())).unwrap();
-        assert_eq!(read_all(&mut Log::open(&cut, SEGMENT).unwrap()), [59], "{missing}");
+        std::fs::remove_file(cut.join(gone.file_name().unwrap())).unwrap();
+        assert_eq!(read_all(&mut Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()), [59], "{missing}");
     }
 }
 
@@ -229,7 +243,7 @@ proptest! {
     #[test]
     fn behaves_as_a_list(steps in prop::collection::vec(step(), 1..40)) {
         let dir = tempfile::tempdir().unwrap();
-        let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+        let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
         // Indices in `first..next` are there.
         let (mut first, mut next) = (0u64, 0u64);
         for step in steps {
@@ -251,14 +265,14 @@ proptest! {
                 }
                 Step::Reopen => {
                     drop(log);
-                    log = Log::open(dir.path(), SEGMENT).unwrap();
+                    log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
                 }
             }
             prop_assert_eq!(log.last().map(|last| last.index), next.checked_sub(1));
             prop_assert_eq!(log.purged().map(|purged| purged.index), first.checked_sub(1));
         }
         drop(log);
-        let mut log = Log::open(dir.path(), SEGMENT).unwrap();
+        let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
         prop_assert_eq!(read_all(&mut log), (first..next).collect::<Vec<_>>());
     }
 }

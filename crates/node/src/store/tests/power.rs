@@ -13,10 +13,12 @@ enum Done {
     Synced,
 }
 
+type Recorded = (Vec<u8>, Vec<Done>);
+
 /// A file in memory that remembers what was done to it.
 #[derive(Clone, Debug, Default)]
 struct Recorder {
-    file: Arc<Mutex<(Vec<u8>, Vec<Done>)>>,
+    file: Arc<Mutex<Recorded>>,
 }
 
 fn redo(image: &mut Vec<u8>, done: &Done) {
