@@ -351,6 +351,9 @@ impl Client {
     /// After every input: what is due goes out, and what is low is asked for before it runs out.
     fn tidy(&mut self, now: Now, out: &mut Vec<Output>) {
         self.yield_recalled(now, out);
+        if !self.publishing.unneeded.is_empty() {
+            out.push(Output::Unneeded(std::mem::take(&mut self.publishing.unneeded)));
+        }
         while self.log.is_due() {
             match self.log.next_message() {
                 Some(message) => out.push(Output::Send(message)),

@@ -78,7 +78,7 @@ impl Client {
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(Stop::Error(Error::TooBig));
         }
-        self.charge(waiting, length + wire::EXTENT_BYTES, 0)?;
+        self.charge(waiting, wire::cost_of_write(size, length), 0)?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
         self.publish_early(now, file, out);

@@ -181,8 +181,14 @@ impl KnownFile {
         if let Some(block) = reservation {
             children.add_integers(block);
         }
-        // A directory that is known completely is known better here than there.
+        // A directory that is known completely is known better here than there, but for labels that were let go and come back.
         if children.complete() {
+            let came_back = |label: &Label| told.contains(&namespace::fold(label));
+            for (label, entry) in entries.into_iter().filter(|(label, _)| came_back(label)) {
+                if !children.by_label.contains_key(&label) {
+                    children.bind(&label, entry);
+                }
+            }
             return;
         }
         for (label, entry) in entries {

@@ -7,8 +7,8 @@ use crate::{Now, Output, Ticket, Upload};
 use content::{FOLD_BYTES, Flush, Publish, UploadPlan};
 use ident::FileId;
 use lease::Time;
-use namespace::{Error, Operation, ShareId};
-use rustc_hash::FxHashMap;
+use namespace::{ContentChange, Error, Operation, ShareId};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Dirty bytes of one file from which on uploading begins while the writer goes on.
@@ -24,6 +24,10 @@ pub(crate) struct Publishing {
     files: FxHashMap<FileId, Held>,
     since: BTreeSet<(Time, FileId)>,
     held_bytes: u64,
+    /// Shares that are stored and stand in no publication yet: others of the same flush are still under way.
+    unpublished: FxHashMap<FileId, Vec<ShareId>>,
+    /// Shares that are stored and will stand in none.
+    pub unneeded: Vec<ShareId>,
     /// Publications (by sequence number) that are not acknowledged yet; and the last one of each file.
     published: VecDeque<(u64, FileId)>,
     last: FxHashMap<FileId, u64>,
@@ -104,10 +108,23 @@ impl Client {
 
     fn log_publication(&mut self, now: Now, file: &FileId, publish: Publish) {
         let Publish { version, size, mtime, ctime, change } = publish;
+        if let ContentChange::Extents { put, .. } = &change {
+            let shares: FxHashSet<ShareId> = put.iter().filter_map(|extent| extent.piece.place.share()).collect();
+            self.no_longer_unpublished(file, |share| shares.contains(share));
+        }
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
         let sequence = self.push_update(now, operation);
         self.publishing.published.push_back((sequence, file.clone()));
         self.publishing.last.insert(file.clone(), sequence);
+    }
+
+    fn no_longer_unpublished(&mut self, file: &FileId, done: impl Fn(&ShareId) -> bool) {
+        if let Some(shares) = self.publishing.unpublished.get_mut(file) {
+            shares.retain(|share| !done(share));
+            if shares.is_empty() {
+                self.publishing.unpublished.remove(file);
+            }
+        }
     }
 
     fn upload(&mut self, file: &FileId, plans: Vec<UploadPlan>, out: &mut Vec<Output>) {
@@ -133,13 +150,14 @@ impl Client {
             // Deleted, or cut off, while it was on its way.
             Some(_) | None => {
                 if result.is_ok() {
-                    out.push(Output::Unneeded(vec![share]));
+                    self.publishing.unneeded.push(share);
                 }
                 return;
             }
         };
         let (publishes, unneeded, failure) = match result {
             Ok(hashes) => {
+                self.publishing.unpublished.entry(file.clone()).or_default().push(share);
                 let done = content.stored(id, hashes);
                 (done.publishes, done.unused, None)
             }
@@ -147,11 +165,10 @@ impl Client {
         };
         let (held, dirty) = (content.held_bytes(), content.is_dirty());
         self.publishing.note(&file, held, dirty, now.time);
+        self.no_longer_unpublished(&file, |share| unneeded.contains(share));
+        self.publishing.unneeded.extend(unneeded);
         for publish in publishes {
             self.log_publication(now, &file, publish);
-        }
-        if !unneeded.is_empty() {
-            out.push(Output::Unneeded(unneeded));
         }
         if let Some(error) = failure {
             self.fail_syncs(&file, error, out);
@@ -231,6 +248,7 @@ impl Client {
     /// A deleted file has nothing to publish any more.
     pub(crate) fn forget_content(&mut self, file: &FileId) {
         self.publishing.note(file, 0, false, Time::default());
+        self.publishing.unneeded.extend(self.publishing.unpublished.remove(file).unwrap_or_default());
     }
 
     /// The last handle was closed: content need not stay in memory, once the server has it.

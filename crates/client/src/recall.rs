@@ -80,7 +80,9 @@ impl Client {
             let Some(file) = self.hand.pop_front() else { return };
             let Some(known) = self.files.get_mut(&file) else { continue };
             let content_busy = match &known.content {
-                KnownContent::Open(content) => content.is_dirty() || !content.is_settled(),
+                KnownContent::Open(content) => {
+                    content.is_dirty() || !content.is_settled() || content.is_folding()
+                }
                 KnownContent::Unknown | KnownContent::Head(..) => false,
             };
             if known.recent || known.gone || known.handles > 0 || content_busy || file == FileId::root() {

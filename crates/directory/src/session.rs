@@ -4,7 +4,7 @@ use lease::{SessionId, Time};
 use namespace::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{MachineId, Space};
+use wire::{GRACE_BYTES, MachineId, Space};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
@@ -190,7 +190,8 @@ impl Sessions {
         let Some(allowance) = self.all.get(&session).map(|session| session.allowance) else {
             return Err(Error::CutOff);
         };
-        if cost.0 > allowance.0 && cost.0 - allowance.0 > self.left() {
+        // What an honest client has accepted fits: the grace is part of what the host keeps back.
+        if cost.0.saturating_sub(allowance.0) > self.left().saturating_add(GRACE_BYTES) {
             return Err(Error::NoSpace);
         }
         if let Some(session) = self.all.get_mut(&session) {

@@ -114,6 +114,16 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// The share, if it is in one.
+    pub fn share(&self) -> Option<ShareId> {
+        match self {
+            Place::Inline(_) => None,
+            Place::Share { share, .. } => Some(*share),
+        }
+    }
+}
+
 /// Name of a share: 128 random bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub [u8; 16]);

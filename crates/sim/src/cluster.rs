@@ -23,7 +23,8 @@ pub type Violation = String;
 #[derive(Debug)]
 struct Share {
     bytes: Vec<u8>,
-    by_machine: bool,
+    /// The incarnation that stored it, until that lets go.
+    by_machine: Option<u64>,
     by_server: bool,
 }
 
@@ -283,7 +284,7 @@ impl Cluster {
         } else {
             let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
             let (bytes, hashes) = content::seal_share(&upload.key, pieces);
-            if self.shares.insert(upload.share, Share { bytes, by_machine: true, by_server: false }).is_some() {
+            if self.shares.insert(upload.share, Share { bytes, by_machine: Some(self.incarnation), by_server: false }).is_some() {
                 return Err("a share's name came twice".into());
             }
             Ok(hashes)
@@ -299,13 +300,13 @@ impl Cluster {
                 ShareWork::Adopt(id) => {
                     if let Some(share) = self.shares.get_mut(id) {
                         share.by_server = true;
-                        share.by_machine = false;
+                        share.by_machine = None;
                     }
                 }
                 ShareWork::Drop(id) => {
                     if let Some(share) = self.shares.get_mut(id) {
                         share.by_server = false;
-                        share.by_machine = false;
+                        share.by_machine = None;
                     }
                 }
             }
@@ -317,14 +318,14 @@ impl Cluster {
     fn let_go(&mut self, shares: &[ShareId]) {
         for id in shares {
             if let Some(share) = self.shares.get_mut(id) {
-                share.by_machine = false;
+                share.by_machine = None;
             }
         }
         self.collect();
     }
 
     fn collect(&mut self) {
-        self.shares.retain(|_, share| share.by_machine || share.by_server);
+        self.shares.retain(|_, share| share.by_machine.is_some() || share.by_server);
     }
 
     fn pass_time(&mut self) {
@@ -411,7 +412,8 @@ impl Cluster {
 
     /// Leases of the machine's account that an earlier incarnation took and nobody adopted.
     pub fn sweep_shares(&mut self) {
-        self.shares.values_mut().for_each(|share| share.by_machine = false);
+        let now = self.incarnation;
+        self.shares.values_mut().for_each(|share| share.by_machine = share.by_machine.filter(|then| *then == now));
         self.collect();
     }
 
@@ -434,7 +436,7 @@ impl Cluster {
         self.directory.check(&self.store, &mut seen);
         match self.shares.iter().find(|(share, _)| !seen.shares.contains(share)) {
             Some((id, Share { by_machine, by_server, .. })) => Err(format!(
-                "share {id:?} is kept (by the machine: {by_machine}, by the server: {by_server}) and nothing references it"
+                "share {id:?} is kept (by the machine: {by_machine:?}, by the server: {by_server}) and nothing references it"
             )),
             None => Ok(()),
         }

@@ -5,7 +5,7 @@
 mod allowance;
 mod message;
 
-pub use allowance::{EXTENT_BYTES, FILE_BYTES, cost};
+pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use message::{
     AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values,
 };
