@@ -18,7 +18,8 @@ fail() { printf '%s: FAILED: %s\n' "$name" "$*" >&2; exit 1; }
 skip() { printf '%s: SKIPPED: %s\n' "$name" "$*" >&2; exit 77; }
 
 # On a disk, never on tmpfs: what is fsynced must have somewhere to go. World-accessible: some tests run as other users.
-scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/leasehold-$name.XXXXXX")
+# Short: pjdfstest makes sockets, whose paths have 107 bytes at most.
+scratch=$(mktemp -d "${TMPDIR:-/var/tmp}/lh-$name.XXXXXX")
 chmod 755 "$scratch"
 data=$scratch/data mnt=$scratch/mnt log=$scratch/up.log
 mkdir -p "$mnt"
@@ -54,15 +55,17 @@ trap 'exit 130' INT TERM
 
 is_mounted() { grep -q " $mnt " /proc/self/mountinfo && "${run_as[@]}" stat "$mnt/." >/dev/null 2>&1; }
 
-# Starts `leasehold up`, waits until the mount answers; leaves the milliseconds that took in $up_ms.
+# Starts `leasehold up`, waits until it says that it is mounted (a dead mount may still answer from the kernel's caches);
+# leaves the milliseconds that took in $up_ms.
 start_mount() {
     local data=${1:-$data} since
     mnt=${2:-$mnt}
     [ -z "${PLAIN:-}" ] || { up_ms=0; return 0; }
     since=$(date +%s%N)
-    "${run_as[@]}" "$leasehold" up --data "$data" --mount "$mnt" >>"$log" 2>&1 &
+    [ ! -e "$log" ] || cat "$log" >>"$log.before"
+    "${run_as[@]}" "$leasehold" up --data "$data" --mount "$mnt" >"$log" 2>&1 &
     up_pid=$!
-    until is_mounted; do
+    until grep -qs '^mounted on ' "$log" && is_mounted; do
         kill -0 "$up_pid" 2>/dev/null || { up_pid=; fail "leasehold up ended by itself, see $log"; }
         [ $((($(date +%s%N) - since) / 1000000)) -lt 30000 ] || fail "no mount after 30 s, see $log"
         sleep 0.01

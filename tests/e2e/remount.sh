@@ -7,12 +7,12 @@ workload=$root/tests/workload/$name
 mkdir "$scratch/state"
 
 start_mount
-mkdir "$mnt/$name"
-"$workload" work "$mnt/$name" "$scratch/state" || fail "work on $mnt"
-"$workload" check "$mnt/$name" "$scratch/state" || fail "check before the remount"
+mkdir "$mnt/w"
+"$workload" work "$mnt/w" "$scratch/state" || fail "work on $mnt"
+"$workload" check "$mnt/w" "$scratch/state" || fail "check before the remount"
 worked=$((SECONDS - started_at))
 remount
-"$workload" check "$mnt/$name" "$scratch/state" || fail "check after the remount"
+"$workload" check "$mnt/w" "$scratch/state" || fail "check after the remount"
 stop_mount
 fsck_clean
 passed "worked and checked in $worked s, restarted in $up_ms ms"
