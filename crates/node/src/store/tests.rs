@@ -162,20 +162,27 @@ fn store_figures() {
         key.resize(24, 0);
         key
     };
-    let (start, mut writing) = (Instant::now(), std::time::Duration::ZERO);
-    for row in 0..rows {
-        store.put(key(row), vec![1; 100]);
-        if store.is_full() || row + 1 == rows {
-            let at = Instant::now();
-            store.checkpoint(row.to_le_bytes().to_vec()).unwrap().write().unwrap();
-            writing += at.elapsed();
+    let in_order = |row: u64| [&row.to_be_bytes()[..], &[0; 16]].concat();
+    let load = |store: &mut RowStore, key: &dyn Fn(u64) -> Vec<u8>| {
+        let (start, mut writing) = (Instant::now(), std::time::Duration::ZERO);
+        for row in 0..rows {
+            store.put(key(row), vec![1; 100]);
+            if store.is_full() || row + 1 == rows {
+                let at = Instant::now();
+                store.checkpoint(row.to_le_bytes().to_vec()).unwrap().write().unwrap();
+                writing += at.elapsed();
+            }
         }
-    }
-    println!(
-        "load {rows} random rows: {:?}, of which checkpoints {writing:?}; {:?}",
-        start.elapsed(),
-        store.stats()
-    );
+        println!(
+            "load {rows} rows: {:?}, of which checkpoints {writing:?}; {:?}",
+            start.elapsed(),
+            store.stats()
+        );
+    };
+    let mut other = RowStore::open(&dir.path().join("in order"), settings).unwrap();
+    load(&mut other, &in_order);
+    drop(other);
+    load(&mut store, &key);
     let at = Instant::now();
     for row in (0..rows).step_by(10) {
         assert!(store.get(&key(row)).is_some());
@@ -190,8 +197,18 @@ fn store_figures() {
     let count = store.scan(&[], &[0xff; 25], usize::MAX).len();
     println!("scan: {:?} a row", at.elapsed() / count as u32);
     std::fs::copy(&path, dir.path().join("killed")).unwrap();
+    std::fs::File::open(dir.path().join("killed")).unwrap().sync_all().unwrap();
     drop(store);
     let at = Instant::now();
     let store = RowStore::open(&dir.path().join("killed"), settings).unwrap();
     println!("open after a kill: {:?}, {} rows", at.elapsed(), store.scan(&[], &[0xff; 25], 1).len());
+    drop(store);
+    for name in ["in order", "killed"] {
+        let path = dir.path().join(name);
+        let size = || std::fs::metadata(&path).unwrap().len();
+        let mut database = Database::open(&path).unwrap();
+        let (before, at) = (size(), Instant::now());
+        database.compact().unwrap();
+        println!("compacted {name} from {before} to {} bytes in {:?}", size(), at.elapsed());
+    }
 }

@@ -112,7 +112,7 @@ fn check_cut(done: &[Done], cut: usize, choice: u64, acknowledged: &[(usize, u64
         let kept = match choice {
             0 => false,
             1 => true,
-            _ => (number * 7 + cut) % 2 == 0 || matches!(done, Done::Length(_)),
+            _ => (number * 7 + cut).is_multiple_of(2) || matches!(done, Done::Length(_)),
         };
         if kept {
             redo(&mut image, done);
