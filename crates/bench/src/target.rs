@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Which.
@@ -24,6 +24,8 @@ pub struct Target {
     dir: PathBuf,
     data: PathBuf,
     process: Option<Child>,
+    /// Kept, since nobody likes to talk into a closed pipe.
+    out: Option<BufReader<ChildStdout>>,
 }
 
 impl Target {
@@ -35,7 +37,7 @@ impl Target {
             Kind::Disk => (base.join("disk"), PathBuf::new()),
         };
         std::fs::create_dir_all(&dir)?;
-        let mut target = Target { kind, dir, data, process: None };
+        let mut target = Target { kind, dir, data, process: None, out: None };
         target.up()?;
         Ok(target)
     }
@@ -68,10 +70,11 @@ impl Target {
             Kind::Disk => return Ok(()),
         }
         let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let out = child.stdout.take().map(BufReader::new);
-        for line in out.into_iter().flat_map(BufRead::lines) {
+        let mut out = child.stdout.take().map(BufReader::new);
+        for line in out.iter_mut().flat_map(BufRead::lines) {
             if line?.starts_with("mounted on") {
                 self.process = Some(child);
+                self.out = out;
                 return Ok(());
             }
         }

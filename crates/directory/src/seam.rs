@@ -63,6 +63,8 @@ pub enum Output {
     Opened {
         /// The machine.
         machine: MachineId,
+        /// Which of its starts.
+        incarnation: u64,
         /// Its new session.
         session: SessionId,
     },

@@ -98,7 +98,7 @@ impl Turn<'_> {
         self.files.live.insert(session);
         let inodes = self.state.sessions.reserve_inodes(session);
         let allowance = self.state.sessions.first_allowance(session);
-        self.out.push(Output::Opened { machine, session });
+        self.out.push(Output::Opened { machine, incarnation, session });
         let space = self.state.sessions.space(self.state.files);
         self.send(session, ToClient::Opened { inodes, allowance, space, term_ms: TERM_MS, rules: RULES });
     }

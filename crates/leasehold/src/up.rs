@@ -6,6 +6,7 @@ use fuse::{Mount, Options};
 use node::Machine;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,14 +33,14 @@ impl Up {
         let began = Instant::now();
         let machine = Machine::start(&data, &format!("leasehold up, mounted on {}", dir.display()))?;
         if machine.data().is_new() {
-            println!("made a new file system in {}", data.display());
+            say(format_args!("made a new file system in {}", data.display()));
         } else {
-            println!("opened the file system in {} ({} ms)", data.display(), began.elapsed().as_millis());
+            say(format_args!("opened the file system in {} ({} ms)", data.display(), began.elapsed().as_millis()));
         }
         let mount = Arc::new(Mount::start(machine.door(), &dir, &Options::default())?);
-        println!("mounted on {}", dir.display());
-        println!("try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck", dir.display());
-        println!("Ctrl-C unmounts and makes everything durable");
+        say(format_args!("mounted on {}", dir.display()));
+        say(format_args!("try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck", dir.display()));
+        say(format_args!("Ctrl-C unmounts and makes everything durable"));
         // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
         let (mounted, handle) = (Arc::clone(&mount), signals.handle());
         std::thread::spawn(move || {
@@ -50,14 +51,19 @@ impl Up {
         });
         let signal = signals.forever().next();
         if let Some(signal) = signal {
-            println!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal"));
+            say(format_args!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal")));
         } else {
-            println!("unmounted by somebody else");
+            say(format_args!("unmounted by somebody else"));
         }
         let began = Instant::now();
         mount.unmount()?;
         machine.stop()?;
-        println!("everything is durable ({} ms)", began.elapsed().as_millis());
+        say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Tells whoever started this. That nobody reads it any more is no reason to stop.
+fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stdout(), "{what}");
 }

@@ -104,7 +104,8 @@ pub(crate) struct Core {
 struct Hosted {
     client: Client,
     answers: BTreeMap<Ticket, Answer>,
-    machine: MachineId,
+    /// The machine and its incarnation.
+    identity: (MachineId, u64),
     session: Option<SessionId>,
     open: bool,
 }
@@ -140,7 +141,7 @@ impl Machine {
         let hosted = Hosted {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
-            machine,
+            identity: (machine, data.identity().starts),
             session: None,
             open: false,
         };
@@ -273,7 +274,9 @@ impl Core {
         let mut hosted = self.hosted.lock();
         for output in outputs {
             match output {
-                directory::Output::Opened { machine, session } if machine == hosted.machine => {
+                directory::Output::Opened { machine, incarnation, session }
+                    if (machine, incarnation) == hosted.identity =>
+                {
                     hosted.session = Some(session);
                 }
                 directory::Output::Send { session, message } if hosted.session == Some(session) => {

@@ -258,7 +258,11 @@ impl Cluster {
     fn deliver(&mut self, out: Vec<directory::Output>) {
         for output in out {
             match output {
-                directory::Output::Opened { session, .. } => self.session = Some(session),
+                directory::Output::Opened { session, incarnation, .. } if incarnation == self.incarnation => {
+                    self.session = Some(session);
+                }
+                // An earlier incarnation's, which is gone.
+                directory::Output::Opened { .. } => {}
                 directory::Output::Send { session, message } => self.to_client.push_back((session, message)),
                 directory::Output::Shares(work) => self.share_work.push_back(work),
                 directory::Output::Again => self.to_server.push_back(Input::Tick),
