@@ -1,7 +1,7 @@
 //! The replicated state machine as openraft drives it: the directory over its store.
 //!
-//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in the background; when that is done openraft purges
-//! the log up to it.
+//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in
+//! the background; when that is done openraft purges the log up to it.
 
 use super::raft::{Applied, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use crate::store::{Checkpoint, RowStore, RowView, stop};

@@ -1,7 +1,8 @@
 //! The replicated group that hosts the directory: an openraft group of one voter, its log, and its store.
 //!
-//! An input that is proposed becomes part of a log entry, is durable, applied, and then what it comes to is delivered. The log makes changes durable; the store is checkpointed now and
-//! then, and a start replays the log behind the last checkpoint. openraft and the applying run on one thread of the group's own, which also waits for the disk.
+//! An input that is proposed becomes part of a log entry, is durable, applied, and then what it comes to is delivered. The log
+//! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
+//! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
 mod batch;
 mod log;
@@ -35,8 +36,8 @@ use std::time::Duration;
 /// Bounds of a [`Group`].
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSettings {
-    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth for each of the two layers of changed rows; the rest is for what the
-    /// directory and the log hold.
+    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth for each of the two layers of
+    /// changed rows; the rest is for what the directory and the log hold.
     pub memory_bytes: usize,
     /// Changes reach the store's file after this long at the latest.
     pub checkpoint_after: Duration,
@@ -118,8 +119,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts the group whose files are in the directory `dir`, or founds one, whose root has the attributes `root`. Returns when all that was applied before is applied again; what
-    /// that comes to is not delivered. What [`Input::Lead`], the first input of every start, comes to is.
+    /// Starts the group whose files are in the directory `dir`, or founds one, whose root has the attributes `root`. Returns when all that was
+    /// applied before is applied again; what that comes to is not delivered. [`Input::Lead`] is for the host to propose first.
     ///
     /// From then on an error of the disk stops the process ([`crate::EXIT_DISK`]).
     pub fn open(
@@ -161,10 +162,7 @@ impl Group {
         let thread = thread.map_err(GroupError::Thread)?;
         let group = Group { machine, log, queue, thread: Mutex::new(Some(thread)) };
         match started.recv() {
-            Ok(Ok(())) => {
-                group.propose(Input::Lead);
-                Ok(group)
-            }
+            Ok(Ok(())) => Ok(group),
             Ok(Err(error)) => Err(error),
             Err(error) => Err(GroupError::raft("starting", error)),
         }
@@ -215,8 +213,10 @@ impl Group {
 
     fn join(&self, end: End) {
         self.queue.end(end);
-        if let Some(thread) = self.thread.lock().take() {
-            // It has nothing to return; if it panicked that was reported.
+        let Some(thread) = self.thread.lock().take() else { return };
+        // `deliver` may be what held the group last; then its thread ends behind it.
+        if thread.thread().id() != std::thread::current().id() {
+            // It has nothing to return; a panic would have stopped the process.
             drop(thread.join());
         }
     }

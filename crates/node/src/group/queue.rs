@@ -1,7 +1,7 @@
 //! What waits for the group's thread.
 //!
-//! Proposing never blocks: who proposes may hold the client's lock, which `deliver` takes. So the queue has no bound of its own; the client slows its writers by
-//! [`Queue::backlog_bytes`].
+//! Proposing never blocks: who proposes may hold the client's lock, which `deliver` takes. So the queue has no bound of its own;
+//! the client slows its writers by [`Queue::backlog_bytes`].
 
 use super::batch::Waiting;
 use parking_lot::Mutex;

@@ -1,7 +1,7 @@
 //! The log as openraft drives it.
 //!
-//! Writes are durable when they return: they block the group's thread for one fdatasync instead of handing it to another thread and back, which would cost two wake-ups across cores. What is
-//! proposed meanwhile waits and becomes the next batch.
+//! Writes are durable when they return: they block the group's thread for one fdatasync instead of handing it to another thread
+//! and back, which would cost two wake-ups across cores. What is proposed meanwhile waits and becomes the next batch.
 
 use super::log::Log;
 use super::raft::{Entry, LogId, Types, Vote};

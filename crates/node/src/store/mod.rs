@@ -1,8 +1,9 @@
 //! The ordered rows of the server's state on this machine's disk.
 //!
-//! Three layers: what changed since the last checkpoint began (active), what the checkpoint under way is writing (frozen), and a redb file with everything as of
-//! the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one durable commit of the frozen layer together with `meta`, which
-//! says how far in the log it reaches, so the file always is exactly the state after one log entry.
+//! Three layers: what changed since the last checkpoint began (active), what the checkpoint under way is writing (frozen), and a
+//! redb file with everything as of the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one
+//! durable commit of the frozen layer together with `meta`, which says how far in the log it reaches, so the file always is
+//! exactly the state after one log entry.
 
 mod error;
 mod overlay;

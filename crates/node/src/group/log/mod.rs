@@ -1,11 +1,13 @@
 //! The group's log on this machine's disk: entries, the vote, and up to where entries were purged.
 //!
-//! Every change is one frame (see [`segment`]), durable when the call returns; an append of many entries is one frame and one fdatasync. The name of a segment is the number of
-//! its first frame, which begins with the vote and the purge mark as they were, so that older segments can go. Purged segments are kept for further use, and space for the first ones is set
-//! aside at once: a disk that others have filled up does not stop the log.
+//! Every change is one frame (see [`segment`]), durable when the call returns; an append of many entries is one frame and one
+//! fdatasync. The name of a segment is the number of its first frame, which begins with the vote and the purge mark as they were,
+//! so that older segments can go. Purged segments are kept for further use, and space for the first ones is set aside at once: a
+//! disk that others have filled up does not stop the log.
 //!
-//! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each fdatasync), hands every flush to another thread (two wake-ups across cores), and
-//! does not open again when a power cut has left part of an unacknowledged write behind a gap.
+//! Why not the crate raft-log: it extends its files (twice the device's bytes and time for each fdatasync), hands every flush to
+//! another thread (two wake-ups across cores), and does not open again when a power cut has left part of an unacknowledged write
+//! behind a gap.
 
 mod segment;
 #[cfg(test)]
@@ -104,7 +106,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`, or begins one, and sees to it that `keep_bytes` of log have space on the disk. What a power cut left of a frame that was never acknowledged is dropped.
+    /// Opens the log in `dir`, or begins one, and sees to it that `keep_bytes` of log have space on the disk. What a power cut
+    /// left of a frame that was never acknowledged is dropped.
     pub(super) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
         std::fs::create_dir_all(dir).map_err(|e| failed("creating", dir, e))?;
         let Files { segments: first_frames, spares, reserves } =

@@ -8,8 +8,8 @@
 //! frame     number u64 │ length u32 │ zero u32 │ checksum 16 bytes │ body │ zeros up to a multiple of 64
 //! ```
 //!
-//! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one. The checksum is keyed: what users put
-//! into a body cannot pass for a frame.
+//! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one.
+//! The checksum is keyed: what users put into a body cannot pass for a frame.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -58,8 +58,8 @@ impl Segment {
         Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
     }
 
-    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs, from the file `unfinished` if there is one. The caller syncs
-    /// the directory.
+    /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs, from the file
+    /// `unfinished` if there is one. The caller syncs the directory.
     pub(super) fn create(
         path: &Path,
         unfinished: &Path,
@@ -122,8 +122,9 @@ impl Segment {
 
     /// Reads all frames from `number` on, and sets [`Segment::end`] behind them.
     ///
-    /// What follows the last one is a frame that was being written when the machine stopped, or nothing. But a frame is written only once all before it
-    /// are durable; so if a later one is there, what stopped us was durable once: damage, which must not be taken for the log's end.
+    /// What follows the last one is a frame that was being written when the machine stopped, or nothing. But a frame is written
+    /// only once all before it are durable; so if a later one is there, what stopped us was durable once: damage, which must not
+    /// be taken for the log's end.
     pub(super) fn scan(&mut self, mut number: u64) -> io::Result<Scan> {
         let mut bytes = Vec::new();
         (&self.file).take(self.bytes).read_to_end(&mut bytes)?;
