@@ -44,7 +44,8 @@ fn server_cpu(process: Option<u32>) -> io::Result<Duration> {
     let Some(process) = process else { return Ok(Duration::ZERO) };
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields: Vec<u64> = after_name.split_whitespace().skip(11).take(2).filter_map(|f| f.parse().ok()).collect();
+    let fields: Vec<u64> =
+        after_name.split_whitespace().skip(11).take(2).filter_map(|f| f.parse().ok()).collect();
     let ticks: u64 = fields.iter().sum();
     Ok(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1)))
 }

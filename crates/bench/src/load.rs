@@ -43,7 +43,11 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
     machine.stop().map_err(io::Error::other)?;
     let mib = resident as f64 / f64::from(1 << 20);
     Ok(vec![
-        Row { name: format!("load of {files} files, files/s"), rate: Some(files as f64 / took.as_secs_f64()), ..Row::default() },
+        Row {
+            name: format!("load of {files} files, files/s"),
+            rate: Some(files as f64 / took.as_secs_f64()),
+            ..Row::default()
+        },
         Row::at_most("store a file of many, bytes", store as f64 / files as f64, 400.0, "bytes"),
         // The server's setting, and what the client may know (400,000 files of at most 1 KiB).
         Row::at_most("resident with many files, MiB", mib, 256.0 + 400.0, "MiB"),

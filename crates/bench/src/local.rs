@@ -60,7 +60,11 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
 /// The three targets, each in a fresh directory below `base`.
 fn targets(base: &Path, name: &str) -> io::Result<[Target; 3]> {
     let base = base.join(name);
-    Ok([Target::start(Kind::Mount, &base)?, Target::start(Kind::Floor, &base)?, Target::start(Kind::Disk, &base)?])
+    Ok([
+        Target::start(Kind::Mount, &base)?,
+        Target::start(Kind::Floor, &base)?,
+        Target::start(Kind::Disk, &base)?,
+    ])
 }
 
 fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
@@ -70,7 +74,12 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
     for round in 0..rounds {
         for (w, work) in Work::ALL.into_iter().enumerate() {
             for (t, target) in targets.iter().enumerate() {
-                tell(&format!("{} ({threads} threads, {dirs} dirs): {:?}, round {}", work.name(), target.kind, round + 1));
+                tell(&format!(
+                    "{} ({threads} threads, {dirs} dirs): {:?}, round {}",
+                    work.name(),
+                    target.kind,
+                    round + 1
+                ));
                 let root = target.dir().join(format!("round-{round}"));
                 std::fs::create_dir_all(&root)?;
                 let running = Cost::of(target.process(), || work.run(&root, layout))?;
@@ -90,7 +99,8 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
             let name = format!("{}, {threads} thr, {dirs} dirs", work.name());
             let mut row = Row::of(name, operations, mount.0, Some(floor.0), Some(disk.0));
             if work.updates() {
-                let all = |(running, synced): (Cost, Cost)| running.plus(synced).cpu().as_secs_f64().max(1e-9);
+                let all =
+                    |(running, synced): (Cost, Cost)| running.plus(synced).cpu().as_secs_f64().max(1e-9);
                 row.cpu_ratio_to_floor_synced = Some(all(floor) / all(mount));
             }
             row.floor_bar(0.8, work.updates().then_some(0.6))
@@ -135,7 +145,12 @@ fn memory(mount: &mut Target, settings: &Settings) -> io::Result<Vec<Row>> {
     let empty = mount.process().map_or(Ok(0), resident_bytes)?;
     let store = mount.data().join("server").join("rows");
     let mut rows = vec![
-        Row::at_most("memory a file known, bytes", full.saturating_sub(empty) as f64 / files, 1024.0, "bytes"),
+        Row::at_most(
+            "memory a file known, bytes",
+            full.saturating_sub(empty) as f64 / files,
+            1024.0,
+            "bytes",
+        ),
         Row::at_most("restart, s", restart.as_secs_f64(), 2.0, "s"),
     ];
     let bytes = std::fs::metadata(&store)?.blocks() * 512;
@@ -161,7 +176,8 @@ fn stream(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
     }
     let [write, read, again] = costs;
     Ok(vec![
-        Row::of("sequential write + fsync, MiB".into(), mib, write[0], Some(write[1]), Some(write[2])).disk_bar(0.7),
+        Row::of("sequential write + fsync, MiB".into(), mib, write[0], Some(write[1]), Some(write[2]))
+            .disk_bar(0.7),
         Row::of("sequential read, cold, MiB".into(), mib, read[0], None, Some(read[2])).disk_bar(0.7),
         Row::of("read again, MiB".into(), mib, again[0], Some(again[1]), Some(again[2])).floor_bar(0.9, None),
     ])
@@ -179,7 +195,8 @@ fn random(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
     let before = device_bytes_written(&base);
     let mut writes = 0;
     let cost = Cost::of(mount.process(), || {
-        bulk::random_synced_writes(&file, settings.random_bytes, settings.random_time).map(|count| writes = count)
+        bulk::random_synced_writes(&file, settings.random_bytes, settings.random_time)
+            .map(|count| writes = count)
     })?;
     mount.sync()?;
     let mut row = Row::of("4 KiB random write + fsync".into(), writes, cost, None, None);

@@ -123,8 +123,11 @@ pub fn list(dir: &Path) -> io::Result<()> {
 fn each(threads: usize, count: usize, what: impl Fn(usize) -> io::Result<()> + Sync) -> io::Result<()> {
     let what = &what;
     std::thread::scope(|scope| {
-        let workers: Vec<_> =
-            (0..threads).map(|t| scope.spawn(move || (t..count).step_by(threads).try_for_each(what))).collect();
-        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| io::Error::other("a thread failed"))?)
+        let workers: Vec<_> = (0..threads)
+            .map(|t| scope.spawn(move || (t..count).step_by(threads).try_for_each(what)))
+            .collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| io::Error::other("a thread failed"))?)
     })
 }

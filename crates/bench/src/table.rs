@@ -68,7 +68,8 @@ impl Row {
     pub fn floor_bar(mut self, least: f64, least_synced: Option<f64>) -> Row {
         let best = self.ratio_to_floor.unwrap_or(0.0).max(self.cpu_ratio_to_floor.unwrap_or(0.0));
         let synced = least_synced.is_none_or(|least| self.cpu_ratio_to_floor_synced.unwrap_or(0.0) >= least);
-        let with_sync = least_synced.map_or(String::new(), |least| format!(", {least} with the final syncfs"));
+        let with_sync =
+            least_synced.map_or(String::new(), |least| format!(", {least} with the final syncfs"));
         self.bar = Some(format!("{least} of the floor{with_sync}"));
         self.met = Some(best >= least && synced);
         self
@@ -92,7 +93,17 @@ pub fn text(rows: &[Row]) -> String {
     let _ = writeln!(
         out,
         "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  bar",
-        "", "mount /s", "floor /s", "disk /s", "/floor", "/disk", "cpu/fl", "synced", "fs µs", "call µs", "floor µs"
+        "",
+        "mount /s",
+        "floor /s",
+        "disk /s",
+        "/floor",
+        "/disk",
+        "cpu/fl",
+        "synced",
+        "fs µs",
+        "call µs",
+        "floor µs"
     );
     for row in rows {
         let number = |value: Option<f64>, digits: usize| {

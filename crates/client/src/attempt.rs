@@ -7,7 +7,8 @@ use crate::{Call, Listed, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
 use namespace::{
-    Answer, AttributeChange, Cred, Entry, Error, FileKind, Known, Knowledge, NewFile, Operation, RenameMode, XattrMode,
+    Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
+    XattrMode,
 };
 use wire::cost;
 
@@ -51,7 +52,9 @@ impl Client {
             Call::Open { file, read, write } => self.open(now, cred, file, read, write),
             Call::Close { file, .. } => self.close_handle(now, &file),
             Call::Read { file, offset, length } => self.read(now, &file, offset, length),
-            Call::Write { file, offset, data, append } => self.write(now, waiting, &file, offset, data, append, out),
+            Call::Write { file, offset, data, append } => {
+                self.write(now, waiting, &file, offset, data, append, out)
+            }
             Call::Allocate { file, offset, length, what } => {
                 self.allocate(now, waiting, &file, offset, length, what)
             }
@@ -63,7 +66,9 @@ impl Client {
             Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),
             Call::GetXattr { file, name } => self.answer(now, Operation::GetXattr { file, name, cred }),
             Call::ListXattrs { file } => self.answer(now, Operation::ListXattrs { file }),
-            Call::SetXattr { file, name, value, mode } => self.set_xattr(now, waiting, file, name, value, mode),
+            Call::SetXattr { file, name, value, mode } => {
+                self.set_xattr(now, waiting, file, name, value, mode)
+            }
             Call::RemoveXattr { file, name } => {
                 self.require_quiet()?;
                 self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
@@ -102,7 +107,9 @@ impl Client {
         let parent = match self.files.links(dir, Kind::Read) {
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
-            Known::Unknown => return Err(self.want(Operation::Stat { file: dir.clone() }, dir, Field::Parent)),
+            Known::Unknown => {
+                return Err(self.want(Operation::Stat { file: dir.clone() }, dir, Field::Parent));
+            }
         };
         let stat = self.stat(now, &parent)?;
         let kind = stat.attributes.kind;
@@ -147,7 +154,7 @@ impl Client {
         let cred = waiting.cred.clone();
         let operation = Operation::Create { dir: dir.clone(), label, position, new, cred, time: now.wall };
         if integer.is_none() {
-            return Err(self.without_integer(now, operation, dir));
+            return Err(self.without_integer(operation, dir));
         }
         let cost = cost(&operation);
         self.charge(waiting, cost.0, cost.1)?;
@@ -169,7 +176,7 @@ impl Client {
 
     /// What an operation that wants an integer of `dir` stops at when there is none: its refusal, if that is known; else missing leases; else
     /// the integer itself.
-    fn without_integer(&mut self, _now: Now, operation: Operation, dir: FileId) -> Stop {
+    fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
         match namespace::decide(&operation, &self.files) {
             namespace::Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
             namespace::Verdict::Refused { error, .. } => Stop::Error(error),
@@ -202,7 +209,7 @@ impl Client {
         let cred = waiting.cred.clone();
         let operation = Operation::Link { file, dir: dir.clone(), label, position, cred, time: now.wall };
         if integer.is_none() {
-            return Err(self.without_integer(now, operation, dir));
+            return Err(self.without_integer(operation, dir));
         }
         let cost = cost(&operation);
         self.charge(waiting, cost.0, cost.1)?;
@@ -250,6 +257,10 @@ impl Client {
             self.publish_before(now, &moved.file, out)?;
         }
         let open = self.has_open(&to_dir, &to);
+        if mode == RenameMode::Exchange && from_dir == to_dir && self.has_one_integer(&to_dir) {
+            // Two in a row are needed, and this block has but one: on to the next.
+            self.take_integer(&to_dir, out);
+        }
         let integer = self.integer(&to_dir);
         let position = integer.unwrap_or(1);
         let back_position = match (mode, from_dir == to_dir) {
@@ -271,10 +282,10 @@ impl Client {
             time: now.wall,
         };
         if integer.is_none() {
-            return Err(self.without_integer(now, operation, to_dir));
+            return Err(self.without_integer(operation, to_dir));
         }
-        if exchange && (self.integer(&from_dir).is_none() || !self.has_two_integers(&to_dir)) {
-            return Err(Stop::Need(Need::Integers(from_dir)));
+        if exchange && self.integer(&from_dir).is_none() {
+            return Err(self.without_integer(operation, from_dir));
         }
         let reply = self.decide(now, operation.clone());
         if let Err(Stop::Need(Need::Leases { wants, .. })) = &reply
@@ -294,10 +305,9 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    /// An exchange within one directory uses up two integers, one after the other.
-    fn has_two_integers(&self, dir: &FileId) -> bool {
+    fn has_one_integer(&self, dir: &FileId) -> bool {
         let children = self.files.get(dir).and_then(|known| known.children.as_ref());
-        children.is_some_and(|children| children.integers.1 - children.integers.0 >= 2)
+        children.is_some_and(|children| children.integers.1.saturating_sub(children.integers.0) == 1)
     }
 
     fn set_attributes(
@@ -366,7 +376,8 @@ impl Client {
             } else {
                 self.shut(file);
             }
-            if self.files.get(file).is_some_and(|known| known.held.kind(&Field::Handles) == Some(Kind::Read)) {
+            if self.files.get(file).is_some_and(|known| known.held.kind(&Field::Handles) == Some(Kind::Read))
+            {
                 // Somebody else wants to know that nobody has it open, or did.
                 self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep: None }]);
             }

@@ -20,7 +20,16 @@ pub enum Call {
     /// [`Reply::Bytes`].
     ReadLink { file: FileId },
     /// Makes a file: [`Reply::Node`]. With `open`, a handle is opened on it in the same step.
-    Create { dir: FileId, label: Label, kind: FileKind, mode: u16, umask: u16, rdev: u32, target: Vec<u8>, open: bool },
+    Create {
+        dir: FileId,
+        label: Label,
+        kind: FileKind,
+        mode: u16,
+        umask: u16,
+        rdev: u32,
+        target: Vec<u8>,
+        open: bool,
+    },
     /// Links `file` once more: [`Reply::Node`].
     Link { file: FileId, dir: FileId, label: Label },
     /// unlink; rmdir if `directory`: [`Reply::Nothing`].

@@ -152,9 +152,9 @@ impl Client {
     /// When the next tick is due.
     pub fn deadline(&self) -> Option<Time> {
         let flush = self.unsent_since.map(|since| since.after_ms(self.settings.flush_after_ms));
-        let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
-        let renew =
-            self.session.open.then(|| self.session.renewed.after_ms(self.session.term_ms / 3));
+        let publish =
+            self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
+        let renew = self.session.open.then(|| self.session.renewed.after_ms(self.session.term_ms / 3));
         let renew = if self.session.renewing.is_some() { None } else { renew };
         [flush, publish, renew].into_iter().flatten().min()
     }
@@ -181,7 +181,11 @@ impl Client {
 
     /// Leases count only while the session does.
     pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
-        if self.session.open && now.time < self.valid_until() { Ok(()) } else { Err(Stop::Need(Need::Session)) }
+        if self.session.open && now.time < self.valid_until() {
+            Ok(())
+        } else {
+            Err(Stop::Need(Need::Session))
+        }
     }
 
     /// Decides on what is known here; an update that succeeds is done here and logged.
@@ -194,7 +198,9 @@ impl Client {
                 Ok(answer)
             }
             Verdict::Refused { error, .. } => Err(Stop::Error(error)),
-            Verdict::Unknown { wants } => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),
+            Verdict::Unknown { wants } => {
+                Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }))
+            }
         }
     }
 
@@ -287,7 +293,8 @@ impl Client {
             ToClient::Allowance { bytes, files, space } => {
                 self.space = space;
                 let Allowance { bytes: had_bytes, files: had_files, .. } = self.allowance;
-                self.allowance = Allowance { bytes: had_bytes + bytes, files: had_files + files, asking: false };
+                self.allowance =
+                    Allowance { bytes: had_bytes + bytes, files: had_files + files, asking: false };
             }
             ToClient::Extents { number, file, from, to, extents, inline } => {
                 self.learn_extents(&file, from, to, extents, inline);

@@ -7,7 +7,7 @@ use crate::{Allocate, Now, Output, Reply};
 use bytes::Bytes;
 use content::{FileContent, Unreadable};
 use ident::FileId;
-use lease::{Field, Kind, Lease};
+use lease::{Field, Kind, Lease, Released};
 use namespace::{Cred, Error, Operation};
 use std::collections::BTreeMap;
 
@@ -112,7 +112,8 @@ impl Client {
         length: u64,
         what: Allocate,
     ) -> Tried {
-        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
+        let end =
+            offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
         let size = self.content(file, Kind::Write)?.size();
         match what {
             // Space is set aside where it is used up: what is reserved here must fit now, and is charged again when it is written.
@@ -123,7 +124,9 @@ impl Client {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
-            Allocate::Punch => self.change_content(now, file, |content| content.punch(offset, length, now.wall))?,
+            Allocate::Punch => {
+                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?
+            }
             Allocate::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
             }
@@ -155,7 +158,9 @@ impl Client {
     ) -> Tried {
         if waiting.flushed.is_none() {
             let barriers: BTreeMap<FileId, u64> = match file {
-                Some(file) => self.publish(now, file, true, out).into_iter().map(|b| (file.clone(), b)).collect(),
+                Some(file) => {
+                    self.publish(now, file, true, out).into_iter().map(|b| (file.clone(), b)).collect()
+                }
                 None => self.publish_all(now, out),
             };
             waiting.flushed = Some(barriers);
@@ -171,6 +176,12 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
+    fn let_go_of_content(&mut self, file: &FileId) {
+        let released = Released { file: file.clone(), field: Field::Content, keep: None };
+        self.files.release(&released);
+        self.push_release(vec![released]);
+    }
+
     /// Extents, or inline content, that the server sent.
     pub(crate) fn learn_extents(
         &mut self,
@@ -180,10 +191,17 @@ impl Client {
         extents: Vec<namespace::Extent>,
         inline: Option<Vec<u8>>,
     ) {
+        if to == from && inline.is_none() {
+            // The server knows nothing of our lease. Whatever happened to it, going on as if we had it leads nowhere: ask for it.
+            self.let_go_of_content(file);
+            return;
+        }
         let Some(known) = self.files.get_mut(file) else { return };
         match &mut known.content {
             KnownContent::Open(content) => content.learn(from, to, extents),
-            KnownContent::Head(_, known @ None) if inline.is_some() => *known = inline.map(Vec::into_boxed_slice),
+            KnownContent::Head(_, known @ None) if inline.is_some() => {
+                *known = inline.map(Vec::into_boxed_slice)
+            }
             KnownContent::Head(head, None) if from == 0 => {
                 let content = FileContent::new(*head, None, Some((extents, to)));
                 known.content = KnownContent::Open(Box::new(content));

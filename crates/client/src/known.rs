@@ -3,7 +3,7 @@
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label};
-use namespace::{Attributes, ContentHead, Entry, FileKind, Known, Knowledge, Links, Times, fold};
+use namespace::{Attributes, ContentHead, Entry, FileKind, Knowledge, Known, Links, Times, fold};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,8 +92,11 @@ impl Children {
 
     /// `label` is bound to nothing; in a directory that is known completely absence says so by itself.
     pub fn unbind(&mut self, label: &Label) {
-        let old =
-            if self.complete() { self.by_label.remove(label) } else { self.by_label.insert(label.clone(), None) };
+        let old = if self.complete() {
+            self.by_label.remove(label)
+        } else {
+            self.by_label.insert(label.clone(), None)
+        };
         if let Some(Some(old)) = old {
             self.by_position.remove(&old.position);
         }
@@ -245,7 +248,9 @@ impl Knowledge for Files {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         self.under(file, &Field::Xattrs, Kind::Read, |known| {
             let names = known.xattrs.iter().flat_map(|xattrs| xattrs.iter());
-            known.xattrs_complete.then(|| names.filter(|(_, v)| v.is_some()).map(|(n, _)| n.clone()).collect())
+            known
+                .xattrs_complete
+                .then(|| names.filter(|(_, v)| v.is_some()).map(|(n, _)| n.clone()).collect())
         })
     }
 

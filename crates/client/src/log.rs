@@ -82,7 +82,8 @@ impl Log {
         if count == 0 {
             return None;
         }
-        let entries = self.entries.range(self.sent..self.sent + count).map(|(entry, _)| entry.clone()).collect();
+        let entries =
+            self.entries.range(self.sent..self.sent + count).map(|(entry, _)| entry.clone()).collect();
         self.sent += count;
         self.unsent_bytes -= bytes;
         Some(ToServer::Log { first, entries })
@@ -121,9 +122,10 @@ fn weight(operation: &Operation) -> usize {
     use namespace::{ContentChange, Place};
     match operation {
         Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
-        Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => {
-            put.iter().map(|extent| 96 + if let Place::Inline(b) = &extent.piece.place { b.len() } else { 0 }).sum()
-        }
+        Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => put
+            .iter()
+            .map(|extent| 96 + if let Place::Inline(b) = &extent.piece.place { b.len() } else { 0 })
+            .sum(),
         Operation::SetXattr { value, .. } => 64 + value.len(),
         Operation::Create { new, .. } => 128 + new.target.len(),
         _ => 128,

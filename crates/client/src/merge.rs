@@ -46,8 +46,12 @@ impl Files {
                     known.times = Some(*times);
                 }
             }),
-            Effect::Xattr { file, name, value } => self.edit(file, |known| known.set_xattr(name, value.clone())),
-            Effect::Content { file, head, change } => self.edit(file, |known| known.set_content(head, change)),
+            Effect::Xattr { file, name, value } => {
+                self.edit(file, |known| known.set_xattr(name, value.clone()))
+            }
+            Effect::Content { file, head, change } => {
+                self.edit(file, |known| known.set_content(head, change))
+            }
             Effect::Orphan { .. } => {}
             Effect::Death { file } => self.edit(file, |known| {
                 let handles = known.handles;
@@ -89,8 +93,12 @@ impl Files {
         }
         for (field, kind) in &grant.fields {
             match field {
-                Field::Children => known.held.add_infinite(Field::Children, *kind, grant.excluded.iter().cloned()),
-                Field::Xattrs => known.held.add_infinite(Field::Xattrs, *kind, grant.excluded_xattrs.iter().cloned()),
+                Field::Children => {
+                    known.held.add_infinite(Field::Children, *kind, grant.excluded.iter().cloned())
+                }
+                Field::Xattrs => {
+                    known.held.add_infinite(Field::Xattrs, *kind, grant.excluded_xattrs.iter().cloned())
+                }
                 _ => known.held.add(field.clone(), *kind),
             }
         }
@@ -166,7 +174,8 @@ impl KnownFile {
             KnownContent::Head(..) | KnownContent::Open(_) => {}
         }
         if let (KnownContent::Head(head, None), Some((extents, through))) = (&self.content, extents) {
-            self.content = KnownContent::Open(Box::new(FileContent::new(*head, None, Some((extents, through)))));
+            self.content =
+                KnownContent::Open(Box::new(FileContent::new(*head, None, Some((extents, through)))));
         }
     }
 

@@ -86,7 +86,13 @@ impl Client {
 
     /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the log; `None` if nothing is
     /// open. `urgent`: somebody waits for it.
-    pub(crate) fn publish(&mut self, now: Now, file: &FileId, urgent: bool, out: &mut Vec<Output>) -> Option<u64> {
+    pub(crate) fn publish(
+        &mut self,
+        now: Now,
+        file: &FileId,
+        urgent: bool,
+        out: &mut Vec<Output>,
+    ) -> Option<u64> {
         let known = self.files.get_mut(file)?;
         let KnownContent::Open(content) = &mut known.content else { return None };
         let flush = content.flush(urgent, &mut self.rng);
@@ -109,7 +115,8 @@ impl Client {
     fn log_publication(&mut self, now: Now, file: &FileId, publish: Publish) {
         let Publish { version, size, mtime, ctime, change } = publish;
         if let ContentChange::Extents { put, .. } = &change {
-            let shares: FxHashSet<ShareId> = put.iter().filter_map(|extent| extent.piece.place.share()).collect();
+            let shares: FxHashSet<ShareId> =
+                put.iter().filter_map(|extent| extent.piece.place.share()).collect();
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
@@ -177,7 +184,8 @@ impl Client {
 
     /// Whoever waits for `file` to be durable is told that it is not; its data stays dirty and is tried again.
     fn fail_syncs(&mut self, file: &FileId, error: Error, out: &mut Vec<Output>) {
-        let failed = |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
+        let failed =
+            |w: &crate::waiting::Waiting| w.flushed.as_ref().is_some_and(|files| files.contains_key(file));
         let tickets: Vec<Ticket> =
             self.waiting.iter().filter(|(_, waiting)| failed(waiting)).map(|(ticket, _)| *ticket).collect();
         for ticket in tickets {
@@ -195,7 +203,12 @@ impl Client {
     }
 
     /// Has all of `file`'s content in the log before an entry that depends on it.
-    pub(crate) fn publish_before(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) -> Result<(), Stop> {
+    pub(crate) fn publish_before(
+        &mut self,
+        now: Now,
+        file: &FileId,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Stop> {
         match self.publish(now, file, true, out) {
             Some(barrier) if !self.has_published(file, barrier) => {
                 Err(Stop::Need(Need::Published(BTreeMap::from([(file.clone(), barrier)]))))

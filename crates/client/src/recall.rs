@@ -29,7 +29,8 @@ impl Client {
                 // That is let go at the last close, unasked.
                 released.keep = Some(Kind::Read);
             }
-            let publishing = released.field == Field::Content && self.publish_before(now, &released.file, out).is_err();
+            let publishing =
+                released.field == Field::Content && self.publish_before(now, &released.file, out).is_err();
             if publishing {
                 self.yielding.push(released);
             } else {
@@ -53,7 +54,14 @@ impl Client {
     }
 
     /// A report: what is pending of the field goes to the server, the lease stays.
-    pub(crate) fn on_flush(&mut self, now: Now, number: u64, file: FileId, field: &Field, out: &mut Vec<Output>) {
+    pub(crate) fn on_flush(
+        &mut self,
+        now: Now,
+        number: u64,
+        file: FileId,
+        field: &Field,
+        out: &mut Vec<Output>,
+    ) {
         if *field == Field::Content && self.publish_before(now, &file, out).is_err() {
             self.flushing.push((number, file));
         } else {
@@ -92,7 +100,9 @@ impl Client {
             }
             if let Some(children) = &known.children {
                 let entries = children.by_label.keys();
-                out.extend(entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))));
+                out.extend(
+                    entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))),
+                );
             }
             let fields: Vec<Field> = known.held.iter().map(|(field, _)| field).collect();
             Client::invalidate(&file, out);

@@ -19,7 +19,9 @@ impl Client {
 
     /// Uses up an integer of `dir`, and asks for more in time.
     pub(crate) fn take_integer(&mut self, dir: &FileId, out: &mut Vec<Output>) {
-        let Some(children) = self.files.get_mut(dir).and_then(|known| known.children.as_mut()) else { return };
+        let Some(children) = self.files.get_mut(dir).and_then(|known| known.children.as_mut()) else {
+            return;
+        };
         children.take_integer();
         if children.integers_low() {
             self.reserve(dir, out);
@@ -27,7 +29,9 @@ impl Client {
     }
 
     pub(crate) fn reserve(&mut self, dir: &FileId, out: &mut Vec<Output>) {
-        let Some(children) = self.files.get_mut(dir).and_then(|known| known.children.as_mut()) else { return };
+        let Some(children) = self.files.get_mut(dir).and_then(|known| known.children.as_mut()) else {
+            return;
+        };
         if !children.reserving {
             children.reserving = true;
             // The right to reserve may be the birthright of a create that the server does not know yet.

@@ -177,8 +177,12 @@ impl Client {
     /// Tries the calls again that have what they waited for, the oldest first.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
         let this = &*self;
-        let ready: Vec<Ticket> =
-            this.waiting.iter().filter(|(_, w)| this.has_happened(now, &w.on)).map(|(ticket, _)| *ticket).collect();
+        let ready: Vec<Ticket> = this
+            .waiting
+            .iter()
+            .filter(|(_, w)| this.has_happened(now, &w.on))
+            .map(|(ticket, _)| *ticket)
+            .collect();
         for ticket in ready {
             let Some(mut waiting) = self.waiting.remove(&ticket) else { continue };
             let result = match waiting.shipped.take() {
@@ -208,7 +212,9 @@ impl Client {
             On::Inodes => self.inodes.0 < self.inodes.1,
             On::Allowance => !self.allowance.asking,
             On::Applied(through) => self.log.applied() >= *through,
-            On::Published(barriers) => barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)),
+            On::Published(barriers) => {
+                barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
+            }
             On::Room => self.has_room(),
         }
     }
@@ -228,5 +234,8 @@ impl Client {
 
 /// What the server can do for a client without giving it anything to hold: content goes by its leases only.
 fn shippable(operation: &Operation) -> bool {
-    !matches!(operation, Operation::List { .. } | Operation::Publish { .. } | Operation::Access { mask: 0, .. })
+    !matches!(
+        operation,
+        Operation::List { .. } | Operation::Publish { .. } | Operation::Access { mask: 0, .. }
+    )
 }

@@ -35,11 +35,18 @@ impl Up {
         if machine.data().is_new() {
             say(format_args!("made a new file system in {}", data.display()));
         } else {
-            say(format_args!("opened the file system in {} ({} ms)", data.display(), began.elapsed().as_millis()));
+            say(format_args!(
+                "opened the file system in {} ({} ms)",
+                data.display(),
+                began.elapsed().as_millis()
+            ));
         }
         let mount = Arc::new(Mount::start(machine.door(), &dir, &Options::default())?);
         say(format_args!("mounted on {}", dir.display()));
-        say(format_args!("try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck", dir.display()));
+        say(format_args!(
+            "try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck",
+            dir.display()
+        ));
         say(format_args!("Ctrl-C unmounts and makes everything durable"));
         // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
         let (mounted, handle) = (Arc::clone(&mount), signals.handle());
@@ -51,7 +58,10 @@ impl Up {
         });
         let signal = signals.forever().next();
         if let Some(signal) = signal {
-            say(format_args!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal")));
+            say(format_args!(
+                "unmounting ({})",
+                signal_hook::low_level::signal_name(signal).unwrap_or("signal")
+            ));
         } else {
             say(format_args!("unmounted by somebody else"));
         }

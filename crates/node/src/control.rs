@@ -144,7 +144,9 @@ fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result
     let failed = |source| AskError::Socket { socket: socket.clone(), source };
     let mut stream = match connect(&socket) {
         Ok(stream) => stream,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
+            return Ok(None);
+        }
         Err(error) => return Err(failed(error)),
     };
     let mut line = serde_json::to_vec(request).map_err(|e| failed(e.into()))?;

@@ -107,8 +107,8 @@ impl DataDir {
         }
         let file = path.join("machine.json");
         let text = fs::read_to_string(&file).map_err(io("read", &file))?;
-        let mut identity: Identity =
-            serde_json::from_str(&text).map_err(|e| DataError::Damaged { file: file.clone(), why: e.to_string() })?;
+        let mut identity: Identity = serde_json::from_str(&text)
+            .map_err(|e| DataError::Damaged { file: file.clone(), why: e.to_string() })?;
         identity.starts += 1;
         replace(path, "machine.json", &identity_json(identity))?;
         Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
@@ -141,7 +141,10 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
     Ok(entries.all(|entry| {
         entry.is_ok_and(|e| {
             let name = e.file_name();
-            name == "lock" || name == "machine.json" || name == "lost+found" || name.to_string_lossy().ends_with(".new")
+            name == "lock"
+                || name == "machine.json"
+                || name == "lost+found"
+                || name.to_string_lossy().ends_with(".new")
         })
     }))
 }

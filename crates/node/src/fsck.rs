@@ -40,7 +40,10 @@ impl fmt::Display for FsckReport {
         }
         let FsckReport { rows, pieces, bytes, shares, faults } = self;
         let verdict = if faults.is_empty() { "clean".to_owned() } else { format!("{} faults", faults.len()) };
-        writeln!(f, "{verdict}: {rows} rows, {pieces} pieces of content ({bytes} bytes), {shares} shares checked")
+        writeln!(
+            f,
+            "{verdict}: {rows} rows, {pieces} pieces of content ({bytes} bytes), {shares} shares checked"
+        )
     }
 }
 
@@ -73,7 +76,8 @@ impl Inspector for Tree<'_> {
                 self.report.pieces += 1;
                 self.report.bytes += bytes.len() as u64;
                 if *blake3::hash(bytes).as_bytes() != piece.hash {
-                    self.faults.push(format!("an inline piece of {} bytes does not match its hash", bytes.len()));
+                    self.faults
+                        .push(format!("an inline piece of {} bytes does not match its hash", bytes.len()));
                 }
             }
         }
@@ -95,7 +99,9 @@ pub(crate) fn run(core: &Core, progress: &mut dyn FnMut(&str)) -> FsckReport {
     std::thread::sleep(SECOND_LOOK_AFTER);
     let again: BTreeSet<ShareId> = first.keys().copied().collect();
     let (_, second) = look(core, Some(&again), &mut FsckReport::default(), progress);
-    report.faults.extend(second.into_iter().filter(|(share, _)| first.contains_key(share)).map(|(_, fault)| fault));
+    report
+        .faults
+        .extend(second.into_iter().filter(|(share, _)| first.contains_key(share)).map(|(_, fault)| fault));
     report
 }
 
@@ -140,8 +146,12 @@ fn content_fault(
         }
         match core.shares().server().read(&share, *at, length + TAG_BYTES as u32) {
             Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}
-            Ok(_) => return Some(format!("share {}: the piece at {at} does not match its hash", name(&share))),
-            Err(error) => return Some(format!("share {}: the piece at {at} cannot be read: {error}", name(&share))),
+            Ok(_) => {
+                return Some(format!("share {}: the piece at {at} does not match its hash", name(&share)));
+            }
+            Err(error) => {
+                return Some(format!("share {}: the piece at {at} cannot be read: {error}", name(&share)));
+            }
         }
     }
     None
@@ -151,18 +161,15 @@ fn content_fault(
 fn lease_fault(core: &Core, share: ShareId) -> Option<String> {
     match core.shares().server().leases_of(&share) {
         Ok(leases) if leases.iter().any(|lease| lease.account == core.shares().group) => None,
-        Ok(_) => Some(format!("share {}: referenced, and the server's account has no lease on it", name(&share))),
+        Ok(_) => {
+            Some(format!("share {}: referenced, and the server's account has no lease on it", name(&share)))
+        }
         Err(error) => Some(format!("share {}: its leases cannot be read: {error}", name(&share))),
     }
 }
 
 /// Shares that are kept although nothing refers to them.
-fn unreferenced(
-    core: &Core,
-    pieces: &Pieces,
-    suspects: &mut Suspects,
-    faults: &mut Vec<String>,
-) {
+fn unreferenced(core: &Core, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
     let listed = core.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;
         if stable && share.leases > 0 && !pieces.contains_key(&share.id) {

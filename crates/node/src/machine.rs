@@ -160,7 +160,8 @@ impl Machine {
         });
         let deliver = Arc::downgrade(&core);
         let server = dir.join("server");
-        std::fs::create_dir_all(&server).map_err(|source| MachineError::Io { verb: "make the server's directory", source })?;
+        std::fs::create_dir_all(&server)
+            .map_err(|source| MachineError::Io { verb: "make the server's directory", source })?;
         let group = Group::open(
             &server,
             GroupSettings::default(),
@@ -323,7 +324,9 @@ impl Core {
                     tracing::error!(?operation, %error, "the server refused an update that was done here");
                 }
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
-                Output::CutOff => tracing::error!("the session was ended by the server: unsaved updates are lost"),
+                Output::CutOff => {
+                    tracing::error!("the session was ended by the server: unsaved updates are lost")
+                }
             }
         }
     }
@@ -333,8 +336,12 @@ impl Core {
         while !after.queries.is_empty() {
             let queries = std::mem::take(&mut after.queries);
             let session = self.hosted.lock().session;
-            let replies: Vec<ToClient> =
-                queries.iter().filter_map(|query| self.group().query(|directory, store| directory.query(session?, query, store))).collect();
+            let replies: Vec<ToClient> = queries
+                .iter()
+                .filter_map(|query| {
+                    self.group().query(|directory, store| directory.query(session?, query, store))
+                })
+                .collect();
             let mut hosted = self.hosted.lock();
             for reply in replies {
                 self.input(&mut hosted, Input::Message(reply), &mut after);

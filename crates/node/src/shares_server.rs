@@ -20,6 +20,9 @@ pub enum SharesError {
     Accounts(#[from] DatabaseError),
 }
 
+/// What became of an upload: its number, and the hashes of its pieces.
+pub type Stored = (u64, Result<Vec<[u8; 32]>, Error>);
+
 /// See the module.
 pub struct Shares {
     server: ShareServer,
@@ -43,11 +46,12 @@ impl Shares {
     }
 
     /// Seals and stores uploads together. All of them, or each by itself if that fails: one must not fail with another.
-    pub fn store(&self, uploads: Vec<Upload>) -> Vec<(u64, Result<Vec<[u8; 32]>, Error>)> {
+    pub fn store(&self, uploads: Vec<Upload>) -> Vec<Stored> {
         let mut shares = Vec::with_capacity(uploads.len());
         let mut stored = Vec::with_capacity(uploads.len());
         for Upload { upload, share, key, pieces } in uploads {
-            let (bytes, hashes) = content::seal_share(&key, pieces.iter().map(|(nonce, plain)| (*nonce, plain)));
+            let (bytes, hashes) =
+                content::seal_share(&key, pieces.iter().map(|(nonce, plain)| (*nonce, plain)));
             shares.push(NewShare { id: share, parts: vec![bytes.into()] });
             stored.push((upload, Ok(hashes)));
         }
@@ -85,7 +89,10 @@ impl Shares {
             false => self.server.let_go_all(&drop, Deletion::AtOnce),
         });
         if let Err(error) = &done {
-            tracing::error!(error = error as &dyn std::error::Error, "share leases could not be settled; it is tried again");
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                "share leases could not be settled; it is tried again"
+            );
         }
         done.is_ok()
     }
@@ -114,7 +121,10 @@ impl Shares {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "dropped uploads that a crash had left unreferenced"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "old uploads could not be swept; the next start does it");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "old uploads could not be swept; the next start does it"
+                );
             }
         }
     }

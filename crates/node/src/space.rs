@@ -5,8 +5,8 @@ use std::path::Path;
 use wire::Space;
 
 /// Kept back from what is set aside for users: deleting must always work, and needs room in the log, in the store and in the lease
-/// database until it has freed some.
-const RESERVE_BYTES: u64 = 48 << 20;
+/// database until it has freed some; a checkpoint of the store alone may need twice its overlay.
+const RESERVE_BYTES: u64 = 128 << 20;
 
 /// What the file system below `dir` has, less the reserve.
 pub fn measure(dir: &Path) -> Result<Space, rustix::io::Errno> {

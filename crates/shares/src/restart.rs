@@ -114,7 +114,9 @@ fn look_at(dir: &Path, clock: &Clock) -> Result<Option<LastRun>, OpenError> {
                 known: 1,
             });
         }
-        Ok((Found::Empty | Found::Foreign, _)) => {
+        // Made, and the power gone before its first transaction: as good as none.
+        Ok((Found::Empty, _)) => Ok(None),
+        Ok((Found::Foreign, _)) => {
             return Err(OpenError::Foreign { path: dir.join(database::FILE) });
         }
         Err(cause) => Err(cause),

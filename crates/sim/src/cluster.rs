@@ -123,7 +123,10 @@ impl Cluster {
     }
 
     fn now(&self) -> Now {
-        let wall = Timestamp { secs: 1_700_000_000 + (self.now.0 / 1_000) as i64, nanos: (self.now.0 % 1_000) as u32 * 1_000_000 };
+        let wall = Timestamp {
+            secs: 1_700_000_000 + (self.now.0 / 1_000) as i64,
+            nanos: (self.now.0 % 1_000) as u32 * 1_000_000,
+        };
         Now { time: self.now, wall }
     }
 
@@ -185,7 +188,9 @@ impl Cluster {
                 Output::Store(upload) => self.uploads.push_back(upload),
                 Output::Unneeded(shares) => self.let_go(&shares),
                 Output::Rejected { operation, error } => {
-                    self.rejected.push(format!("the server refused ({error}) what the client had done: {operation:?}"));
+                    self.rejected.push(format!(
+                        "the server refused ({error}) what the client had done: {operation:?}"
+                    ));
                 }
                 Output::Invalidate(_) => {}
                 Output::CutOff => self.rejected.push("the session was cut off".into()),
@@ -282,13 +287,18 @@ impl Cluster {
         // Uploads finish in any order.
         let pick = self.below(self.uploads.len() as u64) as usize;
         let Some(upload) = self.uploads.remove(pick) else { return Ok(()) };
-        let full = self.used() + upload.pieces.iter().map(|(_, plain)| plain.len() as u64).sum::<u64>() > self.space;
+        let full =
+            self.used() + upload.pieces.iter().map(|(_, plain)| plain.len() as u64).sum::<u64>() > self.space;
         let result = if full || (self.upload_faults && self.one_in(8)) {
             Err(if full { Error::NoSpace } else { Error::Damaged })
         } else {
             let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
             let (bytes, hashes) = content::seal_share(&upload.key, pieces);
-            if self.shares.insert(upload.share, Share { bytes, by_machine: Some(self.incarnation), by_server: false }).is_some() {
+            if self
+                .shares
+                .insert(upload.share, Share { bytes, by_machine: Some(self.incarnation), by_server: false })
+                .is_some()
+            {
                 return Err("a share's name came twice".into());
             }
             Ok(hashes)
@@ -417,7 +427,9 @@ impl Cluster {
     /// Leases of the machine's account that an earlier incarnation took and nobody adopted.
     pub fn sweep_shares(&mut self) {
         let now = self.incarnation;
-        self.shares.values_mut().for_each(|share| share.by_machine = share.by_machine.filter(|then| *then == now));
+        self.shares
+            .values_mut()
+            .for_each(|share| share.by_machine = share.by_machine.filter(|then| *then == now));
         self.collect();
     }
 
@@ -454,7 +466,8 @@ impl Cluster {
                 let content::Part::Piece { share, at, piece_length, nonce, hash, key, .. } = part else {
                     return Err("only pieces need opening".to_owned());
                 };
-                let stored = self.shares.get(share).ok_or(format!("share {share:?} was deleted while it was read"))?;
+                let stored =
+                    self.shares.get(share).ok_or(format!("share {share:?} was deleted while it was read"))?;
                 let (from, to) = (*at as usize, (*at + *piece_length) as usize + content::TAG_BYTES);
                 let sealed = stored.bytes.get(from..to).ok_or("a share is too short")?.to_vec();
                 content::open(key, nonce, hash, sealed).map(Into::into).map_err(|e| e.to_string())

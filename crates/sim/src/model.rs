@@ -42,7 +42,10 @@ impl std::fmt::Debug for File {
         let mut digest = 0;
         feed(&mut digest, content);
         let size = content.len();
-        write!(f, "{kind:?} {mode:o} links {links} open {open} parent {parent:?} {children:?} {xattrs:?} {size} bytes {digest:x}")
+        write!(
+            f,
+            "{kind:?} {mode:o} links {links} open {open} parent {parent:?} {children:?} {xattrs:?} {size} bytes {digest:x}"
+        )
     }
 }
 
@@ -103,7 +106,9 @@ impl Model {
                     _ => Ok(()),
                 }
             }
-            Call::Rename { from_dir, from, to_dir, to, mode } => self.refuses_rename((from_dir, from), (to_dir, to), *mode),
+            Call::Rename { from_dir, from, to_dir, to, mode } => {
+                self.refuses_rename((from_dir, from), (to_dir, to), *mode)
+            }
             Call::SetXattr { file, name, mode, .. } => {
                 let there = self.get(file)?.xattrs.contains_key(name);
                 match mode {
@@ -141,12 +146,14 @@ impl Model {
             (RenameMode::Exchange, Some(target)) if is_dir(&target)? && self.is_above(&target, from_dir) => {
                 Err(Error::Invalid)
             }
-            (RenameMode::Replace, Some(target)) if target != moved => match (is_dir(&moved)?, is_dir(&target)?) {
-                (true, false) => Err(Error::NotDirectory),
-                (false, true) => Err(Error::IsDirectory),
-                (true, true) if !self.get(&target)?.children.is_empty() => Err(Error::NotEmpty),
-                _ => Ok(()),
-            },
+            (RenameMode::Replace, Some(target)) if target != moved => {
+                match (is_dir(&moved)?, is_dir(&target)?) {
+                    (true, false) => Err(Error::NotDirectory),
+                    (false, true) => Err(Error::IsDirectory),
+                    (true, true) if !self.get(&target)?.children.is_empty() => Err(Error::NotEmpty),
+                    _ => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -181,7 +188,9 @@ impl Model {
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), file.clone()));
             }
             Call::Unlink { dir, label, .. } => self.unlink(dir, label),
-            Call::Rename { from_dir, from, to_dir, to, mode } => self.rename((from_dir, from), (to_dir, to), *mode),
+            Call::Rename { from_dir, from, to_dir, to, mode } => {
+                self.rename((from_dir, from), (to_dir, to), *mode)
+            }
             Call::SetAttributes { file, change, size, .. } => self.edit(file, |file| {
                 file.mode = change.mode.unwrap_or(file.mode);
                 if let Some(size) = size {
@@ -235,8 +244,15 @@ impl Model {
         }
     }
 
-    fn rename(&mut self, (from_dir, from): (&FileId, &Label), (to_dir, to): (&FileId, &Label), mode: RenameMode) {
-        let (Ok(Some(moved)), Ok(target)) = (self.child(from_dir, from), self.child(to_dir, to)) else { return };
+    fn rename(
+        &mut self,
+        (from_dir, from): (&FileId, &Label),
+        (to_dir, to): (&FileId, &Label),
+        mode: RenameMode,
+    ) {
+        let (Ok(Some(moved)), Ok(target)) = (self.child(from_dir, from), self.child(to_dir, to)) else {
+            return;
+        };
         if target.as_ref() == Some(&moved) {
             return;
         }
@@ -263,10 +279,13 @@ impl Model {
     }
 
     fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: Allocate) {
-        let (from, to) =
-            (usize::try_from(offset).unwrap_or(0), usize::try_from(offset.saturating_add(length)).unwrap_or(0));
+        let (from, to) = (
+            usize::try_from(offset).unwrap_or(0),
+            usize::try_from(offset.saturating_add(length)).unwrap_or(0),
+        );
         self.edit(file, |file| {
-            let grow = matches!(what, Allocate::Reserve { keep_size: false } | Allocate::Zero { keep_size: false });
+            let grow =
+                matches!(what, Allocate::Reserve { keep_size: false } | Allocate::Zero { keep_size: false });
             if grow && file.content.len() < to {
                 file.content.resize(to, 0);
             }

@@ -123,7 +123,11 @@ impl Run {
                 return Ok(());
             }
             // A sync may fail while shares cannot be stored; what it did not promise need not survive.
-            (Err(Error::NoSpace | Error::Damaged), Ok(())) if matches!(call, Call::Sync { .. } | Call::SyncAll) => return Ok(()),
+            (Err(Error::NoSpace | Error::Damaged), Ok(()))
+                if matches!(call, Call::Sync { .. } | Call::SyncAll) =>
+            {
+                return Ok(());
+            }
             (Err(found), Err(expected)) if found == expected => return Ok(()),
             // A rename may be wrong in several ways at once; the kernel looks at most of them before it asks anybody.
             (Err(_), Err(_)) if matches!(call, Call::Rename { .. }) => return Ok(()),
@@ -144,7 +148,9 @@ impl Run {
 
     /// The regular file that a rename puts in another's place.
     fn replaces(&self, call: &Call) -> Option<FileId> {
-        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace } = call else { return None };
+        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace } = call else {
+            return None;
+        };
         let moved = self.model.files.get(from_dir)?.children.get(from)?;
         let target = self.model.files.get(to_dir)?.children.get(to)?;
         (moved != target && self.model.files.get(moved)?.kind == FileKind::Regular).then(|| moved.clone())
@@ -165,9 +171,18 @@ impl Run {
                 let expected = &self.model.files[dir].children[label];
                 let file = &self.model.files[expected];
                 let size = if file.kind == FileKind::Directory { 0 } else { file.content.len() as u64 };
-                let found = (&entry.file, stat.attributes.kind, stat.attributes.mode, stat.attributes.links, stat.size);
+                let found = (
+                    &entry.file,
+                    stat.attributes.kind,
+                    stat.attributes.mode,
+                    stat.attributes.links,
+                    stat.size,
+                );
                 if found != (expected, file.kind, file.mode, file.links, size) {
-                    return Err(format!("{call:?} gave {found:?}, expected {expected} {:?} {size}", file.kind));
+                    return Err(format!(
+                        "{call:?} gave {found:?}, expected {expected} {:?} {size}",
+                        file.kind
+                    ));
                 }
             }
             _ => {}
@@ -229,7 +244,9 @@ impl Run {
     }
 
     fn survey_file(&mut self, id: &FileId) -> Result<File, Violation> {
-        let Reply::Stat(stat) = self.ask(Call::Stat { file: id.clone() })? else { return Err("no stat".into()) };
+        let Reply::Stat(stat) = self.ask(Call::Stat { file: id.clone() })? else {
+            return Err("no stat".into());
+        };
         let mut file = File::new(stat.attributes.kind, stat.attributes.mode);
         file.links = stat.attributes.links;
         match file.kind {
@@ -251,9 +268,12 @@ impl Run {
             }
             _ => {}
         }
-        let Reply::Names(names) = self.ask(Call::ListXattrs { file: id.clone() })? else { return Err("no names".into()) };
+        let Reply::Names(names) = self.ask(Call::ListXattrs { file: id.clone() })? else {
+            return Err("no names".into());
+        };
         for name in names {
-            let Reply::Bytes(value) = self.ask(Call::GetXattr { file: id.clone(), name: name.clone() })? else {
+            let Reply::Bytes(value) = self.ask(Call::GetXattr { file: id.clone(), name: name.clone() })?
+            else {
                 return Err("no value".into());
             };
             file.xattrs.insert(name, value);
@@ -295,7 +315,12 @@ impl Run {
         let found = self.survey()?;
         if found != self.model {
             let differs = |(id, file): &(&FileId, &File)| found.files.get(*id) != Some(*file);
-            let first = self.model.files.iter().find(differs).or(found.files.iter().find(|(id, _)| !self.model.files.contains_key(*id)));
+            let first = self
+                .model
+                .files
+                .iter()
+                .find(differs)
+                .or(found.files.iter().find(|(id, _)| !self.model.files.contains_key(*id)));
             let there = first.map(|(id, file)| {
                 let is = found.files.get(id);
                 let at = is.and_then(|is| is.content.iter().zip(&file.content).position(|(a, b)| a != b));
@@ -311,7 +336,8 @@ impl Run {
 
 impl History {
     fn new(model: &Model) -> History {
-        let content = model.files.iter().map(|(id, file)| (id.clone(), vec![(0, digest(&file.content))])).collect();
+        let content =
+            model.files.iter().map(|(id, file)| (id.clone(), vec![(0, digest(&file.content))])).collect();
         History {
             names: vec![model.names_digest()],
             floor: 0,
@@ -357,12 +383,15 @@ impl History {
             if file.kind != FileKind::Regular {
                 continue;
             }
-            let replaced = self.replaced.iter().filter(|(call, file)| *call <= at && file == id).map(|(call, _)| *call);
+            let replaced =
+                self.replaced.iter().filter(|(call, file)| *call <= at && file == id).map(|(call, _)| *call);
             let least = replaced.chain(self.synced.get(id).copied()).max().unwrap_or(0);
             let had = self.content.get(id).map_or(&[][..], Vec::as_slice);
             let oldest = had.iter().rposition(|(call, _)| *call <= least).unwrap_or(0);
             if !had[oldest.min(had.len())..].iter().any(|(_, content)| *content == digest(&file.content)) {
-                return Err(format!("after a crash {id} has content that is older than its sync, or that it never had"));
+                return Err(format!(
+                    "after a crash {id} has content that is older than its sync, or that it never had"
+                ));
             }
         }
         Ok(())
@@ -373,9 +402,9 @@ impl History {
 fn touched(call: &Call, made: Option<FileId>) -> Option<FileId> {
     match call {
         Call::Create { .. } => made,
-        Call::Write { file, .. } | Call::Allocate { file, .. } | Call::SetAttributes { file, size: Some(_), .. } => {
-            Some(file.clone())
-        }
+        Call::Write { file, .. }
+        | Call::Allocate { file, .. }
+        | Call::SetAttributes { file, size: Some(_), .. } => Some(file.clone()),
         _ => None,
     }
 }
@@ -384,7 +413,11 @@ fn touched(call: &Call, made: Option<FileId>) -> Option<FileId> {
 fn may_be_full(call: &Call) -> bool {
     matches!(
         call,
-        Call::Create { .. } | Call::Link { .. } | Call::Write { .. } | Call::Allocate { .. } | Call::SetXattr { .. }
+        Call::Create { .. }
+            | Call::Link { .. }
+            | Call::Write { .. }
+            | Call::Allocate { .. }
+            | Call::SetXattr { .. }
     )
 }
 

@@ -63,8 +63,9 @@ impl Cluster {
             }
             8..11 => {
                 let ((from_dir, from), (to_dir, to)) = (self.name(model), self.name(model));
-                let mode = [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
-                    [self.below(4) as usize];
+                let mode =
+                    [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
+                        [self.below(4) as usize];
                 Call::Rename { from_dir, from, to_dir, to, mode }
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
@@ -157,7 +158,8 @@ impl Cluster {
             }
             n => {
                 let byte = self.below(255) as u8 + 1;
-                let data = Bytes::from((0..length).map(|i| byte.wrapping_add((i / 7) as u8)).collect::<Vec<_>>());
+                let data =
+                    Bytes::from((0..length).map(|i| byte.wrapping_add((i / 7) as u8)).collect::<Vec<_>>());
                 Call::Write { file, offset, data, append: n == 3 }
             }
         }

@@ -28,10 +28,9 @@ fn content(change: &ContentChange) -> u64 {
     match change {
         ContentChange::None => 0,
         ContentChange::Inline(bytes) => bytes.len() as u64,
-        ContentChange::Extents { put, .. } => put
-            .iter()
-            .map(|extent| EXTENT_BYTES + u64::from(extent.length))
-            .sum(),
+        ContentChange::Extents { put, .. } => {
+            put.iter().map(|extent| EXTENT_BYTES + u64::from(extent.length)).sum()
+        }
     }
 }
 
