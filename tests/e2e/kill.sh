@@ -42,7 +42,7 @@ check_facts() {
     "$root/tests/workload/journal" check "$dir/journal" "$state" >"$scratch/check.log" 2>&1 &&
         "$root/tests/workload/$workload" check "$dir/work" "$state" >>"$scratch/check.log" 2>&1 || {
         tail -n 20 "$scratch/check.log" >&2
-        fail "after kill $kill ($workload, ${moment} ms; SEED=$SEED) facts do not hold, see $state"
+        fail "facts do not hold, see $state"
     }
 }
 
@@ -51,7 +51,9 @@ prepare
 slowest=0
 for kill in $(seq "$kills"); do
     workload=${workloads[$((kill % ${#workloads[@]}))]}
-    moment=$((RANDOM % 2500 + 50)) dir=$mnt/round$kill state=$scratch/round$kill
+    moment=$((RANDOM % 2500 + 50))
+    context="kill $kill, $workload, after $moment ms, SEED=$SEED"
+    dir=$mnt/round$kill state=$scratch/round$kill
     mkdir -p "$dir/journal" "$dir/work" "$state"
     ln -s "$scratch/shared/"{tree,origin.git} "$state/"
     export SEED OPERATIONS=0 NO_REMOUNT=1 FILES=4000
@@ -61,7 +63,7 @@ for kill in $(seq "$kills"); do
     kill_mount
     end_workloads
     start_mount
-    [ "$up_ms" -le "$restart_max_ms" ] || fail "restart after kill $kill ($workload) took $up_ms ms"
+    [ "$up_ms" -le "$restart_max_ms" ] || fail "the restart took $up_ms ms"
     [ "$up_ms" -le "$slowest" ] || slowest=$up_ms
     check_facts "$workload" "$dir" "$state"
     rm -rf "$dir/work"

@@ -14,7 +14,8 @@ up_pid=
 run_as=() # a prefix that makes leasehold another user's, and execs
 
 say() { printf '%s: %s\n' "$name" "$*"; }
-fail() { printf '%s: FAILED: %s\n' "$name" "$*" >&2; exit 1; }
+context= # where the test is, said with a failure
+fail() { printf '%s: FAILED: %s\n' "$name" "$*${context:+ ($context)}" >&2; exit 1; }
 skip() { printf '%s: SKIPPED: %s\n' "$name" "$*" >&2; exit 77; }
 
 # On a disk, never on tmpfs: what is fsynced must have somewhere to go. World-accessible: some tests run as other users.

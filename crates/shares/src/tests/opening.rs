@@ -126,6 +126,17 @@ fn a_newer_schema_or_layout_is_refused() {
     assert_eq!(files(&world.dir()).0, [id(5), id(6)]);
 }
 
+/// What a power cut in the first start left (tests/e2e/power-cut.sh): journal_mode was set, and no table made yet.
+#[test]
+fn a_database_cut_off_before_its_first_table_is_made_anew() {
+    let world = World::new();
+    fs::create_dir(world.dir()).unwrap();
+    let path = world.dir().join("leases.sqlite");
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "wal").unwrap();
+    assert!(fs::metadata(&path).unwrap().len() > 0);
+    assert!(world.try_open(None).is_ok());
+}
+
 #[test]
 fn somebody_elses_database_is_left_alone() {
     let world = World::new();
