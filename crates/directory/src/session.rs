@@ -210,3 +210,20 @@ impl Sessions {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_accepted_fits_and_no_more() {
+        let mut sessions = Sessions::new(2);
+        let session = sessions.open(Time(0), MachineId(1), 1);
+        sessions.measured(Space { total: 1 << 30, free: 1000, files: 0 });
+        assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
+        assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));
+        // What was spent is gone until the host has measured again.
+        assert_eq!(sessions.left(), 0);
+        assert_eq!(sessions.spend(session, (1 + GRACE_BYTES, 0)), Err(Error::NoSpace));
+    }
+}

@@ -61,7 +61,7 @@ struct Run {
 /// Runs `steps` calls from `seed`, which decides everything: the disk's size, which faults there are, what is called.
 pub fn run(seed: u64, steps: u64) -> Result<Summary, Failure> {
     let mut chooser = Cluster::new(seed ^ 0xD15C, 1);
-    let space = if chooser.one_in(4) { 600_000 + chooser.below(3_000_000) } else { 1 << 30 };
+    let space = if chooser.one_in(4) { 200_000 + chooser.below(1_500_000) } else { 1 << 30 };
     let mut cluster = Cluster::new(seed, space);
     cluster.upload_faults = chooser.one_in(4);
     let crash_odds = [0, 30, 100, 300][chooser.below(4) as usize];
