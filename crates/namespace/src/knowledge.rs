@@ -34,7 +34,7 @@ impl<T> Known<T> {
 
 /// What a decision may rest on. Each question names the kind of lease that the answer must rest on: `Write` where the
 /// operation will change the field. An implementation answers `Unknown` rather than guess; more leases may turn
-/// `Unknown` into another answer and change nothing else, which makes [`crate::decide`] monotone.
+/// `Unknown` into another answer and change nothing else, which makes [`crate::decide()`] monotone.
 pub trait Knowledge {
     /// The attributes of `file`.
     fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes>;

@@ -149,7 +149,7 @@ pub enum Effect {
 /// The effects of one operation, in order.
 pub type Effects = SmallVec<[Effect; 4]>;
 
-/// What [`crate::decide`] says.
+/// What [`crate::decide()`] says.
 #[allow(
     clippy::large_enum_variant,
     reason = "success is the hot path, and a verdict is taken apart where it is returned"

@@ -1,6 +1,6 @@
 //! Whole clusters in one thread, from one seed: network, disks, crashes, oracle.
 //!
-//! [`run`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
+//! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
 
 mod cluster;
 mod model;

@@ -22,7 +22,7 @@ pub use publish::{INLINE_PIECE_BYTES_MAX, PIECE_BYTES_MAX, SEAL_BYTES};
 pub use shape::{POSITION_MAX, TARGET_BYTES_MAX};
 pub use xattr::{XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
 
-/// The version of the rules: [`decide`], [`crate::fold`], and how effects are carried out. Each update names the version that decided it; whatever
+/// The version of the rules: [`decide`], [`crate::fold()`], and how effects are carried out. Each update names the version that decided it; whatever
 /// changes an answer is a new version.
 pub const RULES: u16 = 1;
 
