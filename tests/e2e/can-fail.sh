@@ -4,7 +4,7 @@
 plain_disk=${TMPDIR:-/var/tmp}
 export PLAIN=$plain_disk
 . "$(dirname "$0")/mounted.sh"
-export FILES=2000 OPS=2000 LINES_IN_ALL=4000 MOVES=20 OPERATIONS=100
+export FILES=500 OPS=500 LINES_IN_ALL=4000 MOVES=5 OPERATIONS=100
 work=$mnt
 
 # spoilt WORKLOAD WHAT COMMAND...: done, checked, then spoilt by COMMAND in its directory: now the check must fail.
@@ -21,7 +21,7 @@ spoilt git "a changed file" sh -c 'echo more >>"$(find clone -name "file7.txt")"
 spoilt tar "a time off by a nanosecond" python3 -c 'import os; p = next(e.path for e in os.scandir(".") if e.is_file(follow_symlinks=False)); t = os.stat(p); os.utime(p, ns=(t.st_atime_ns, t.st_mtime_ns + 1))'
 spoilt tar "a missing file" sh -c 'rm "$(find . -type f -links 1 | head -1)"'
 spoilt tar "a hard link become a copy" sh -c 'f=$(find . -type f -links +1 | head -1) && cp -p "$f" "$f.copy" && mv "$f.copy" "$f"'
-spoilt sqlite "a lost commit" python3 -c 'import sqlite3; d = sqlite3.connect("wal.db"); d.execute("DELETE FROM move WHERE process = 2 AND number = 19"); d.commit()'
+spoilt sqlite "a lost commit" python3 -c 'import sqlite3; d = sqlite3.connect("wal.db"); d.execute("DELETE FROM move WHERE process = 2 AND number = 4"); d.commit()'
 spoilt sqlite "a page of zeros" dd if=/dev/zero of=delete.db bs=4096 seek=3 count=1 conv=notrunc status=none
 spoilt append "a lost line" sed -i 1234d lines
 spoilt append "a torn line" sed -i '1234s/.$//' lines
@@ -34,7 +34,7 @@ spoilt journal "a name come back" touch journal0/n999999
 unset PLAIN
 here=$root/tests/e2e/power-cut.sh
 PLAIN=1 CUTS=5 OPERATIONS=60 "$here" >/dev/null || fail "power cuts fail on ext4 itself"
-! PLAIN=1 LIE=1 CUTS=20 OPERATIONS=60 "$here" >"$scratch/lie.log" 2>&1 || fail "20 power cuts did not notice that nothing was synced"
+! PLAIN=1 LIE=1 CUTS=10 OPERATIONS=60 "$here" >"$scratch/lie.log" 2>&1 || fail "10 power cuts did not notice that nothing was synced"
 grep -q 'facts do not hold' "$scratch/lie.log" || fail "power cuts failed for another reason: $(tail -3 "$scratch/lie.log")"
 rm -rf "$(sed -n 's/^power-cut: kept for a look: //p' "$scratch/lie.log")"
 export PLAIN=$plain_disk

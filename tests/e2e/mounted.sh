@@ -63,7 +63,8 @@ start_mount() {
     mnt=${2:-$mnt}
     [ -z "${PLAIN:-}" ] || { up_ms=0; return 0; }
     since=$(date +%s%N)
-    [ ! -e "$log" ] || cat "$log" >>"$log.before"
+    # Emptied here, not by the redirection below, which happens later in a process of its own.
+    [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
     "${run_as[@]}" "$leasehold" up --data "$data" --mount "$mnt" >"$log" 2>&1 &
     up_pid=$!
     until grep -qs '^mounted on ' "$log" && is_mounted; do
