@@ -2,12 +2,11 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
-use ident::FileId;
 use namespace::{AttributeChange, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
 
-use super::{Change, Front, Outcome, done, unexpected};
+use super::{Front, Outcome, done, unexpected};
 use crate::groups::Asker;
 use crate::nodes::ROOT;
 
@@ -45,7 +44,7 @@ fn access(flags: i32) -> (bool, bool) {
 }
 
 impl Front {
-    /// `flags` may hold `O_TRUNC`: the kernel leaves it to us (`FUSE_ATOMIC_O_TRUNC`), which saves a request.
+    /// Truncation comes before, as a request of its own.
     ///
     /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves its reads under the content write lease
     /// only; direct IO, once two machines write to one file, has no word in the file API yet.
@@ -61,40 +60,14 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let (read, write) = access(flags);
-        self.ask(node, asker, Call::Open { file: file.clone(), read, write }, move |front, told| {
-            let opened = match told {
+        self.ask(node, asker, Call::Open { file, read, write }, move |_, told| {
+            reply(match told {
                 Ok(Told::Reply(Reply::Opened { keep_pages })) => {
                     Ok(Opened { handle: Handle::of(flags), keep_pages })
                 }
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
-            };
-            match opened {
-                Ok(opened) if flags & libc::O_TRUNC != 0 && write => {
-                    front.truncate_opened(asker, node, file, opened, reply)
-                }
-                opened => reply(opened),
-            }
-        });
-    }
-
-    fn truncate_opened(
-        self: &Arc<Self>,
-        asker: Asker,
-        node: u64,
-        file: FileId,
-        opened: Opened,
-        reply: impl FnOnce(Outcome<Opened>) + Send + 'static,
-    ) {
-        let front = Arc::clone(self);
-        let change = Change { size: Some(0), through_handle: true, ..Change::default() };
-        self.setattr(asker, node, change, move |set| match set {
-            Ok(_) => reply(Ok(opened)),
-            Err(errno) => {
-                front.call(node, asker, Call::Close { file, write: opened.handle.write() }, move |_, _| {
-                    reply(Err(errno))
-                })
-            }
+            });
         });
     }
 

@@ -102,16 +102,16 @@ pub(crate) fn negotiate(config: &mut KernelConfig) {
 /// Flags, and what goes without them.
 ///
 /// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times), NO_OPEN_SUPPORT (trap: it hides opens), POSIX_LOCKS and
+/// ATOMIC_O_TRUNC (the kernel would drop a running program's pages before it finds that it may not be written, and forget O_TRUNC with O_RDONLY),
 /// FLOCK_LOCKS (locks are the kernel's own as long as files are used from one machine only), EXPORT_SUPPORT (it wants files found by node id
 /// after they were forgotten), AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
-fn wanted() -> [(InitFlags, &'static str); 8] {
+fn wanted() -> [(InitFlags, &'static str); 7] {
     [
         (InitFlags::FUSE_PARALLEL_DIROPS, "one lookup at a time in a directory"),
         (
             InitFlags::FUSE_DO_READDIRPLUS | InitFlags::FUSE_READDIRPLUS_AUTO,
             "listings come without attributes",
         ),
-        (InitFlags::FUSE_ATOMIC_O_TRUNC, "open with O_TRUNC takes two requests"),
         // The mode and the umask come apart, so that a default ACL can take the umask's place.
         (InitFlags::FUSE_DONT_MASK, "the umask applies in spite of default ACLs"),
         (InitFlags::FUSE_POSIX_ACL, "ACLs are not enforced"),
