@@ -98,6 +98,17 @@ impl Client {
         }
     }
 
+    /// Decides an update that uses up space; what comes to nothing costs nothing.
+    fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
+        let (bytes, files) = cost(&operation);
+        self.charge(waiting, bytes, files)?;
+        let decided = self.decide(now, operation);
+        if decided.is_err() {
+            self.give_back(bytes, files);
+        }
+        decided
+    }
+
     fn lookup(&mut self, now: Now, dir: FileId, label: Label, cred: Cred) -> Tried {
         self.used(&dir);
         self.answer(now, Operation::Lookup { dir, label, cred })
@@ -156,15 +167,8 @@ impl Client {
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
-        let cost = cost(&operation);
-        self.charge(waiting, cost.0, cost.1)?;
-        let entry = match self.decide(now, operation) {
-            Ok(Answer::Entry(entry)) => entry,
-            Ok(_) => return Err(Stop::Error(Error::Invalid)),
-            Err(stop) => {
-                self.give_back(cost.0, cost.1);
-                return Err(stop);
-            }
+        let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
+            return Err(Stop::Error(Error::Invalid));
         };
         self.take_inode();
         self.take_integer(&dir, out);
@@ -211,15 +215,8 @@ impl Client {
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
-        let cost = cost(&operation);
-        self.charge(waiting, cost.0, cost.1)?;
-        let entry = match self.decide(now, operation) {
-            Ok(Answer::Entry(entry)) => entry,
-            Ok(_) => return Err(Stop::Error(Error::Invalid)),
-            Err(stop) => {
-                self.give_back(cost.0, cost.1);
-                return Err(stop);
-            }
+        let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
+            return Err(Stop::Error(Error::Invalid));
         };
         self.take_integer(&dir, out);
         self.node(now, entry)
@@ -342,13 +339,8 @@ impl Client {
         self.require_quiet()?;
         let cred = waiting.cred.clone();
         let operation = Operation::SetXattr { file, name, value, mode, cred, time: now.wall };
-        let cost = cost(&operation);
-        self.charge(waiting, cost.0, cost.1)?;
-        let reply = self.answer(now, operation);
-        if reply.is_err() {
-            self.give_back(cost.0, cost.1);
-        }
-        reply
+        self.decide_charged(now, waiting, operation)?;
+        Ok(Reply::Nothing)
     }
 
     fn open(&mut self, now: Now, cred: Cred, file: FileId, read: bool, write: bool) -> Tried {

@@ -69,7 +69,7 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> Tried {
         if !self.has_room() {
-            self.make_room(now, out);
+            self.publish_all(now, out);
             return Err(Stop::Need(Need::Room));
         }
         let size = self.content(file, Kind::Write)?.size();

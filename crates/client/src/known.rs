@@ -17,7 +17,7 @@ pub(crate) struct KnownFile {
     pub gone: bool,
     /// Used since the eviction hand last passed.
     pub recent: bool,
-    /// Unsettled xattrs are unknown, settled ones that are not listed do not exist.
+    /// Extended attributes that are not in `xattrs` are known not to exist.
     pub xattrs_complete: bool,
     /// Open handles.
     pub handles: u32,

@@ -79,11 +79,6 @@ impl Client {
         self.publishing.dirty_bytes() < self.settings.dirty_bytes_max
     }
 
-    /// Starts whatever makes dirty content less.
-    pub(crate) fn make_room(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.publish_all(now, out);
-    }
-
     /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the log; `None` if nothing is
     /// open. `urgent`: somebody waits for it.
     pub(crate) fn publish(

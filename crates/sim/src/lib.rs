@@ -32,6 +32,6 @@ mod tests {
         }
         // Runs in which nothing happens prove nothing.
         assert!(crashes > 100, "only {crashes} crashes");
-        assert!(full > 20, "only {full} calls found the disk full");
+        assert!(full > 50, "only {full} calls found the disk full");
     }
 }
