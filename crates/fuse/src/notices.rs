@@ -66,19 +66,8 @@ impl Notices {
         if !self.concerns_kernel(what) {
             return;
         }
+        let mine = self.queue(what);
         let mut state = self.state.lock();
-        if state.closed {
-            return;
-        }
-        if state.queue.len() < QUEUE_MAX {
-            state.queue.push_back(what.clone());
-        } else {
-            state.queue.clear();
-            state.everything = true;
-        }
-        state.queued += 1;
-        let mine = state.queued;
-        self.queued.notify_one();
         let deadline = Instant::now() + WAIT;
         while state.done < mine && !state.closed {
             if self.sent.wait_until(&mut state, deadline).timed_out() {
@@ -89,6 +78,20 @@ impl Notices {
                 break;
             }
         }
+    }
+
+    /// The how manieth it is of all that were ever queued.
+    fn queue(&self, what: &Invalidation) -> u64 {
+        let mut state = self.state.lock();
+        if state.queue.len() < QUEUE_MAX {
+            state.queue.push_back(what.clone());
+        } else {
+            state.queue.clear();
+            state.everything = true;
+        }
+        state.queued += 1;
+        self.queued.notify_one();
+        state.queued
     }
 
     /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
@@ -263,11 +266,17 @@ mod tests {
         (notices, Arc::default(), file)
     }
 
-    /// Sends what `tell` queues, and what the kernel was told by then.
+    /// Sends what is queued and what `tell` queues, and what the kernel was told when all of it was sent.
     fn told(notices: &Notices, recorder: &Arc<Recorder>, tell: impl FnOnce()) -> Vec<String> {
         std::thread::scope(|scope| {
             scope.spawn(|| notices.run(recorder));
             tell();
+            // `tell` waits a bounded time only.
+            let mut state = notices.state.lock();
+            while state.done < state.queued {
+                notices.sent.wait(&mut state);
+            }
+            drop(state);
             notices.close();
         });
         recorder.told.lock().clone()
@@ -308,8 +317,11 @@ mod tests {
     #[test]
     fn an_overflow_drops_everything() {
         let (notices, recorder, file) = sending();
-        notices.state.lock().queue.extend(vec![entry("x"); QUEUE_MAX]);
-        let mut told = told(&notices, &recorder, || notices.tell(&Invalidation::Attributes(file)));
+        for _ in 0..QUEUE_MAX {
+            notices.queue(&entry("x"));
+        }
+        notices.queue(&Invalidation::Attributes(file));
+        let mut told = told(&notices, &recorder, || {});
         told.sort();
         assert_eq!(told, ["all entries", "pages 1", "pages 5"]);
     }
