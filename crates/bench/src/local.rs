@@ -10,9 +10,31 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+/// A part of the measurements, which can be done by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Work on names and attributes, in four layouts.
+    Names,
+    /// The same after a restart and with empty caches; what a file takes in memory and in the store.
+    Cold,
+    /// Long transfers.
+    Stream,
+    /// Small random synced writes.
+    Random,
+    /// Many files, made without a mount.
+    Load,
+}
+
+impl Part {
+    /// All, in the order in which they are done.
+    pub const ALL: [Part; 5] = [Part::Names, Part::Cold, Part::Stream, Part::Random, Part::Load];
+}
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Which parts.
+    pub parts: Vec<Part>,
     /// Files in the work on names.
     pub files: usize,
     /// Times that each work on names is done, in turns.
@@ -30,6 +52,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
+            parts: Part::ALL.to_vec(),
             files: 200_000,
             rounds: 1,
             stream_bytes: 1 << 30,
@@ -44,15 +67,21 @@ impl Default for Settings {
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
-    for (threads, dirs) in [(1, 1), (1, 100), (4, 100)] {
-        let layout = Layout { threads, dirs, files: settings.files };
-        rows.extend(names(base.path(), layout, settings.rounds, tell)?);
-    }
-    rows.extend(cold(base.path(), settings, tell)?);
-    rows.extend(stream(base.path(), settings, tell)?);
-    rows.extend(random(base.path(), settings, tell)?);
-    if settings.load_files > 0 {
-        rows.extend(crate::load::run(&base.path().join("load"), settings.load_files, tell)?);
+    for part in Part::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
+        match part {
+            Part::Names => {
+                for (threads, dirs) in [(1, 1), (1, 100), (4, 1), (4, 100)] {
+                    let layout = Layout { threads, dirs, files: settings.files };
+                    rows.extend(names(base.path(), layout, settings.rounds, tell)?);
+                }
+            }
+            Part::Cold => rows.extend(cold(base.path(), settings, tell)?),
+            Part::Stream => rows.extend(stream(base.path(), settings, tell)?),
+            Part::Random => rows.extend(random(base.path(), settings, tell)?),
+            Part::Load => {
+                rows.extend(crate::load::run(&base.path().join("load"), settings.load_files, tell)?)
+            }
+        }
     }
     Ok(rows)
 }
@@ -81,7 +110,7 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
                     round + 1
                 ));
                 let root = target.dir().join(format!("round-{round}"));
-                std::fs::create_dir_all(&root)?;
+                layout.prepare(&root)?;
                 let running = Cost::of(target.process(), || work.run(&root, layout))?;
                 let synced = match work.updates() {
                     true => Cost::of(target.process(), || target.sync())?,
@@ -91,7 +120,7 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
             }
         }
     }
-    let mut rows: Vec<Row> = Work::ALL
+    let rows = Work::ALL
         .into_iter()
         .zip(costs)
         .map(|(work, [mount, floor, disk])| {
@@ -106,8 +135,6 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
             row.floor_bar(0.8, work.updates().then_some(0.6))
         })
         .collect();
-    // Ten directories more or less are no rate.
-    rows.retain(|row| dirs > 1 || !row.name.starts_with("mkdir"));
     Ok(rows)
 }
 
@@ -118,7 +145,7 @@ fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Res
     let mut disk = Target::start(Kind::Disk, &base)?;
     for target in [&mount, &disk] {
         tell(&format!("loading {} files: {:?}", layout.files, target.kind));
-        Work::Mkdir.run(target.dir(), layout)?;
+        layout.prepare(target.dir())?;
         Work::Create.run(target.dir(), layout)?;
         target.sync()?;
     }
@@ -166,9 +193,7 @@ fn stream(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
         let file = target.dir().join("stream");
         tell(&format!("sequential write: {:?}", target.kind));
         costs[0][t] = Cost::of(target.process(), || bulk::write(&file, settings.stream_bytes))?;
-        if target.kind != Kind::Floor {
-            target.make_cold()?;
-        }
+        target.make_cold()?;
         tell(&format!("sequential read: {:?}", target.kind));
         costs[1][t] = Cost::of(target.process(), || bulk::read(&file))?;
         tell(&format!("read again: {:?}", target.kind));

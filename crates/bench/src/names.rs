@@ -16,10 +16,20 @@ pub struct Layout {
     pub files: usize,
 }
 
+/// So many files to one directory that [`Work::Mkdir`] makes.
+const FILES_PER_MKDIR: usize = 10;
+
+impl Layout {
+    /// Makes the directories that the files will be in.
+    pub fn prepare(self, root: &Path) -> io::Result<()> {
+        (0..self.dirs).try_for_each(|n| fs::create_dir_all(root.join(format!("d{n}"))))
+    }
+}
+
 /// One kind of work; each builds on what those before it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Make the directories.
+    /// Make other directories, a tenth as many as files, all in one.
     Mkdir,
     /// Create each file and close it.
     Create,
@@ -72,15 +82,17 @@ impl Work {
     /// How many operations it is.
     pub fn operations(self, layout: Layout) -> u64 {
         match self {
-            Work::Mkdir => layout.dirs as u64,
+            Work::Mkdir => (layout.files / FILES_PER_MKDIR) as u64,
             _ => layout.files as u64,
         }
     }
 
-    /// Does it below `root`.
+    /// Does it below `root`, which is prepared.
     pub fn run(self, root: &Path, layout: Layout) -> io::Result<()> {
         if self == Work::Mkdir {
-            return each(layout.threads, layout.dirs, |n| fs::create_dir(root.join(format!("d{n}"))));
+            return each(layout.threads, layout.files / FILES_PER_MKDIR, |n| {
+                fs::create_dir(root.join(format!("m{n}")))
+            });
         }
         if self == Work::List {
             return each(layout.threads, layout.dirs, |n| list(&root.join(format!("d{n}"))));

@@ -396,13 +396,16 @@ impl Client {
             .by_position
             .range(from..)
             .take_while(|(position, _)| **position <= children.through)
-            .filter_map(|(_, label)| Some((label.clone(), children.by_label.get(label)?.clone()?)))
+            .map(|(_, bound)| bound.clone())
             .take(limit)
             .collect();
         if found.is_empty() && !children.complete() {
             return Err(page(dir, children.through));
         }
         let end = found.len() < limit && children.complete();
+        if stat {
+            self.files.warm(found.iter().map(|(_, entry)| &entry.file));
+        }
         let entries = found
             .into_iter()
             .map(|(label, entry)| {

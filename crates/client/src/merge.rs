@@ -38,12 +38,12 @@ impl Files {
             }),
             Effect::Touch { dir, time } => self.edit(dir, |known| {
                 if let Some(times) = &mut known.times {
-                    *times = times.touched(*time);
+                    **times = times.touched(*time);
                 }
             }),
             Effect::Times { dir, times } => self.edit(dir, |known| {
                 if known.times.is_some() {
-                    known.times = Some(*times);
+                    known.times = Some(Box::new(*times));
                 }
             }),
             Effect::Xattr { file, name, value } => {
@@ -141,7 +141,9 @@ impl Files {
 impl KnownFile {
     fn learn(&mut self, values: Values) {
         self.attributes = self.attributes.or(values.attributes);
-        self.times = self.times.or(values.times);
+        if self.times.is_none() {
+            self.times = values.times.map(Box::new);
+        }
         if self.links.is_none() {
             self.links = values.links;
         }

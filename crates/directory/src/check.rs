@@ -7,7 +7,7 @@ use crate::record::{Record, entry_from_bytes, exact};
 use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
-use lease::{Holdings, Label};
+use lease::Label;
 use namespace::{Entry, Extent, FileKind, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -152,6 +152,7 @@ pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspec
         reachable: FxHashSet::from_iter([FileId::root()]),
         shares: FxHashMap::default(),
         files: 0,
+        dying: 0,
         file: None,
     };
     if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
@@ -172,10 +173,12 @@ pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspec
     }
     walk.end_of_file();
     walk.shares();
-    if state.files != walk.files {
-        let (file, what) = (FileId::root(), "the number of files");
-        let violation = Violation::WrongCount { file, what, said: state.files, found: walk.files };
-        walk.inspector.violation(violation);
+    let counts = [
+        ("the number of files", state.files, walk.files),
+        ("the number of files that are no more but have rows", state.dying, walk.dying),
+    ];
+    for (what, said, found) in counts.into_iter().filter(|(_, said, found)| said != found) {
+        walk.inspector.violation(Violation::WrongCount { file: FileId::root(), what, said, found });
     }
 }
 
@@ -188,6 +191,7 @@ struct Walk<'a> {
     /// References found, by share.
     shares: FxHashMap<ShareId, (FileId, u64)>,
     files: u64,
+    dying: u64,
     /// The file whose rows are passing by.
     file: Option<Passing>,
 }
@@ -209,7 +213,8 @@ struct Passing {
 
 impl Walk<'_> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
-        if key.first().is_some_and(|first| (0x01..0x80).contains(first)) {
+        if let Some(first) = key.first().filter(|first| (0x01..0x80).contains(*first)) {
+            self.dying += u64::from(*first == Global::Dying as u8);
             return Ok(());
         }
         let (file, tag, sub) = keys::split(key)?;
@@ -262,14 +267,11 @@ impl Walk<'_> {
             tag if tag == Tag::Record as u8 => {
                 self.files += 1;
                 if let Some(record) = at.record.clone() {
+                    if let Err(what) = record.holdings.check() {
+                        let (file, what) = (at.file.clone(), what.to_string());
+                        self.inspector.violation(Violation::Holdings { file, what });
+                    }
                     self.record(&at.file, &record)?;
-                }
-            }
-            tag if tag == Tag::Holdings as u8 => {
-                let holdings: Holdings = exact(value).ok_or_else(|| Corrupt::at(key, "holdings"))?;
-                if let Err(what) = holdings.check() {
-                    self.inspector
-                        .violation(Violation::Holdings { file: at.file.clone(), what: what.to_string() });
                 }
             }
             tag if tag == Tag::Inline as u8 => at.inline_bytes = value.len() as u64,
@@ -390,12 +392,12 @@ impl Walk<'_> {
             self.inspector
                 .violation(Violation::PositionMismatch { dir: at.file.clone(), position: entry.position });
         }
-        if let Some(record) = &at.record
-            && entry.position >= record.next_integer
-        {
-            let (file, what, used, counter) =
-                (at.file.clone(), "position", entry.position, record.next_integer);
-            self.inspector.violation(Violation::CounterBehind { file, what, used, counter });
+        if let Some(record) = &at.record {
+            let counter = record.next_integer.min(record.unused_from);
+            if entry.position >= counter {
+                let (file, what, used) = (at.file.clone(), "position", entry.position);
+                self.inspector.violation(Violation::CounterBehind { file, what, used, counter });
+            }
         }
         Ok(())
     }
@@ -426,7 +428,8 @@ impl Walk<'_> {
         loop {
             let batch = self.store.scan(&start, &end, SCAN);
             let Some((last, _)) = batch.last() else { break };
-            start = [last.as_slice(), &[0]].concat();
+            start = keys::Key::from_slice(last);
+            start.push(0);
             for (key, value) in &batch {
                 if let Err(corrupt) = self.share(key, value) {
                     self.inspector.violation(corrupt.into());

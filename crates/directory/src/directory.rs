@@ -63,9 +63,9 @@ impl Directory {
         let mut record = Record::born(root, ContentHead::default(), times);
         // Nobody has created the root, so nobody has integers of it; the first is the overflow prefix.
         record.next_integer = ident::OVERFLOW + 1;
-        store.put(keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
+        store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
         let sessions = Sessions::new(root.ino.max(1) + 1);
-        let state = State { sessions, desk: Desk::default(), files: 1, digest: 0, sweep: None };
+        let state = State { sessions, desk: Desk::default(), files: 1, dying: 0, digest: 0, sweep: None };
         let directory =
             Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
         directory.checkpoint(store);
@@ -96,7 +96,7 @@ impl Directory {
     ) -> Result<(), Corrupt> {
         self.misdeeds.clear();
         let before = out.len();
-        let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest);
+        let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest, self.state.dying);
         let (shares, again) = Default::default();
         let Directory { state, policy, misdeeds, .. } = self;
         let mut turn = Turn { now, files, state, policy, out, misdeeds, shares, again };
@@ -120,13 +120,13 @@ impl Directory {
             return Some(ToClient::Fenced);
         }
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0);
+        let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
         Some(files.content_from(session, *number, file, *from))
     }
 
     /// Writes down what is not keyed by file: one row.
     pub fn checkpoint(&self, store: &mut dyn Store) {
-        store.put(keys::global(Global::State, &[]), postcard::to_allocvec(&self.state).unwrap_or_default());
+        store.put(&keys::global(Global::State, &[]), postcard::to_allocvec(&self.state).unwrap_or_default());
     }
 
     /// Running hash of all changes to rows, for replicas to compare.
@@ -161,7 +161,7 @@ impl Store for Unchanged<'_> {
         self.0.get(key)
     }
 
-    fn put(&mut self, _: Vec<u8>, _: Vec<u8>) {}
+    fn put(&mut self, _: &[u8], _: Vec<u8>) {}
 
     fn delete(&mut self, _: &[u8]) {}
 

@@ -76,7 +76,6 @@ impl Files<'_> {
     /// The file is no more. Its record goes at once, and with it every lease on it; what else it has, in steps.
     fn bury(&mut self, file: &FileId, references: &mut References) {
         let Some(record) = self.record(file) else { return };
-        self.set_holdings(file, Default::default());
         if record.attributes.links == 0 || self.is_orphan(file) {
             self.set_global(Global::Orphan, file.as_bytes(), None);
         }
@@ -103,13 +102,16 @@ impl Files<'_> {
             {
                 references.count(file, &extent, -1);
             }
-            self.set(key, None);
+            self.set(&key, None);
         }
         !left
     }
 
     /// One step of clearing dead files away; whether there is more to do.
     pub fn clear_dying(&mut self, shares: &mut Vec<ShareWork>) -> bool {
+        if self.dying == 0 {
+            return false;
+        }
         let dying = self.globals(Global::Dying, None, 2);
         let Some((key, _)) = dying.first() else { return false };
         let Some(file) = self.parse_key(keys::file_of_global(key)) else { return false };
@@ -117,7 +119,8 @@ impl Files<'_> {
         let cleared = self.clear(&file, &mut references);
         self.settle(references, shares);
         if cleared {
-            self.set(key.clone(), None);
+            self.dying = self.dying.saturating_sub(1);
+            self.set(key, None);
         }
         !cleared || dying.len() > 1
     }

@@ -7,7 +7,7 @@ use keys::{Global, Tag};
 use lease::{Holdings, Label, SessionId};
 use namespace::{Entry, Extent};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A row that is decoded at most once a turn, and written back at its end if it changed.
@@ -16,48 +16,43 @@ struct Slot<T> {
     changed: bool,
 }
 
-/// The state of all files, as one turn sees it: the store, and the records and holdings already decoded.
+/// The state of all files, as one turn sees it: the store, and the records already decoded.
 ///
 /// A row that cannot be read counts as absent until the end of the turn, when [`Files::finish`] reports it; the host then stops, so nothing that was
 /// done with it leaves the server.
 pub(crate) struct Files<'a> {
     store: &'a mut dyn Store,
     records: RefCell<FxHashMap<FileId, Slot<Record>>>,
-    holdings: RefCell<FxHashMap<FileId, Slot<Holdings>>>,
     corrupt: RefCell<Option<Corrupt>>,
     /// The label's row read last: what is decided on is what is changed next.
-    last_child: RefCell<Option<(Vec<u8>, Option<Entry>)>>,
-    /// Whether any dead file has rows left, once that was asked.
-    some_dying: Cell<Option<bool>>,
+    last_child: RefCell<Option<(keys::Key, Option<Entry>)>>,
     /// Sessions that are not over. What others held counts for nothing, and goes when its row is next written: so ending a session costs the same however
     /// much it held.
     pub live: FxHashSet<SessionId>,
     /// Running hash of every change to the store, for replicas to compare.
     pub digest: u64,
+    /// Dead files that have rows left: mostly none, and then nobody has to look.
+    pub dying: u64,
+    /// What is held of a file that is not there counts for nothing.
+    void: Holdings,
 }
 
 impl<'a> Files<'a> {
-    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64) -> Files<'a> {
-        let (records, holdings, corrupt, last_child, some_dying) = Default::default();
-        Files { store, records, holdings, corrupt, last_child, some_dying, live, digest }
+    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
+        let (records, corrupt, last_child, void) = Default::default();
+        Files { store, records, corrupt, last_child, live, digest, dying, void }
     }
 
-    /// Writes back what changed, in the order of identifiers (replicas must agree on it).
-    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64), Corrupt> {
+    /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives back what [`Files::new`] was given.
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, u64, u64), Corrupt> {
         let records = std::mem::take(self.records.get_mut());
         for (file, slot) in sorted(records) {
             let row = slot.value.map(|record| record.to_bytes(&file));
-            self.set(keys::of(&file, Tag::Record), row);
-        }
-        let holdings = std::mem::take(self.holdings.get_mut());
-        for (file, slot) in sorted(holdings) {
-            let row = slot.value.filter(|held| !held.is_empty());
-            let row = row.map(|held| postcard::to_allocvec(&*held).unwrap_or_default());
-            self.set(keys::of(&file, Tag::Holdings), row);
+            self.set(&keys::of(&file, Tag::Record), row);
         }
         match self.corrupt.into_inner() {
             Some(corrupt) => Err(corrupt),
-            None => Ok((self.live, self.digest)),
+            None => Ok((self.live, self.digest, self.dying)),
         }
     }
 
@@ -73,7 +68,12 @@ impl<'a> Files<'a> {
         }
         let key = keys::of(file, Tag::Record);
         let row = self.store.get(&key);
-        let value = row.and_then(|row| self.sound(Record::from_bytes(file, &key, &row))).map(Rc::new);
+        let value = row.and_then(|row| self.sound(Record::from_bytes(file, &key, &row))).map(|mut record| {
+            if record.holdings.iter().any(|(session, _)| !self.live.contains(&session)) {
+                Rc::make_mut(&mut record.holdings).retain(|session| self.live.contains(&session));
+            }
+            Rc::new(record)
+        });
         self.records.borrow_mut().insert(file.clone(), Slot { value: value.clone(), changed: false });
         value
     }
@@ -93,39 +93,27 @@ impl<'a> Files<'a> {
 
     /// Who holds what of `file`.
     pub fn holdings(&self, file: &FileId) -> Rc<Holdings> {
-        if let Some(slot) = self.holdings.borrow().get(file) {
-            return slot.value.clone().unwrap_or_default();
-        }
-        let key = keys::of(file, Tag::Holdings);
-        let parse = |row: Vec<u8>| exact::<Holdings>(&row).ok_or_else(|| Corrupt::at(&key, "holdings"));
-        let value = self.store.get(&key).and_then(|row| self.sound(parse(row))).map(|mut holdings| {
-            holdings.retain(|session| self.live.contains(&session));
-            Rc::new(holdings)
-        });
-        self.holdings.borrow_mut().insert(file.clone(), Slot { value: value.clone(), changed: false });
-        value.unwrap_or_default()
+        self.record(file).map(|record| record.holdings.clone()).unwrap_or_default()
     }
 
     /// Who holds what of `file`, to be changed.
     pub fn holdings_mut(&mut self, file: &FileId) -> &mut Holdings {
-        self.holdings(file);
-        let slot =
-            self.holdings.get_mut().entry(file.clone()).or_insert(Slot { value: None, changed: false });
-        slot.changed = true;
-        Rc::make_mut(slot.value.get_or_insert_default())
-    }
-
-    /// Nobody holds anything of `file` but what `holdings` says.
-    pub fn set_holdings(&mut self, file: &FileId, holdings: Holdings) {
-        self.holdings.get_mut().insert(file.clone(), Slot { value: Some(Rc::new(holdings)), changed: true });
+        self.record(file);
+        let slot = self.records.get_mut().get_mut(file).filter(|slot| slot.value.is_some());
+        let Some(Slot { value: Some(record), changed }) = slot else {
+            self.void = Holdings::default();
+            return &mut self.void;
+        };
+        *changed = true;
+        Rc::make_mut(&mut Rc::make_mut(record).holdings)
     }
 
     /// `session` is over: what it held counts for nothing from now on.
     pub fn end_session(&mut self, session: SessionId) {
         self.live.remove(&session);
-        for slot in self.holdings.get_mut().values_mut() {
-            if let Some(held) = &mut slot.value {
-                Rc::make_mut(held).end(session);
+        for record in self.records.get_mut().values_mut().filter_map(|slot| slot.value.as_mut()) {
+            if record.holdings.held(session).is_some() {
+                Rc::make_mut(&mut Rc::make_mut(record).holdings).end(session);
             }
         }
     }
@@ -144,8 +132,12 @@ impl<'a> Files<'a> {
 
     /// Binds `label`, whatever it was bound to.
     pub fn bind(&mut self, dir: &FileId, label: &Label, entry: &Entry) {
+        let unused_from = entry.position.saturating_add(1);
+        if let Some(record) = self.record_mut(dir) {
+            record.unused_from = record.unused_from.max(unused_from);
+        }
         match self.child(dir, label) {
-            Some(old) if old.position != entry.position => self.set(keys::position(dir, old.position), None),
+            Some(old) if old.position != entry.position => self.set(&keys::position(dir, old.position), None),
             Some(_) => {}
             None => {
                 if let Some(record) = self.record_mut(dir) {
@@ -154,16 +146,16 @@ impl<'a> Files<'a> {
             }
         }
         self.last_child.take();
-        self.set(keys::child(dir, label), Some(entry_to_bytes(dir, entry)));
-        self.set(keys::position(dir, entry.position), Some(label.as_bytes().to_vec()));
+        self.set(&keys::child(dir, label), Some(entry_to_bytes(dir, entry)));
+        self.set(&keys::position(dir, entry.position), Some(label.as_bytes().to_vec()));
     }
 
     /// Binds `label` to nothing.
     pub fn unbind(&mut self, dir: &FileId, label: &Label) {
         let Some(old) = self.child(dir, label) else { return };
         self.last_child.take();
-        self.set(keys::child(dir, label), None);
-        self.set(keys::position(dir, old.position), None);
+        self.set(&keys::child(dir, label), None);
+        self.set(&keys::position(dir, old.position), None);
         if let Some(record) = self.record_mut(dir) {
             record.children = record.children.saturating_sub(1);
         }
@@ -214,7 +206,7 @@ impl<'a> Files<'a> {
         let Some(record) = self.record_mut(file) else { return };
         let had = std::mem::replace(&mut record.inline_bytes, bytes.len() as u32) > 0;
         if had || !bytes.is_empty() {
-            self.set(keys::of(file, Tag::Inline), (!bytes.is_empty()).then(|| bytes.to_vec()));
+            self.set(&keys::of(file, Tag::Inline), (!bytes.is_empty()).then(|| bytes.to_vec()));
         }
     }
 
@@ -242,7 +234,7 @@ impl<'a> Files<'a> {
         let had = self.xattr(file, name).is_some();
         let Some(record) = self.record_mut(file) else { return };
         record.xattrs = record.xattrs.saturating_sub(u32::from(had)) + u32::from(value.is_some());
-        self.set(keys::with(file, Tag::Xattr, name.as_bytes()), value);
+        self.set(&keys::with(file, Tag::Xattr, name.as_bytes()), value);
     }
 
     /// The first `limit` extents that end above `offset`, in order.
@@ -258,7 +250,7 @@ impl<'a> Files<'a> {
     /// Adds or removes the extent that ends at `end`.
     pub fn set_extent(&mut self, file: &FileId, end: u64, extent: Option<&Extent>) {
         let row = extent.map(|extent| postcard::to_allocvec(extent).unwrap_or_default());
-        self.set(keys::extent(file, end), row);
+        self.set(&keys::extent(file, end), row);
     }
 
     /// A row of the whole server.
@@ -268,7 +260,7 @@ impl<'a> Files<'a> {
 
     /// Sets or removes a row of the whole server.
     pub fn set_global(&mut self, row: Global, sub: &[u8], value: Option<Vec<u8>>) {
-        self.set(keys::global(row, sub), value);
+        self.set(&keys::global(row, sub), value);
     }
 
     /// The first `limit` rows of that sort from `start` on (or all).
@@ -279,14 +271,12 @@ impl<'a> Files<'a> {
 
     /// Whether `file` is dead but has rows left: its identifier must not be used again before they are gone.
     pub fn is_dying(&self, file: &FileId) -> bool {
-        let some = self.some_dying.get().unwrap_or_else(|| !self.globals(Global::Dying, None, 1).is_empty());
-        self.some_dying.set(Some(some));
-        some && self.global(Global::Dying, file.as_bytes()).is_some()
+        self.dying > 0 && self.global(Global::Dying, file.as_bytes()).is_some()
     }
 
     /// `file` is dead and has rows left.
     pub fn set_dying(&mut self, file: &FileId) {
-        self.some_dying.set(Some(true));
+        self.dying += 1;
         self.set_global(Global::Dying, file.as_bytes(), Some(Vec::new()));
     }
 
@@ -306,14 +296,14 @@ impl<'a> Files<'a> {
     }
 
     /// Sets or removes a row.
-    pub fn set(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
-        self.digest = mix(self.digest, &key);
+    pub fn set(&mut self, key: &[u8], value: Option<Vec<u8>>) {
+        self.digest = mix(self.digest, key);
         match value {
             Some(value) => {
                 self.digest = mix(self.digest, &value);
                 self.store.put(key, value);
             }
-            None => self.store.delete(&key),
+            None => self.store.delete(key),
         }
     }
 }

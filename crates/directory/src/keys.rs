@@ -5,6 +5,10 @@ use crate::Corrupt;
 use ident::FileId;
 use lease::Label;
 use namespace::{ShareId, fold};
+use smallvec::SmallVec;
+
+/// A row's key. Nearly all are short: finding a row allocates nothing.
+pub(crate) type Key = SmallVec<[u8; 48]>;
 
 /// What a file's row holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,18 +16,16 @@ use namespace::{ShareId, fold};
 pub(crate) enum Tag {
     /// [`crate::record::Record`]; every file has one.
     Record = 0x01,
-    /// `lease::Holdings`; only while somebody holds something.
-    Holdings = 0x02,
     /// Inline content, or a link's target, as it is.
-    Inline = 0x03,
+    Inline = 0x02,
     /// An extent; sub-key: where it ends, so that what overlaps a range is found by one forward scan.
-    Extent = 0x04,
+    Extent = 0x03,
     /// An extended attribute, as it is; sub-key: its name.
-    Xattr = 0x05,
+    Xattr = 0x04,
     /// What a label is bound to; sub-key: the fold, and, if the exact label is another, a zero byte and that. So all labels of one fold stand together.
-    Child = 0x06,
+    Child = 0x05,
     /// The exact label at a position; sub-key: the position.
-    Position = 0x07,
+    Position = 0x06,
 }
 
 /// Rows of the whole server.
@@ -43,12 +45,12 @@ pub(crate) enum Global {
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have.
-pub(crate) fn of(file: &FileId, tag: Tag) -> Vec<u8> {
+pub(crate) fn of(file: &FileId, tag: Tag) -> Key {
     with(file, tag, &[])
 }
 
 /// The end of the rows of `file` with `tag`.
-pub(crate) fn end_of(file: &FileId, tag: Tag) -> Vec<u8> {
+pub(crate) fn end_of(file: &FileId, tag: Tag) -> Key {
     let mut key = of(file, tag);
     if let Some(last) = key.last_mut() {
         *last += 1;
@@ -57,9 +59,9 @@ pub(crate) fn end_of(file: &FileId, tag: Tag) -> Vec<u8> {
 }
 
 /// The key of a row with this sub-key.
-pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> Vec<u8> {
+pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> Key {
     let id = file.as_bytes();
-    let mut key = Vec::with_capacity(id.len() + 1 + sub.len());
+    let mut key = Key::with_capacity(id.len() + 1 + sub.len());
     key.extend_from_slice(id);
     key.push(tag as u8);
     key.extend_from_slice(sub);
@@ -67,12 +69,12 @@ pub(crate) fn with(file: &FileId, tag: Tag, sub: &[u8]) -> Vec<u8> {
 }
 
 /// The key of the extent that ends at `end`.
-pub(crate) fn extent(file: &FileId, end: u64) -> Vec<u8> {
+pub(crate) fn extent(file: &FileId, end: u64) -> Key {
     with(file, Tag::Extent, &end.to_be_bytes())
 }
 
 /// The key of `label`'s row.
-pub(crate) fn child(dir: &FileId, label: &Label) -> Vec<u8> {
+pub(crate) fn child(dir: &FileId, label: &Label) -> Key {
     let folded = fold(label);
     let mut key = with(dir, Tag::Child, folded.as_bytes());
     if folded != *label {
@@ -83,7 +85,7 @@ pub(crate) fn child(dir: &FileId, label: &Label) -> Vec<u8> {
 }
 
 /// The range of the rows of all labels that fold to `folded`. A label holds no zero byte, so none but those are in it.
-pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn children_folding_to(dir: &FileId, folded: &Label) -> (Key, Key) {
     let start = with(dir, Tag::Child, folded.as_bytes());
     let mut end = start.clone();
     end.push(1);
@@ -98,10 +100,10 @@ pub(crate) fn label_of_child(dir: &FileId, key: &[u8]) -> Result<Label, Corrupt>
 }
 
 /// The key of the row of `position`: its length, then its bytes; most are one or two long.
-pub(crate) fn position(dir: &FileId, position: u64) -> Vec<u8> {
+pub(crate) fn position(dir: &FileId, position: u64) -> Key {
     let bytes = position.to_be_bytes();
     let zeros = position.leading_zeros() as usize / 8;
-    let mut key = Vec::with_capacity(dir.as_bytes().len() + 10 - zeros);
+    let mut key = Key::with_capacity(dir.as_bytes().len() + 10 - zeros);
     key.extend_from_slice(dir.as_bytes());
     key.push(Tag::Position as u8);
     key.push((8 - zeros) as u8);
@@ -133,16 +135,16 @@ pub(crate) fn split(key: &[u8]) -> Result<(FileId, u8, &[u8]), Corrupt> {
 }
 
 /// The key of a row of the whole server.
-pub(crate) fn global(row: Global, sub: &[u8]) -> Vec<u8> {
-    let mut key = Vec::with_capacity(1 + sub.len());
+pub(crate) fn global(row: Global, sub: &[u8]) -> Key {
+    let mut key = Key::with_capacity(1 + sub.len());
     key.push(row as u8);
     key.extend_from_slice(sub);
     key
 }
 
 /// The range of the rows of that sort.
-pub(crate) fn globals(row: Global) -> (Vec<u8>, Vec<u8>) {
-    (vec![row as u8], vec![row as u8 + 1])
+pub(crate) fn globals(row: Global) -> (Key, Key) {
+    (Key::from_slice(&[row as u8]), Key::from_slice(&[row as u8 + 1]))
 }
 
 /// The identifier in a row of [`Global::Orphan`] or [`Global::Dying`].

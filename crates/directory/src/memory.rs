@@ -22,8 +22,8 @@ impl Store for MemoryStore {
         self.rows.get(key).cloned()
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.rows.insert(key, value);
+    fn put(&mut self, key: &[u8], value: Vec<u8>) {
+        self.rows.insert(key.to_vec(), value);
     }
 
     fn delete(&mut self, key: &[u8]) {

@@ -1,11 +1,12 @@
-//! A file's record row: everything about it that is small and of one piece.
+//! A file's record row: everything about it that is small and of one piece, and who holds what of it.
 
 use crate::Corrupt;
 use ident::FileId;
-use lease::Label;
+use lease::{Holdings, Label};
 use namespace::{Attributes, ContentHead, Entry, FileKind, Link, Links, Times, Timestamp};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+use std::rc::Rc;
 
 /// What a record row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub(crate) struct Record {
     pub links: Links,
     /// The next integer that this directory gives out; below it all have been.
     pub next_integer: u64,
+    /// At this position and above, no entry of this directory has ever stood.
+    pub unused_from: u64,
     /// Child rows.
     pub children: u64,
     /// Whether it has a row of inline content, and of how many bytes.
@@ -25,6 +28,8 @@ pub(crate) struct Record {
     pub xattrs: u32,
     /// Extents.
     pub extents: u64,
+    /// Leases on it. In the same row, since hardly anything is done to a file without asking who holds what of it.
+    pub holdings: Rc<Holdings>,
 }
 
 impl Record {
@@ -37,10 +42,12 @@ impl Record {
             links: Links::new(),
             // The creator of a directory may use the integers below from the start, without asking.
             next_integer: wire::BIRTH_RESERVATION + 1,
+            unused_from: 0,
             children: 0,
             inline_bytes: 0,
             xattrs: 0,
             extents: 0,
+            holdings: Rc::default(),
         }
     }
 
@@ -101,6 +108,7 @@ struct Stored {
     links: SmallVec<[(Option<FileId>, Label); 1]>,
     content: Option<StoredContent>,
     directory: Option<StoredDirectory>,
+    holdings: Holdings,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -121,6 +129,7 @@ struct StoredDirectory {
     ctime: Since,
     generation: u64,
     next_integer: u64,
+    unused_from: u64,
     children: u64,
 }
 
@@ -144,6 +153,7 @@ impl Stored {
             ctime: since(base, times.ctime),
             generation: times.generation,
             next_integer: record.next_integer,
+            unused_from: record.unused_from,
             children: record.children,
         };
         let link = |link: &Link| {
@@ -165,6 +175,7 @@ impl Stored {
             links: record.links.iter().map(link).collect(),
             content: (!record.is_directory()).then_some(stored_content),
             directory: record.is_directory().then_some(stored_directory),
+            holdings: Holdings::clone(&record.holdings),
         }
     }
 
@@ -183,7 +194,7 @@ impl Stored {
             atime: at(base, self.atime),
         };
         let mut record = Record::born(attributes, ContentHead::default(), Times::default());
-        record.xattrs = self.xattrs;
+        (record.xattrs, record.holdings) = (self.xattrs, Rc::new(self.holdings));
         let parent = file.parent().unwrap_or_else(FileId::root);
         let link = |(dir, label): (Option<FileId>, Label)| Link {
             dir: dir.unwrap_or_else(|| parent.clone()),
@@ -197,9 +208,10 @@ impl Stored {
             (record.inline_bytes, record.extents) = (inline_bytes, extents);
         }
         if let Some(directory) = self.directory {
-            let StoredDirectory { mtime, ctime, generation, next_integer, children } = directory;
+            let StoredDirectory { mtime, ctime, generation, next_integer, unused_from, children } = directory;
             record.times = Times { mtime: at(base, mtime), ctime: at(base, ctime), generation };
-            (record.next_integer, record.children) = (next_integer, children);
+            (record.next_integer, record.unused_from, record.children) =
+                (next_integer, unused_from, children);
         }
         record
     }
@@ -265,7 +277,8 @@ mod tests {
         record.xattrs = 2;
         if directory {
             record.content = ContentHead::default();
-            (record.next_integer, record.children) = (300, 12);
+            (record.next_integer, record.unused_from, record.children) = (300, 200, 12);
+            Rc::make_mut(&mut record.holdings).grant_whole(lease::SessionId(7));
         } else {
             record.times = Times::default();
             (record.inline_bytes, record.extents) = (1, 0);

@@ -11,7 +11,7 @@ pub trait Store {
     /// The value at `key`.
     fn get(&self, key: &[u8]) -> Option<Vec<u8>>;
     /// Sets `key`.
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>);
+    fn put(&mut self, key: &[u8], value: Vec<u8>);
     /// Removes `key`, if it is there.
     fn delete(&mut self, key: &[u8]);
     /// The first `limit` rows with `start <= key < end`, in order.

@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub desk: Desk,
     /// Files that there are.
     pub files: u64,
+    /// Files that are no more but have rows left.
+    pub dying: u64,
     /// Running hash of all changes to rows.
     pub digest: u64,
     /// How far the search for orphans that nobody has open any more has come; none is under way if absent.
@@ -71,8 +73,8 @@ impl Turn<'_> {
         if self.again {
             self.out.push(Output::Again);
         }
-        let (live, digest) = self.files.finish()?;
-        self.state.digest = digest;
+        let (live, digest, dying) = self.files.finish()?;
+        (self.state.digest, self.state.dying) = (digest, dying);
         Ok(live)
     }
 
@@ -170,15 +172,19 @@ impl Turn<'_> {
 
     /// Whether the numbers and names in an update are such as were given out, and not yet used: what `decide` cannot know.
     pub fn may_be_done(&self, operation: &Operation) -> Result<(), Error> {
+        let unused =
+            |dir: &FileId, position: u64| self.files.record(dir).is_some_and(|r| position >= r.unused_from);
         let given = |dir: &FileId, position: u64| {
             self.files.record(dir).is_some_and(|record| position < record.next_integer)
-                && self.files.label_at(dir, position).is_none()
+                && (unused(dir, position) || self.files.label_at(dir, position).is_none())
         };
         let fits = match operation {
             Operation::Create { dir, position, new, .. } => {
+                // Nobody but a file that was made at this position of this directory ever had this identifier.
+                let never_used = || unused(dir, *position) && new.file == dir.child(*position);
                 given(dir, *position)
-                    && self.files.record(&new.file).is_none()
-                    && !self.files.is_dying(&new.file)
+                    && (never_used()
+                        || self.files.record(&new.file).is_none() && !self.files.is_dying(&new.file))
             }
             Operation::Link { dir, position, .. } => given(dir, *position),
             Operation::Rename { from_dir, to_dir, position, back_position, mode, .. } => {
@@ -314,7 +320,7 @@ impl Turn<'_> {
         self.files.end_session(session);
         self.state.desk.end_session(session);
         // What only it had open is to be disposed of.
-        self.state.sweep = Some(keys::globals(Global::Orphan).0);
+        self.state.sweep = Some(keys::globals(Global::Orphan).0.into_vec());
         self.again = true;
         true
     }

@@ -1,9 +1,9 @@
 //! `leasehold bench`.
 
 use crate::Failure;
-use bench::local::{self, Settings};
+use bench::local::{self, Part, Settings};
 use bench::{floor, table};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,6 +33,9 @@ pub struct Local {
     /// As JSON: a list of rows.
     #[arg(long)]
     json: bool,
+    /// Only these parts.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
+    only: Vec<Only>,
     /// Files in the work on names.
     #[arg(long, default_value_t = 200_000)]
     files: usize,
@@ -48,9 +51,36 @@ pub struct Local {
     /// Seconds of random writes.
     #[arg(long, default_value_t = 120)]
     random_secs: u64,
-    /// Files that are made without a mount; 0 leaves that out.
+    /// Files that are made without a mount.
     #[arg(long, default_value_t = 10_000_000)]
     load_files: usize,
+}
+
+/// A part of the measurements.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Only {
+    /// Work on names and attributes.
+    Names,
+    /// The same after a restart, with empty caches; memory and store.
+    Cold,
+    /// Long transfers.
+    Stream,
+    /// Small random synced writes.
+    Random,
+    /// Many files, made without a mount.
+    Load,
+}
+
+impl From<Only> for Part {
+    fn from(only: Only) -> Part {
+        match only {
+            Only::Names => Part::Names,
+            Only::Cold => Part::Cold,
+            Only::Stream => Part::Stream,
+            Only::Random => Part::Random,
+            Only::Load => Part::Load,
+        }
+    }
 }
 
 impl Bench {
@@ -68,7 +98,12 @@ impl Bench {
 
 impl Local {
     fn run(self) -> Result<ExitCode, Failure> {
+        let parts = match self.only.is_empty() {
+            true => Part::ALL.to_vec(),
+            false => self.only.into_iter().map(Part::from).collect(),
+        };
         let settings = Settings {
+            parts,
             files: self.files,
             rounds: self.rounds,
             stream_bytes: self.stream_mib << 20,

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Version of the file's layout: the two tables below, rows as the directory encodes them.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Keys of [`META`].
@@ -181,12 +181,12 @@ impl directory::Store for RowStore {
         }
     }
 
-    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+    fn put(&mut self, key: &[u8], value: Vec<u8>) {
         self.active.set(key, Some(value));
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.active.set(key.to_vec(), None);
+        self.active.set(key, None);
     }
 
     fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -194,8 +194,9 @@ impl directory::Store for RowStore {
             return Vec::new();
         }
         let below = self.disk.below.read();
-        let mut active = self.active.range(start, end).peekable();
-        let mut frozen = below.frozen.iter().flat_map(|frozen| frozen.range(start, end)).peekable();
+        let ordered = (self.active.ordered(), below.frozen.as_ref().map(|frozen| frozen.ordered()));
+        let mut active = ordered.0.range(start, end).peekable();
+        let mut frozen = ordered.1.iter().flat_map(|frozen| frozen.range(start, end)).peekable();
         let mut disk = match below.rows.range::<&[u8]>(start..end) {
             Ok(range) => range.map(|row| row.unwrap_or_else(|cause| self.read_failed(cause))).peekable(),
             Err(cause) => self.read_failed(cause),
@@ -232,7 +233,7 @@ impl Checkpoint {
     pub fn write(self) -> Result<(), StoreError> {
         self.disk.write("checkpointing", self.position, |table| {
             // In key order, which costs redb least.
-            for (key, value) in self.frozen.iter() {
+            for (key, value) in self.frozen.ordered().iter() {
                 match value {
                     Some(value) => drop(table.insert(key, value)?),
                     None => drop(table.remove(key)?),

@@ -51,7 +51,7 @@ fn run(steps: Vec<Step>) {
         match step {
             Step::Put(k, v) => {
                 now.insert(k.clone(), v.clone());
-                store.put(k, v);
+                store.put(&k, v);
             }
             Step::Delete(k) => {
                 now.remove(&k);
@@ -133,15 +133,15 @@ fn a_damaged_or_foreign_file_is_an_error() {
 fn replacing_takes_over_another_stores_rows() {
     let dir = tempfile::tempdir().unwrap();
     let mut from = RowStore::open(&dir.path().join("from"), SMALL).unwrap();
-    from.put(b"a".to_vec(), b"1".to_vec());
-    from.put(b"b".to_vec(), b"2".to_vec());
+    from.put(b"a", b"1".to_vec());
+    from.put(b"b", b"2".to_vec());
     from.checkpoint(b"7".to_vec()).unwrap().write().unwrap();
-    from.put(b"c".to_vec(), b"later".to_vec());
+    from.put(b"c", b"later".to_vec());
     let mut to = RowStore::open(&dir.path().join("to"), SMALL).unwrap();
-    to.put(b"b".to_vec(), b"old".to_vec());
-    to.put(b"z".to_vec(), b"old".to_vec());
+    to.put(b"b", b"old".to_vec());
+    to.put(b"z", b"old".to_vec());
     to.checkpoint(b"1".to_vec()).unwrap().write().unwrap();
-    to.put(b"y".to_vec(), b"old".to_vec());
+    to.put(b"y", b"old".to_vec());
     to.replace(&from.view()).unwrap();
     assert_eq!(all(&to), Model::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]));
     assert_eq!(to.position(), Some(b"7".to_vec()));
@@ -166,7 +166,7 @@ fn store_figures() {
     let load = |store: &mut RowStore, key: &dyn Fn(u64) -> Vec<u8>| {
         let (start, mut writing) = (Instant::now(), std::time::Duration::ZERO);
         for row in 0..rows {
-            store.put(key(row), vec![1; 100]);
+            store.put(&key(row), vec![1; 100]);
             if store.is_full() || row + 1 == rows {
                 let at = Instant::now();
                 store.checkpoint(row.to_le_bytes().to_vec()).unwrap().write().unwrap();

@@ -87,7 +87,7 @@ fn a_power_cut_at_any_write_leaves_one_whole_checkpoint() {
     let mut acknowledged = vec![(recorder.file.lock().1.len(), 0)];
     for round in 1..=8u64 {
         for row in 0..120u64 {
-            store.put((row * 7919 % 120).to_be_bytes().to_vec(), value(round));
+            store.put(&(row * 7919 % 120).to_be_bytes(), value(round));
         }
         store.checkpoint(round.to_le_bytes().to_vec()).unwrap().write().unwrap();
         acknowledged.push((recorder.file.lock().1.len(), round));
