@@ -1,7 +1,7 @@
 //! The ordered rows of the server's state on this machine's disk.
 //!
-//! Three layers: what changed since the last checkpoint began (active), what the checkpoint under way is writing (frozen), and a
-//! redb file with everything as of the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one
+//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes or wrote (frozen: afterwards it says nothing new,
+//! but says it faster), and a redb file with everything as of the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one
 //! durable commit of the frozen layer together with `meta`, which says how far in the log it reaches, so the file always is
 //! exactly the state after one log entry.
 
@@ -53,6 +53,8 @@ struct Disk {
 /// The layers below the active one; replaced as one when a checkpoint ends.
 struct Below {
     frozen: Option<Arc<Overlay>>,
+    /// The frozen layer is being written.
+    writing: bool,
     rows: Arc<Table>,
     position: Option<Vec<u8>>,
 }
@@ -95,7 +97,7 @@ impl RowStore {
             }
         };
         let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
-        let below = RwLock::new(Below { frozen: None, rows, position });
+        let below = RwLock::new(Below { frozen: None, writing: false, rows, position });
         let disk = Arc::new(Disk { path: path.to_owned(), database, below });
         Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes })
     }
@@ -118,17 +120,17 @@ impl RowStore {
     /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None while one is under way.
     pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
         let mut below = self.disk.below.write();
-        if below.frozen.is_some() {
+        if below.writing {
             return None;
         }
         let frozen = Arc::new(std::mem::take(&mut self.active));
-        below.frozen = Some(frozen.clone());
+        (below.frozen, below.writing) = (Some(frozen.clone()), true);
         Some(Checkpoint { disk: self.disk.clone(), frozen, position })
     }
 
     /// A checkpoint is under way.
     pub fn is_checkpointing(&self) -> bool {
-        self.disk.below.read().frozen.is_some()
+        self.disk.below.read().writing
     }
 
     /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
@@ -140,6 +142,7 @@ impl RowStore {
     /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
     pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
         self.active = Overlay::default();
+        self.disk.below.write().frozen = None;
         self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
             table.retain(|_, _| false)?;
             for row in view.rows.range::<&[u8]>(..)? {
@@ -233,7 +236,7 @@ impl Checkpoint {
     pub fn write(self) -> Result<(), StoreError> {
         self.disk.write("checkpointing", self.position, |table| {
             // In key order, which costs redb least.
-            for (key, value) in self.frozen.ordered().iter() {
+            for (key, value) in self.frozen.sorted() {
                 match value {
                     Some(value) => drop(table.insert(key, value)?),
                     None => drop(table.remove(key)?),
@@ -245,7 +248,7 @@ impl Checkpoint {
 }
 
 impl Disk {
-    /// One durable commit of what `change` does to the rows, and of `position`. Afterwards there is no frozen layer.
+    /// One durable commit of what `change` does to the rows, and of `position`.
     fn write(
         &self,
         doing: &'static str,
@@ -262,7 +265,8 @@ impl Disk {
             read_rows(&self.database)
         };
         let rows = commit().map_err(|e| StoreError::new(doing, &self.path, e))?;
-        *self.below.write() = Below { frozen: None, rows, position: Some(position) };
+        let mut below = self.below.write();
+        (below.rows, below.position, below.writing) = (rows, Some(position), false);
         Ok(())
     }
 }
