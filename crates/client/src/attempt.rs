@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// Updates wait while the server does one for this client, and while the log has no room.
-    fn require_quiet(&self) -> Result<(), Stop> {
+    pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
         if !self.ships.is_empty() {
             return Err(Stop::Need(Need::Quiet));
         }
@@ -141,7 +141,9 @@ impl Client {
         {
             return Err(Stop::Need(Need::Extents { file, from: 0 }));
         }
-        self.answer(now, Operation::ReadLink { file })
+        let target = self.answer(now, Operation::ReadLink { file: file.clone() })?;
+        self.accessed(now, &file);
+        Ok(target)
     }
 
     fn create(
@@ -413,6 +415,9 @@ impl Client {
                 Listed { label, entry, stat }
             })
             .collect();
+        if after == 0 {
+            self.accessed(now, dir);
+        }
         Ok(Reply::Listing { entries, end })
     }
 

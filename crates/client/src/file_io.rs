@@ -8,10 +8,13 @@ use bytes::Bytes;
 use content::{FileContent, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, Operation};
+use namespace::{Cred, Error, Operation, Timestamp};
 use std::collections::BTreeMap;
 
 type Tried = Result<Reply, Stop>;
+
+/// So much later an access time moves although nothing changed.
+const RELATIME_SECS: i64 = 24 * 60 * 60;
 
 /// The largest size of a file: offsets are signed at every door.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -43,11 +46,32 @@ impl Client {
         }
     }
 
-    pub(crate) fn read(&mut self, _now: Now, file: &FileId, offset: u64, length: u32) -> Tried {
+    pub(crate) fn read(&mut self, now: Now, file: &FileId, offset: u64, length: u32) -> Tried {
         let content = self.content(file, Kind::Read)?;
         let mut parts = Vec::new();
         content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;
+        self.accessed(now, file);
         Ok(Reply::Data(parts))
+    }
+
+    /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is local and
+    /// at once: nobody waits for an access time, and none is recalled for. What the kernel reads from its pages nobody hears of, as with NFS.
+    pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
+        let Some(known) = self.files.get(file) else { return };
+        let Some(attributes) =
+            known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Write))
+        else {
+            return;
+        };
+        let head = known.content.head().map(|head| head.mtime.max(head.ctime));
+        let times = known.times.as_ref().map(|times| times.mtime.max(times.ctime));
+        let changed = [head, times].into_iter().flatten().fold(attributes.ctime, Timestamp::max);
+        let atime = attributes.atime;
+        let due = atime <= changed || now.wall.secs.saturating_sub(atime.secs) >= RELATIME_SECS;
+        if due && !known.gone && self.require_quiet().is_ok() {
+            // A refusal means that the file is gone, and then nobody misses it.
+            let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
+        }
     }
 
     pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {

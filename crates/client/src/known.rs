@@ -30,7 +30,7 @@ pub(crate) struct KnownFile {
     pub links: Option<Links>,
     pub content: KnownContent,
     pub children: Option<Box<Children>>,
-    pub xattrs: Option<Box<BTreeMap<Label, Option<Vec<u8>>>>>,
+    pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
 }
 
 /// What is known of a file's content.
@@ -255,7 +255,7 @@ impl Knowledge for Files {
         if !known.held.is_whole() && !known.held.covers(&Field::Xattr(name.clone()), kind) {
             return Known::Unknown;
         }
-        match known.xattrs.as_ref().and_then(|xattrs| xattrs.get(name)) {
+        match known.xattrs.get(name) {
             Some(value) => Known::of(value.clone()),
             None if known.xattrs_complete => Known::Unused,
             None => Known::Unknown,
@@ -264,7 +264,7 @@ impl Knowledge for Files {
 
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         self.under(file, &Field::Xattrs, Kind::Read, |known| {
-            let names = known.xattrs.iter().flat_map(|xattrs| xattrs.iter());
+            let names = known.xattrs.iter();
             known
                 .xattrs_complete
                 .then(|| names.filter(|(_, v)| v.is_some()).map(|(n, _)| n.clone()).collect())

@@ -8,8 +8,11 @@ use wire::{LogEntry, ToServer};
 const ENTRIES_PER_MESSAGE: usize = 1_000;
 /// And so many bytes, about.
 const BYTES_PER_MESSAGE: usize = 512 << 10;
-/// Entries that may wait for their acknowledgment before new updates have to wait too.
+/// Entries that may wait for their acknowledgment before new updates have to wait too: no more than the server takes in within seconds, or what was
+/// done would not be durable when it is said to be.
 const ENTRIES_MAX: usize = 64_000;
+/// And so many bytes, about.
+const BYTES_MAX: usize = 64 << 20;
 
 /// See the module.
 #[derive(Debug)]
@@ -22,11 +25,13 @@ pub(crate) struct Log {
     sent: usize,
     /// Approximate bytes not yet sent.
     unsent_bytes: usize,
+    /// Approximate bytes of all.
+    bytes: usize,
 }
 
 impl Log {
     pub fn new() -> Log {
-        Log { entries: VecDeque::new(), first: 1, sent: 0, unsent_bytes: 0 }
+        Log { entries: VecDeque::new(), first: 1, sent: 0, unsent_bytes: 0, bytes: 0 }
     }
 
     /// Appends an update; its sequence number.
@@ -39,6 +44,7 @@ impl Log {
     pub fn push(&mut self, entry: LogEntry, bytes: usize) -> u64 {
         self.entries.push_back((entry, bytes));
         self.unsent_bytes += bytes;
+        self.bytes += bytes;
         self.last()
     }
 
@@ -64,7 +70,7 @@ impl Log {
 
     /// Whether new updates have to wait for acknowledgments.
     pub fn is_full(&self) -> bool {
-        self.entries.len() >= ENTRIES_MAX
+        self.entries.len() >= ENTRIES_MAX || self.bytes >= BYTES_MAX
     }
 
     /// The next message, if something is unsent.
@@ -93,7 +99,8 @@ impl Log {
     pub fn acknowledge(&mut self, through: u64, rejected: &[u64]) -> Vec<Operation> {
         let mut refused = Vec::new();
         while self.first <= through && self.sent > 0 {
-            let Some((entry, _)) = self.entries.pop_front() else { break };
+            let Some((entry, bytes)) = self.entries.pop_front() else { break };
+            self.bytes -= bytes;
             if let LogEntry::Update { operation, .. } = entry
                 && rejected.contains(&self.first)
             {

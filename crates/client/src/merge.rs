@@ -5,7 +5,7 @@ use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
 use namespace::{ContentChange, ContentHead, Effect, FileKind, Knowledge};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, Values};
 
 impl Files {
@@ -125,13 +125,11 @@ impl Files {
             Field::Children => known.children = None,
             Field::Xattr(name) => {
                 known.xattrs_complete = false;
-                if let Some(xattrs) = &mut known.xattrs {
-                    xattrs.remove(name);
-                }
+                known.xattrs.remove(name);
             }
             Field::Xattrs => {
                 known.xattrs_complete = false;
-                known.xattrs = None;
+                known.xattrs = BTreeMap::new();
             }
             Field::Disposition | Field::Handles | Field::Path => {}
         }
@@ -151,7 +149,7 @@ impl KnownFile {
             self.learn_content(head, values.inline, values.extents);
         }
         for (name, value) in values.xattrs {
-            self.xattrs.get_or_insert_default().entry(name).or_insert(Some(value));
+            self.xattrs.entry(name).or_insert(Some(value));
         }
         // The server sends every attribute that an infinite lease covers along with it.
         self.xattrs_complete |= self.held.kind(&Field::Xattrs).is_some();
@@ -221,11 +219,9 @@ impl KnownFile {
             return;
         }
         if value.is_none() && self.xattrs_complete {
-            if let Some(xattrs) = &mut self.xattrs {
-                xattrs.remove(name);
-            }
+            self.xattrs.remove(name);
         } else {
-            self.xattrs.get_or_insert_default().insert(name.clone(), value);
+            self.xattrs.insert(name.clone(), value);
         }
     }
 

@@ -213,6 +213,9 @@ pub enum Operation {
         ctime: Timestamp,
         change: ContentChange,
     },
+    /// The file was read at `time`. What has read it may, so only the lease counts; a client that has no lease to write attributes leaves
+    /// it out, and nobody recalls one for it.
+    Accessed { file: FileId, time: Timestamp },
     /// The last handle of a file without links was closed.
     Dispose { file: FileId },
 }

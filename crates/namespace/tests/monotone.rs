@@ -99,7 +99,7 @@ fn the_random_operations_reach_everything() {
             };
         });
     }
-    assert_eq!(done.len(), 16, "{done:?}");
+    assert_eq!(done.len(), 17, "{done:?}");
     let expected = "
         Access AccessDenied, Access Stale,
         Create AccessDenied, Create Exists, Create Invalid, Create NotDirectory, Create NotFound, Create NotPermitted,

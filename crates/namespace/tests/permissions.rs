@@ -5,7 +5,7 @@
 mod situation;
 mod tree;
 
-use namespace::Attributes;
+use namespace::{Attributes, Operation};
 use situation::{Situation, rows};
 use tree::at;
 
@@ -218,6 +218,11 @@ fn what_utimens_sets() {
     s.run_text("1:10 utimens - 7 d").unwrap();
     let times = s.file("d").times;
     assert_eq!((times.mtime, times.ctime, times.generation), (at(7), at(1000), 1));
+    let (file, before) = (s.id("f"), (s.file("f").attributes, s.file("f").content));
+    s.run(&Operation::Accessed { file: file.clone(), time: at(2000) }).unwrap();
+    s.run(&Operation::Accessed { file, time: at(1500) }).unwrap();
+    let attributes = Attributes { atime: at(2000), ..before.0 };
+    assert_eq!((s.file("f").attributes, s.file("f").content), (attributes, before.1), "never backwards");
     // A later touch goes on from there, and is not bound by the generation.
     s.run_text("0:0 create 644 0 d/x").unwrap();
     assert_eq!(s.file("d").times.mtime, at(1000));

@@ -6,6 +6,7 @@ use namespace::ShareId;
 use rustix::{buffer::spare_capacity, io::pread};
 
 use crate::{
+    digest::Hasher,
     disk::Disk,
     error::{Damage, DiskError},
     header::{HEADER_BYTES, Header},
@@ -55,7 +56,7 @@ impl OpenShare {
 
     /// Reads all of the body and compares its digest.
     pub fn verify(&self) -> Result<Result<(), Damage>, DiskError> {
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = Hasher::default();
         let mut at = 0;
         while at < self.header.length {
             let length = CHUNK.min(self.header.length - at);
@@ -65,7 +66,7 @@ impl OpenShare {
             };
             at += length;
         }
-        Ok(if hasher.finalize() == self.header.digest { Ok(()) } else { Err(Damage::Digest) })
+        Ok(if hasher.finish() == self.header.digest { Ok(()) } else { Err(Damage::Digest) })
     }
 }
 

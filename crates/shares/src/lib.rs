@@ -21,6 +21,7 @@
 //! | 10 negative answers, 11 deposits | come with the crawls; discovery at opening leaves nothing undiscovered |
 
 mod database;
+mod digest;
 mod disk;
 mod error;
 mod file;

@@ -6,6 +6,7 @@ use namespace::ShareId;
 use rusqlite::Connection;
 
 use crate::{
+    digest::Digest,
     disk::Disk,
     error::{Damage, DiskError, ReadError},
     file::OpenShare,
@@ -161,7 +162,7 @@ impl Server {
 
 /// Reads all of a share; `digest` is what the database knows: the header's is in the same file as the body, and proves nothing if the
 /// file as a whole is another one. Returns its length.
-fn check(disk: &dyn Disk, id: &ShareId, digest: Option<&[u8; 32]>) -> Result<Result<u32, Damage>, DiskError> {
+fn check(disk: &dyn Disk, id: &ShareId, digest: Option<&Digest>) -> Result<Result<u32, Damage>, DiskError> {
     let share = match OpenShare::open(disk, id)? {
         Ok(share) => share,
         Err(damage) => return Ok(Err(damage)),

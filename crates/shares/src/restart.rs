@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 use crate::{
     Clock,
     database::{self, Database, SUSPECT},
+    digest::Digest,
     disk::{Disk, replace_file, sync_dir},
     error::{Damage, DatabaseError, DiskError, OpenError},
     file::OpenShare,
@@ -203,7 +204,7 @@ fn signed(now: Seconds) -> i64 {
 }
 
 /// A file found, and what it is.
-type Finding = (ShareId, Result<(u32, [u8; 32]), Damage>);
+type Finding = (ShareId, Result<(u32, Digest), Damage>);
 
 /// Takes every share file into the database with a starter lease, notes which known shares have no file, and allows deletion again.
 /// Safe to repeat. Returns what was coming or going and is to be deleted.

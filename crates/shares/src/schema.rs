@@ -89,7 +89,7 @@ CREATE TABLE shares (
     health INTEGER NOT NULL DEFAULT 0 CHECK (health IN (0, 1, 2, 3)),
     length INTEGER NOT NULL CHECK (length >= 0),
     used_space INTEGER NOT NULL CHECK (used_space >= 0),
-    digest BLOB CHECK (length(digest) = 32),
+    digest BLOB CHECK (length(digest) = 16),
     backend_key TEXT,
     nleases INTEGER NOT NULL DEFAULT 0 CHECK (nleases >= 0),
     unleased_since INTEGER,

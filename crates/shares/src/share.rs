@@ -78,7 +78,7 @@ pub struct StoredShare {
     /// Bytes of its body.
     pub length: u32,
     /// BLAKE3 of its body; unknown for a share that was damaged when it was found.
-    pub digest: Option<[u8; 32]>,
+    pub digest: Option<[u8; 16]>,
     /// How many accounts want it kept.
     pub leases: u32,
 }

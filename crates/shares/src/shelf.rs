@@ -125,7 +125,7 @@ mod tests {
 
     fn open(disk: &LocalDisk, n: u8) -> Arc<OpenShare> {
         let id = ShareId([n; 16]);
-        let header = Header { id, length: WITHOUT_BODY, digest: [0; 32] };
+        let header = Header { id, length: WITHOUT_BODY, digest: [0; 16] };
         let temporary = disk.write(n.to_string(), &[&header.encode()]).unwrap();
         disk.put_in_place(&temporary.name, &id).unwrap();
         Arc::new(OpenShare::open(disk, &id).unwrap().unwrap())

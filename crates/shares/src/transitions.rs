@@ -13,6 +13,7 @@ use namespace::ShareId;
 use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
 
 use crate::{
+    digest::Digest,
     error::{Damage, Refusal},
     header::HEADER_BYTES,
     leases,
@@ -35,7 +36,7 @@ pub(crate) const UNHEALTHY: &str = "SELECT share FROM shares WHERE health <> 0 A
 pub(crate) struct Coming {
     pub id: ShareId,
     pub length: u32,
-    pub digest: [u8; 32],
+    pub digest: Digest,
 }
 
 /// Announces an upload; returns which of its shares are to be written. The others are there already, and leased now: "already have it"
@@ -213,7 +214,7 @@ pub(crate) fn adopt(
     tx: &Connection,
     now: i64,
     id: &ShareId,
-    found: Result<(u32, [u8; 32]), Damage>,
+    found: Result<(u32, Digest), Damage>,
     starter_until: Seconds,
 ) -> rusqlite::Result<()> {
     let (length, digest) = found.map_or((0, None), |(length, digest)| (length, Some(digest)));

@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     NewShare,
+    digest::Hasher,
     disk::{Dirty, Temporary},
     error::{DatabaseError, DiskError, Refusal, StoreError},
     header::{HEADER_BYTES, Header},
@@ -33,11 +34,11 @@ impl Prepared {
         });
         let too_long = || StoreError::Refused { share: share.id, why: Refusal::TooLong };
         let length = length.ok_or_else(too_long)?;
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = Hasher::default();
         for part in &share.parts {
             hasher.update(part);
         }
-        let digest = *hasher.finalize().as_bytes();
+        let digest = hasher.finish();
         let header = Header { id: share.id, length, digest }.encode();
         Ok(Prepared { coming: Coming { id: share.id, length, digest }, header, share })
     }

@@ -36,6 +36,18 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
+/// Reading moves the access time, and no other: what a file is has not changed.
+pub(super) fn accessed<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    time: Timestamp,
+) -> Decided {
+    let old = case.attributes(file, Kind::Write)?;
+    let attributes = Attributes { atime: old.atime.max(time), ..old };
+    case.effects.push(Effect::Attributes { file: file.clone(), attributes });
+    Ok(Answer::Nothing)
+}
+
 /// Only root gives files away. An owner may pass a file to a group of his, and may "change" what stays.
 fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
     let owner = cred.uid == old.uid;

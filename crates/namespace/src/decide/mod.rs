@@ -109,6 +109,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
             let head = publish::Published { version: *version, size: *size, mtime: *mtime, ctime: *ctime };
             publish::publish(case, file, head, change)
         }
+        Operation::Accessed { file, time } => attributes::accessed(case, file, *time),
         Operation::Dispose { file } => unlink::dispose(case, file),
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
             from.is_child() && to.is_child() && is_number(*position) && back && is_time(*time)
         }
         Operation::SetAttributes { change, time, .. } => is_change(change) && is_time(*time),
-        Operation::SetXattr { time, .. } | Operation::RemoveXattr { time, .. } => is_time(*time),
+        Operation::SetXattr { time, .. }
+        | Operation::RemoveXattr { time, .. }
+        | Operation::Accessed { time, .. } => is_time(*time),
         Operation::Publish { mtime, ctime, .. } => is_time(*mtime) && is_time(*ctime),
         Operation::Stat { .. }
         | Operation::ReadLink { .. }

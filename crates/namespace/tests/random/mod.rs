@@ -60,7 +60,7 @@ impl World {
     pub fn operation(&mut self, c: &mut Choices<'_>, time: Timestamp) -> Operation {
         let cred = cred(c);
         let (file, dir, label) = (self.file(c), self.dir(c), label(c));
-        match c.pick(24) {
+        match c.pick(25) {
             0..5 => self.create(c, dir, label, cred, time),
             5 => Operation::Lookup { dir, label, cred },
             6 => Operation::Stat { file },
@@ -92,6 +92,7 @@ impl World {
             }
             21 => Operation::RemoveXattr { file, name: name(c), cred, time },
             22 => self.publish(c, file, time),
+            23 => Operation::Accessed { file, time },
             _ => Operation::Dispose { file },
         }
     }
