@@ -1,0 +1,6 @@
+//! Black-box leases: the report's tables, the definition, and all that can happen in small systems.
+
+mod definition;
+mod properties;
+mod size;
+mod tables;
