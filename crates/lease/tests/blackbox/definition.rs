@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 /// An aggregate all of whose values can be tried.
-pub trait Enumerable: Aggregate + Clone + Debug + Eq {
+pub trait Enumerable: Aggregate<Value: Send + Sync> + Clone + Debug + Eq + Send + Sync + 'static {
     fn values() -> Vec<Self::Value>;
 }
 

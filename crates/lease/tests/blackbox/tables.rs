@@ -22,7 +22,7 @@ fn field(clients: &str) -> BlackBox<Or> {
             "T" => Own::Stuck(true),
             "F" => Own::Stuck(false),
             "w" => Own::Writing,
-            other => panic!("no state: {other}"),
+            other => unreachable!("no state: {other}"),
         };
         Row { session: client(name), own, reads: is.ends_with('r') }
     };
