@@ -12,7 +12,8 @@
 //!
 //! * Requests on a field are served in the order of arrival, each until it is granted, and nothing is granted past the first. (Then each
 //!   recall brings the first request nearer to its grant, and nothing takes it away again: nobody starves.)
-//! * The end of a session goes before all requests: a request that waits for the session's own answer would wait for ever.
+//! * The end of a session goes before all requests: a request that waits for the session's own answer would wait for ever. It is a return of all that the
+//!   session held, so whoever waits is tried again, other sessions that are ending included.
 //! * What is sent to a client arrives in the order it was sent in, and so does what it sends. A client lets go of what is recalled, whatever it waits for,
 //!   and ignores recalls of what it does not hold.
 
