@@ -46,24 +46,35 @@ pub enum Violation {
 impl<A: Aggregate> BlackBox<A> {
     /// Which of C-1 to C-3 holds for a request by `x`, be it granted already or not. Nobody stands for the server itself.
     pub fn state_c(&self, x: Option<SessionId>) -> StateC {
-        let stuck = self.stuck_without([x.map(|x| self.class(x).own), None]);
-        if Some(stuck) == A::ABSORBING {
-            StateC::C1
-        } else if self.writers_but(x) == 0 {
-            StateC::C2
-        } else {
-            StateC::C3
-        }
+        self.others_of(x.map(|x| self.class(x))).0
     }
 
     /// Which of D-1 to D-3 holds for a request by `x`.
     pub fn state_d(&self, x: SessionId) -> StateD {
-        let mut exposed = self.exposed_to(x).peekable();
+        self.state_d_of(self.class(x))
+    }
+
+    /// Which of C-1 to C-3 holds for a client of this class, and what the others are stuck at: its class is all that matters of a client.
+    pub(super) fn others_of(&self, its: Option<Class<A::Value>>) -> (StateC, A::Value) {
+        let stuck = self.stuck_without([its.map(|its| its.own), None]);
+        let state = if Some(stuck) == A::ABSORBING {
+            StateC::C1
+        } else if self.writers_but(its) == 0 {
+            StateC::C2
+        } else {
+            StateC::C3
+        };
+        (state, stuck)
+    }
+
+    /// Which of D-1 to D-3 holds for a client of this class.
+    pub(super) fn state_d_of(&self, its: Class<A::Value>) -> StateD {
+        let mut exposed = self.exposed_to(its).peekable();
         if exposed.peek().is_none() {
             return StateD::D1;
         }
         // A third client: neither X nor the one that is to be shielded.
-        let writers = self.writers_but(Some(x));
+        let writers = self.writers_but(Some(its));
         let has_third = |class: Class<A::Value>| writers > u32::from(class.own == Own::Writing);
         if A::ABSORBING.is_some() && exposed.any(has_third) { StateD::D3 } else { StateD::D2 }
     }
@@ -88,37 +99,41 @@ impl<A: Aggregate> BlackBox<A> {
         Ok(())
     }
 
-    /// The classes of the clients, other than `x`, that see `x`'s value: they hold `OtherRead`, and the stuck values of all but the two do not fix what
-    /// they see.
-    pub(super) fn exposed_to(&self, x: SessionId) -> impl Iterator<Item = Class<A::Value>> + '_ {
-        let own = self.class(x).own;
+    /// The classes of the clients, other than one of class `its`, that see its value: they hold `OtherRead`, and the stuck values of all but the two do
+    /// not fix what they see.
+    pub(super) fn exposed_to(
+        &self,
+        its: Class<A::Value>,
+    ) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
         // With one client less there is no more of a shield: if there is none without X, none is worth looking for.
-        let shielded = self.is_absorbing_without([Some(own), None]);
+        let shielded = self.is_absorbing_without([Some(its.own), None]);
         let sees = move |class: &Class<A::Value>| {
-            !shielded || !self.is_absorbing_without([Some(own), Some(class.own)])
+            !shielded || !self.is_absorbing_without([Some(its.own), Some(class.own)])
         };
-        self.readers_but(x).filter(sees)
+        self.readers_but(its).filter(sees)
     }
 
-    /// The classes of the clients, other than `x`, whose view would change, or might, if `x`'s value became the identity: it rests on that value.
-    pub(super) fn resting_on(&self, x: SessionId) -> impl Iterator<Item = Class<A::Value>> + '_ {
-        let own = self.class(x).own;
+    /// The classes of the clients, other than one of class `its`, whose view would change, or might, if its value became the identity.
+    pub(super) fn resting_on(
+        &self,
+        its: Class<A::Value>,
+    ) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
         let rests = move |class: &Class<A::Value>| {
             let before = self.stuck_without([Some(class.own), None]);
-            let after = self.stuck_without([Some(class.own), Some(own)]);
-            let others_write = self.writers_but(Some(x)) > u32::from(class.own == Own::Writing);
+            let after = self.stuck_without([Some(class.own), Some(its.own)]);
+            let others_write = self.writers_but(Some(its)) > u32::from(class.own == Own::Writing);
             before != after || (others_write && Some(after) != A::ABSORBING)
         };
         // Nobody's view rests on what may be anything, or on what changes nothing.
-        let matters = !matches!(own, Own::Writing) && own != Own::Stuck(A::IDENTITY);
-        self.readers_but(x).filter(move |class| matters && rests(class))
+        let matters = its.own != Own::Writing && its.own != Own::Stuck(A::IDENTITY);
+        self.readers_but(its).filter(move |class| matters && rests(class))
     }
 
-    /// How many clients other than `x` hold `SelfWrite`.
-    pub(super) fn writers_but(&self, x: Option<SessionId>) -> u32 {
+    /// How many clients hold `SelfWrite`, other than one of class `its`.
+    pub(super) fn writers_but(&self, its: Option<Class<A::Value>>) -> u32 {
         let writing = self.members.counts().filter(|(class, _)| class.own == Own::Writing);
         let all: u32 = writing.map(|(_, count)| count).sum();
-        all - u32::from(x.is_some_and(|x| self.writes(x)))
+        all - u32::from(its.is_some_and(|its| its.own == Own::Writing))
     }
 
     /// What the stuck values come to, without those of (at most) two clients. Who writes has none; who is not listed has the identity, which
@@ -142,8 +157,7 @@ impl<A: Aggregate> BlackBox<A> {
         Some(self.stuck_without(without)) == A::ABSORBING
     }
 
-    fn readers_but(&self, x: SessionId) -> impl Iterator<Item = Class<A::Value>> + '_ {
-        let its = self.class(x);
+    fn readers_but(&self, its: Class<A::Value>) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
         let readers = self.members.counts().filter(|(class, _)| class.reads);
         readers.filter(move |(class, count)| *class != its || *count > 1).map(|(class, _)| class)
     }

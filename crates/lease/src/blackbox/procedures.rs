@@ -84,13 +84,14 @@ impl Default for Policy {
 impl<A: Aggregate> BlackBox<A> {
     /// Procedure E: `x` asks for `OtherRead` (BlackBox §4.8, Fig. E). `round` says how often recalls for this request have been returned.
     pub fn ask_other_read(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<A::Value> {
+        let its = self.class(x);
         // E-1: X has it already.
-        if let Some(value) = self.other_value(x) {
-            return Answer::Held(value);
+        if its.reads {
+            return Answer::Held(self.others_of(Some(its)).1);
         }
-        let answer = self.others_of(Some(x), policy, round);
+        let answer = self.look_at_others(Some((x, its)), policy, round);
         if let Answer::Granted(_) = answer {
-            self.put(x, Class { reads: true, ..self.class(x) });
+            self.put(x, Class { reads: true, ..its });
         }
         answer
     }
@@ -98,7 +99,7 @@ impl<A: Aggregate> BlackBox<A> {
     /// The server asks for itself what the values of all clients come to: procedure E for one who has no value of its own, and keeps no
     /// lease.
     pub fn ask_everyone(&self, policy: Policy, round: u32) -> Answer<A::Value> {
-        self.others_of(None, policy, round)
+        self.look_at_others(None, policy, round)
     }
 
     /// Procedure F: `x` asks for `SelfWrite` (BlackBox §4.9, Fig. F). `round` says how often recalls for this request have been returned.
@@ -107,22 +108,23 @@ impl<A: Aggregate> BlackBox<A> {
     /// not absorbing; one shield, that they are, and not without the client that is asked about.
     pub fn ask_self_write(&mut self, x: SessionId, policy: Policy, round: u32) -> Answer<()> {
         // F-1: X has it already.
-        if self.writes(x) {
+        let its = self.class(x);
+        if its.own == Own::Writing {
             return Answer::Held(());
         }
         // F-2 to F-4: with no shields, who is exposed is everybody else that holds OtherRead (F-3); with one, that shield, if it does
         // (F-4); with two, nobody.
-        let recalls = match (self.state_d(x), policy.unshielded) {
+        let recalls = match (self.state_d_of(its), policy.unshielded) {
             // F-5 (two shields, or one that ignores X), F-8 (no shields, and all others ignore X).
             (StateD::D1, _) => {
-                self.put(x, Class { own: Own::Writing, ..self.class(x) });
+                self.put(x, Class { own: Own::Writing, ..its });
                 return Answer::Granted(());
             }
             // Not in Fig. F: what Fig. D allows in D-3 beside it.
-            (StateD::D3, Unshielded::CoerceShield) => self.coerced_for(x, policy.self_writes, round),
+            (StateD::D3, Unshielded::CoerceShield) => self.coerced_for((x, its), policy.self_writes, round),
             // F-6 (no shields: all others that hold OtherRead), F-7 (one: the shield).
             (StateD::D2 | StateD::D3, _) => {
-                self.all_in(self.exposed_to(x).collect(), Some(x), SubLease::OtherRead)
+                self.all_in(self.exposed_to(its).collect(), Some(x), SubLease::OtherRead)
             }
         };
         Answer::Recall(recalls)
@@ -133,9 +135,9 @@ impl<A: Aggregate> BlackBox<A> {
     ///
     /// It is over for `x` at the first call: whatever it was granted is void. Its value stays until no other client's view rests on it.
     pub fn leave(&mut self, x: SessionId) -> Departure {
-        let class = self.class(x);
-        self.put(x, Class { reads: false, ..class });
-        let recalls = self.all_in(self.resting_on(x).collect(), Some(x), SubLease::OtherRead);
+        let its = Class { reads: false, ..self.class(x) };
+        self.put(x, its);
+        let recalls = self.all_in(self.resting_on(its).collect(), Some(x), SubLease::OtherRead);
         if recalls.is_empty() {
             self.members.put(x, None);
             Departure::Gone
@@ -145,23 +147,31 @@ impl<A: Aggregate> BlackBox<A> {
     }
 
     /// E-2 to E-6.
-    fn others_of(&self, x: Option<SessionId>, policy: Policy, round: u32) -> Answer<A::Value> {
-        match self.state_c(x) {
+    fn look_at_others(
+        &self,
+        x: Option<(SessionId, Class<A::Value>)>,
+        policy: Policy,
+        round: u32,
+    ) -> Answer<A::Value> {
+        match self.others_of(x.map(|(_, its)| its)) {
             // E-2, E-3: C-1, and X is told the absorbing value. E-4, E-5: C-2, and X is told what the others are stuck at.
-            StateC::C1 | StateC::C2 => {
-                Answer::Granted(self.stuck_without([x.map(|x| self.class(x).own), None]))
-            }
+            (StateC::C1 | StateC::C2, value) => Answer::Granted(value),
             // E-6: C-3, by elimination.
-            StateC::C3 => {
-                let writers = self.all_in(self.writing(), x, SubLease::SelfWrite);
+            (StateC::C3, _) => {
+                let writers = self.all_in(self.writing(), x.map(|(x, _)| x), SubLease::SelfWrite);
                 Answer::Recall(policy.self_writes.some_of(writers, round))
             }
         }
     }
 
     /// D-3: the others' `SelfWrite`s that may come back with a shield. One client alone that is exposed is no shield for itself.
-    fn coerced_for(&self, x: SessionId, self_writes: SelfWrites, round: u32) -> Vec<Recall> {
-        let exposed = self.all_in(self.exposed_to(x).collect(), Some(x), SubLease::OtherRead);
+    fn coerced_for(
+        &self,
+        (x, its): (SessionId, Class<A::Value>),
+        self_writes: SelfWrites,
+        round: u32,
+    ) -> Vec<Recall> {
+        let exposed = self.all_in(self.exposed_to(its).collect(), Some(x), SubLease::OtherRead);
         let mut writers = self.all_in(self.writing(), Some(x), SubLease::SelfWrite);
         if let [alone] = exposed[..] {
             writers.retain(|writer| writer.session != alone.session);
