@@ -160,22 +160,23 @@ impl<V: Copy + Ord> Members<V> {
     fn carry(&mut self, at: usize, from: usize, to: usize) -> usize {
         let session = self.sessions[at];
         let mut hole = at;
-        self.relabel(session, at, NOWHERE);
         if from < to {
             let mut end = self.start(from);
             for group in from..to {
                 end += self.groups[group].count as usize;
-                self.shift(end - 1, &mut hole);
+                self.shift(end - 1, &mut hole, (session, at));
             }
         } else {
             let mut start = self.start(from);
             for group in (to + 1..=from).rev() {
-                self.shift(start, &mut hole);
+                self.shift(start, &mut hole, (session, at));
                 start -= self.groups[group - 1].count as usize;
             }
         }
-        self.sessions[hole] = session;
-        self.relabel(session, NOWHERE as usize, hole as u32);
+        if hole != at {
+            self.sessions[hole] = session;
+            self.relabel(session, NOWHERE as usize, hole as u32);
+        }
         hole
     }
 
@@ -183,9 +184,13 @@ impl<V: Copy + Ord> Members<V> {
         self.groups.iter().take(group).map(|group| group.count as usize).sum()
     }
 
-    /// Who stands at `at` goes into the hole, and leaves one.
-    fn shift(&mut self, at: usize, hole: &mut usize) {
+    /// Who stands at `at` goes into the hole, and leaves one. The first hole is left by the one that is `carried`.
+    fn shift(&mut self, at: usize, hole: &mut usize, carried: (SessionId, usize)) {
         if at != *hole {
+            if *hole == carried.1 {
+                // Nobody else may be found where it was.
+                self.relabel(carried.0, carried.1, NOWHERE);
+            }
             let session = self.sessions[at];
             self.sessions[*hole] = session;
             self.relabel(session, at, *hole as u32);
