@@ -1,5 +1,6 @@
 //! Leases on single metadata fields: who holds what, requests, recalls, reports (Farsite §5).
 
+pub mod blackbox;
 mod field;
 mod flushes;
 mod held;

@@ -1,0 +1,164 @@
+//! When a lease may be granted: states C-1 to C-3 and D-1 to D-3 for any aggregate (BlackBox §4.6, §4.7).
+//!
+//! Let s be what the stuck values of some clients come to. Add one that writes: it may choose the identity, which leaves s; so what all of them come to is the
+//! same whatever is chosen exactly if s combined with any value is s: if s is absorbing. Hence two questions settle everything: does anybody
+//! write, and is s absorbing? Both have answers from how many clients are in each class.
+
+use super::{Aggregate, BlackBox, Class, Own};
+use crate::SessionId;
+
+/// Where the server stands with a request for `OtherRead` by client X (BlackBox §4.6, Fig. C).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateC {
+    /// The stuck values of others are absorbing by themselves: X can be told so, whoever else writes.
+    C1,
+    /// Otherwise, and nobody else writes: X can be told what the others are stuck at.
+    C2,
+    /// Somebody else writes and what X sees depends on it: only recalling `SelfWrite` helps.
+    C3,
+}
+
+/// Where the server stands with a request for `SelfWrite` by client X (BlackBox §4.7, Fig. D).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateD {
+    /// Every other client is shielded from X's value, or ignores it.
+    D1,
+    /// Some client sees X's value, and nobody can become its shield: only recalling `OtherRead` helps.
+    D2,
+    /// Some client sees X's value, and a third writes, who may turn out to be its shield.
+    D3,
+}
+
+/// Evidence that a rule of black-box leases is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A client holds `OtherRead`, and what it sees depends on a client that writes.
+    #[error("{0:?} sees what another may change")]
+    Unshielded(SessionId),
+    /// A client is stuck at a value that does not exist.
+    #[error("{0:?} is stuck at no value")]
+    NoSuchValue(SessionId),
+    /// A client is listed without need, or what is worked out from the rest is not what the rest says.
+    #[error("counted wrongly")]
+    Miscounted,
+}
+
+impl<A: Aggregate> BlackBox<A> {
+    /// Which of C-1 to C-3 holds for a request by `x`, be it granted already or not. Nobody stands for the server itself.
+    pub fn state_c(&self, x: Option<SessionId>) -> StateC {
+        self.others_of(x.map(|x| self.class(x))).0
+    }
+
+    /// Which of D-1 to D-3 holds for a request by `x`.
+    pub fn state_d(&self, x: SessionId) -> StateD {
+        self.state_d_of(self.class(x))
+    }
+
+    /// Which of C-1 to C-3 holds for a client of this class, and what the others are stuck at: its class is all that matters of a client.
+    pub(super) fn others_of(&self, its: Option<Class<A::Value>>) -> (StateC, A::Value) {
+        let stuck = self.stuck_without([its.map(|its| its.own), None]);
+        let state = if Some(stuck) == A::ABSORBING {
+            StateC::C1
+        } else if self.writers_but(its) == 0 {
+            StateC::C2
+        } else {
+            StateC::C3
+        };
+        (state, stuck)
+    }
+
+    /// Which of D-1 to D-3 holds for a client of this class.
+    pub(super) fn state_d_of(&self, its: Class<A::Value>) -> StateD {
+        let mut exposed = self.exposed_to(its).peekable();
+        if exposed.peek().is_none() {
+            return StateD::D1;
+        }
+        // A third client: neither X nor the one that is to be shielded.
+        let writers = self.writers_but(Some(its));
+        let has_third = |class: Class<A::Value>| writers > u32::from(class.own == Own::Writing);
+        if A::ABSORBING.is_some() && exposed.any(has_third) { StateD::D3 } else { StateD::D2 }
+    }
+
+    /// Whether every rule holds: what each client sees is fixed by those who are stuck, and what is counted is what is there.
+    pub fn check(&self) -> Result<(), Violation> {
+        if !self.members.is_consistent() {
+            return Err(Violation::Miscounted);
+        }
+        for (class, sessions) in self.members.classes() {
+            let &[session, ..] = sessions else { return Err(Violation::Miscounted) };
+            if class == Self::UNLISTED {
+                return Err(Violation::Miscounted);
+            }
+            if matches!(class.own, Own::Stuck(value) if !A::admits(value)) {
+                return Err(Violation::NoSuchValue(session));
+            }
+            if class.reads && self.state_c(Some(session)) == StateC::C3 {
+                return Err(Violation::Unshielded(session));
+            }
+        }
+        Ok(())
+    }
+
+    /// The classes of the clients, other than one of class `its`, that see its value: they hold `OtherRead`, and the stuck values of all but the two do
+    /// not fix what they see.
+    pub(super) fn exposed_to(
+        &self,
+        its: Class<A::Value>,
+    ) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
+        // With one client less there is no more of a shield: if there is none without X, none is worth looking for.
+        let shielded = self.is_absorbing_without([Some(its.own), None]);
+        let sees = move |class: &Class<A::Value>| {
+            !shielded || !self.is_absorbing_without([Some(its.own), Some(class.own)])
+        };
+        self.readers_but(its).filter(sees)
+    }
+
+    /// The classes of the clients, other than one of class `its`, whose view would change, or might, if its value became the identity.
+    pub(super) fn resting_on(
+        &self,
+        its: Class<A::Value>,
+    ) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
+        let rests = move |class: &Class<A::Value>| {
+            let before = self.stuck_without([Some(class.own), None]);
+            let after = self.stuck_without([Some(class.own), Some(its.own)]);
+            let others_write = self.writers_but(Some(its)) > u32::from(class.own == Own::Writing);
+            before != after || (others_write && Some(after) != A::ABSORBING)
+        };
+        // Nobody's view rests on what may be anything, or on what changes nothing.
+        let matters = its.own != Own::Writing && its.own != Own::Stuck(A::IDENTITY);
+        self.readers_but(its).filter(move |class| matters && rests(class))
+    }
+
+    /// How many clients hold `SelfWrite`, other than one of class `its`.
+    pub(super) fn writers_but(&self, its: Option<Class<A::Value>>) -> u32 {
+        let writing = self.members.counts().filter(|(class, _)| class.own == Own::Writing);
+        let all: u32 = writing.map(|(_, count)| count).sum();
+        all - u32::from(its.is_some_and(|its| its.own == Own::Writing))
+    }
+
+    /// What the stuck values come to, without those of (at most) two clients. Who writes has none; who is not listed has the identity, which
+    /// is the same with or without it.
+    pub(super) fn stuck_without(&self, mut without: [Option<Own<A::Value>>; 2]) -> A::Value {
+        let mut all = A::IDENTITY;
+        for (class, mut count) in self.members.counts() {
+            let Own::Stuck(value) = class.own else { continue };
+            for left_out in &mut without {
+                if count > 0 && *left_out == Some(class.own) {
+                    *left_out = None;
+                    count -= 1;
+                }
+            }
+            all = A::combine(all, A::repeat(value, count));
+        }
+        all
+    }
+
+    fn is_absorbing_without(&self, without: [Option<Own<A::Value>>; 2]) -> bool {
+        Some(self.stuck_without(without)) == A::ABSORBING
+    }
+
+    fn readers_but(&self, its: Class<A::Value>) -> impl Iterator<Item = Class<A::Value>> + use<'_, A> {
+        let readers = self.members.counts().filter(|(class, _)| class.reads);
+        readers.filter(move |(class, count)| *class != its || *count > 1).map(|(class, _)| class)
+    }
+}
