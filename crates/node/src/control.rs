@@ -3,8 +3,9 @@
 //! One request a connection, a line of JSON; answers are lines of JSON, progress first. Only who may enter the data directory can connect.
 
 use crate::data::DataDir;
+use crate::engine::Engine;
 use crate::fsck::{self, FsckReport};
-use crate::machine::{Core, Machine, MachineError, STOPPED};
+use crate::machine::{Machine, MachineError, STOPPED};
 use crate::status::StatusReport;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -56,20 +57,20 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens for the machine of `core` as long as it lives.
-    pub fn serve(core: &Arc<Core>) -> std::io::Result<Control> {
-        let socket = DataDir::control_socket(core.dir());
+    /// Listens for the machine of `engine` as long as it lives.
+    pub fn serve(engine: &Arc<Engine>) -> std::io::Result<Control> {
+        let socket = DataDir::control_socket(engine.dir());
         match std::fs::remove_file(&socket) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             // The lock of the data directory is ours: whoever left a socket is dead.
             Ok(()) | Err(_) => {}
         }
         let listener = bind(&socket)?;
-        let core = Arc::downgrade(core);
+        let engine = Arc::downgrade(engine);
         std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { continue };
-                if !answer(&core, stream) {
+                if !answer(&engine, stream) {
                     return;
                 }
             }
@@ -107,18 +108,18 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
 }
 
 /// Serves one connection; false once the machine is gone.
-fn answer(core: &Weak<Core>, mut stream: UnixStream) -> bool {
-    let Some(core) = core.upgrade() else { return false };
-    if core.is_stopping() {
+fn answer(engine: &Weak<Engine>, mut stream: UnixStream) -> bool {
+    let Some(engine) = engine.upgrade() else { return false };
+    if engine.is_stopping() {
         return false;
     }
     let mut line = String::new();
     let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
     let reply = match (read, serde_json::from_str(&line)) {
-        (Ok(_), Ok(Request::Status)) => Reply::Status(Box::new(StatusReport::of(&core))),
+        (Ok(_), Ok(Request::Status)) => Reply::Status(Box::new(StatusReport::of(&engine))),
         (Ok(_), Ok(Request::Fsck)) => {
             let mut told = stream.try_clone().ok();
-            Reply::Fsck(fsck::run(&core, &mut |progress| {
+            Reply::Fsck(fsck::run(&engine, &mut |progress| {
                 if let Some(stream) = &mut told {
                     let _ = send(stream, &Reply::Progress(progress.to_owned()));
                 }
@@ -183,7 +184,7 @@ pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, A
         return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
     }
     let machine = Machine::start(data, STOPPED)?;
-    let report = fsck::run(machine.core(), progress);
+    let report = fsck::run(machine.engine(), progress);
     machine.stop()?;
     Ok(report)
 }

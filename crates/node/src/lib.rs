@@ -4,6 +4,7 @@ mod clock;
 mod control;
 mod data;
 mod door;
+mod engine;
 mod fsck;
 mod group;
 mod machine;

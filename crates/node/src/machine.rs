@@ -1,39 +1,23 @@
-//! A machine: its client, its server, its share server, in one process, and the threads that carry their outputs out.
-//!
-//! Lock order: the client before the server's state. `Group::propose` never blocks and deliveries hold no lock of the server's, so
-//! neither order can close a circle.
+//! A machine: its client, its server, its share server, in one process, from start to end.
 
 use crate::clock;
 use crate::control::Control;
 use crate::data::{DataDir, DataError};
-use crate::door::{Answer, Door, Told};
+use crate::door::Door;
+use crate::engine::{Engine, Queues};
 use crate::group::{Group, GroupError, GroupSettings};
-use crate::pieces::Pieces;
-use crate::shares_server::{Shares, SharesError, utc_secs};
-use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Settings, Ticket, Upload};
-use directory::ShareWork;
-use lease::SessionId;
-use namespace::{Cred, Error};
-use parking_lot::{Condvar, Mutex, RwLock};
-use std::collections::BTreeMap;
+use crate::shares_server::{Shares, SharesError};
+use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::{MachineId, ToClient, ToServer};
+use wire::MachineId;
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
-/// Uploads that one thread takes together, so that they share the disk's flushes.
-const UPLOADS_TOGETHER: usize = 16;
-/// How long a start may take until the session is open.
-const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long an orderly end may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often free space is measured, and the client looked after.
-const TICK: Duration = Duration::from_millis(100);
 
 /// The purpose of a machine that is up only to be checked.
 pub(crate) const STOPPED: &str = "leasehold fsck";
@@ -75,90 +59,22 @@ pub enum MachineError {
 
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.
 pub struct Machine {
-    core: Arc<Core>,
+    engine: Arc<Engine>,
     threads: Vec<JoinHandle<()>>,
     control: Option<Control>,
     data: DataDir,
 }
 
-/// Who is to be told what the kernel may no longer keep.
-type Tell = Arc<dyn Fn(&Invalidation) + Send + Sync>;
-
-/// What the threads share.
-pub(crate) struct Core {
-    hosted: Mutex<Hosted>,
-    /// Signalled when the session opens and when the client has nothing left to get out.
-    changed: Condvar,
-    group: OnceLock<Group>,
-    shares: Shares,
-    pieces: Pieces,
-    uploads: Sender<Upload>,
-    share_work: Sender<Chore>,
-    tell: RwLock<Vec<Tell>>,
-    stopping: AtomicBool,
-    dir: PathBuf,
-    started: Instant,
-}
-
-/// The client and who waits for it.
-struct Hosted {
-    client: Client,
-    answers: BTreeMap<Ticket, Answer>,
-    /// The machine and its incarnation.
-    identity: (MachineId, u64),
-    session: Option<SessionId>,
-    open: bool,
-}
-
-/// What the share thread does.
-enum Chore {
-    Work(Vec<ShareWork>),
-    Unneeded(Vec<namespace::ShareId>),
-    /// Uploads from before this time (UTC seconds) that nobody has adopted by now are nobody's.
-    Sweep(u64),
-    /// The reply of a waiting read, whose pieces must be fetched by a thread that may block.
-    Gather(Vec<content::Part>, Answer),
-}
-
-/// What is left to do once no lock is held.
-#[derive(Default)]
-struct After {
-    answers: Vec<(Answer, Result<Reply, Error>)>,
-    queries: Vec<ToServer>,
-    invalidations: Vec<Invalidation>,
-}
-
 impl Machine {
     /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster.
     pub fn start(dir: &Path, purpose: &str) -> Result<Machine, MachineError> {
-        let started = Instant::now();
         let data = DataDir::take(dir, purpose)?;
         let shares = Shares::open(&dir.join("shares"))?;
-        let (uploads, to_store) = channel();
-        let (share_work, chores) = channel();
-        let machine = MachineId(data.identity().machine);
+        let identity = (MachineId(data.identity().machine), data.identity().starts);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
-        let hosted = Hosted {
-            client: Client::new(Settings::new(seed)),
-            answers: BTreeMap::new(),
-            identity: (machine, data.identity().starts),
-            session: None,
-            open: false,
-        };
-        let core = Arc::new(Core {
-            hosted: Mutex::new(hosted),
-            changed: Condvar::new(),
-            group: OnceLock::new(),
-            shares,
-            pieces: Pieces::new(),
-            uploads,
-            share_work,
-            tell: RwLock::new(Vec::new()),
-            stopping: AtomicBool::new(false),
-            dir: dir.to_path_buf(),
-            started,
-        });
-        let deliver = Arc::downgrade(&core);
+        let (engine, Queues { uploads, chores }) = Engine::new(dir, seed, identity, shares);
+        let engine = Arc::new(engine);
+        let deliver = Arc::downgrade(&engine);
         let server = dir.join("server");
         std::fs::create_dir_all(&server)
             .map_err(|source| MachineError::Io { verb: "make the server's directory", source })?;
@@ -167,32 +83,32 @@ impl Machine {
             GroupSettings::default(),
             root(),
             Box::new(move |outputs| {
-                if let Some(core) = deliver.upgrade() {
-                    core.deliver(outputs);
+                if let Some(engine) = deliver.upgrade() {
+                    engine.deliver(outputs);
                 }
             }),
         )
         .map_err(|source| MachineError::Group { dir: server, source })?;
-        let _ = core.group.set(group);
+        engine.serve_from(group);
         let mut threads = Vec::new();
-        let to_store = Arc::new(Mutex::new(to_store));
+        let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
-            let (core, to_store) = (core.clone(), to_store.clone());
-            threads.push(thread("upload", move || core.store_uploads(&to_store))?);
+            let (engine, uploads) = (engine.clone(), uploads.clone());
+            threads.push(thread("upload", move || engine.store_uploads(&uploads))?);
         }
-        let worker = core.clone();
+        let worker = engine.clone();
         threads.push(thread("shares", move || worker.do_chores(&chores))?);
-        let ticker = core.clone();
+        let ticker = engine.clone();
         threads.push(thread("tick", move || ticker.tick())?);
-        core.open_session(machine, data.identity().starts)?;
-        let control = Control::serve(&core)
+        engine.open_session()?;
+        let control = Control::serve(&engine)
             .map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?;
-        Ok(Machine { core, threads, control: Some(control), data })
+        Ok(Machine { engine, threads, control: Some(control), data })
     }
 
     /// The way in for front doors.
     pub fn door(&self) -> Arc<dyn Door> {
-        self.core.clone()
+        self.engine.clone()
     }
 
     /// The data directory.
@@ -200,303 +116,27 @@ impl Machine {
         &self.data
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// How long the start took.
     pub fn start_took(&self) -> Duration {
-        self.core.started.elapsed()
+        self.engine.uptime()
     }
 
     /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before.
     pub fn stop(mut self) -> Result<(), MachineError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
-        let clean = self.core.close_client(deadline);
-        self.core.stopping.store(true, Ordering::SeqCst);
+        let clean = self.engine.close_client(deadline);
+        self.engine.stop();
         drop(self.control.take());
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        self.core.group().shutdown();
+        self.engine.group().shutdown();
         if clean { Ok(()) } else { Err(MachineError::NotDurable) }
-    }
-}
-
-impl Core {
-    pub(crate) fn group(&self) -> &Group {
-        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        self.group.get().expect("the group is open")
-    }
-
-    pub(crate) fn shares(&self) -> &Shares {
-        &self.shares
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn uptime(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Files that the client knows, and dirty bytes that it holds.
-    pub(crate) fn client_figures(&self) -> (usize, usize) {
-        let hosted = self.hosted.lock();
-        (hosted.client.files_known(), hosted.client.dirty_bytes())
-    }
-
-    fn open_session(&self, machine: MachineId, incarnation: u64) -> Result<(), MachineError> {
-        let since = utc_secs();
-        self.group().propose(directory::Input::Lead);
-        self.measure_space(&mut None);
-        self.group().propose(directory::Input::Open { machine, incarnation });
-        let deadline = Instant::now() + START_TIMEOUT;
-        let mut hosted = self.hosted.lock();
-        while !hosted.open {
-            if self.changed.wait_until(&mut hosted, deadline).timed_out() {
-                return Err(MachineError::NoSession);
-            }
-        }
-        // Behind the work that the new leader gave out again.
-        self.chore(Chore::Sweep(since));
-        Ok(())
-    }
-
-    /// Outputs of applied log entries.
-    fn deliver(&self, outputs: Vec<directory::Output>) {
-        let mut after = After::default();
-        let mut hosted = self.hosted.lock();
-        for output in outputs {
-            match output {
-                directory::Output::Opened { machine, incarnation, session }
-                    if (machine, incarnation) == hosted.identity =>
-                {
-                    hosted.session = Some(session);
-                }
-                directory::Output::Send { session, message } if hosted.session == Some(session) => {
-                    hosted.open |= matches!(message, ToClient::Opened { .. });
-                    self.input(&mut hosted, Input::Message(message), &mut after);
-                }
-                // Other machines' sessions, and earlier ones of this machine.
-                directory::Output::Opened { .. } | directory::Output::Send { .. } => {}
-                directory::Output::Shares(work) => self.chore(Chore::Work(work)),
-                directory::Output::Again => self.group().propose(directory::Input::Tick),
-            }
-        }
-        self.changed.notify_all();
-        drop(hosted);
-        self.finish(after, false);
-    }
-
-    fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
-        let mut out = Vec::new();
-        hosted.client.handle(clock::now(), input, &mut out);
-        self.carry_out(hosted, out, after);
-    }
-
-    /// Carries out what needs the lock (order of messages), and collects what must not have it.
-    fn carry_out(&self, hosted: &mut Hosted, out: Vec<Output>, after: &mut After) {
-        for output in out {
-            match output {
-                Output::Send(message @ ToServer::Extents { .. }) => after.queries.push(message),
-                Output::Send(message) => {
-                    if let Some(session) = hosted.session {
-                        self.group().propose(directory::Input::Message { session, message });
-                    }
-                }
-                Output::Answer { ticket, result } => {
-                    if let Some(answer) = hosted.answers.remove(&ticket) {
-                        after.answers.push((answer, result));
-                    }
-                }
-                Output::Store(upload) => {
-                    let _ = self.uploads.send(upload);
-                }
-                Output::Unneeded(shares) => self.chore(Chore::Unneeded(shares)),
-                Output::Rejected { operation, error } => {
-                    tracing::error!(?operation, %error, "the server refused an update that was done here");
-                }
-                Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
-                Output::CutOff => {
-                    tracing::error!("the session was ended by the server: unsaved updates are lost")
-                }
-            }
-        }
-    }
-
-    /// Does what must not hold the lock. `may_block`: this thread may wait for the disk (a front door's own).
-    fn finish(&self, mut after: After, may_block: bool) {
-        while !after.queries.is_empty() {
-            let queries = std::mem::take(&mut after.queries);
-            let session = self.hosted.lock().session;
-            let replies: Vec<ToClient> = queries
-                .iter()
-                .filter_map(|query| {
-                    self.group().query(|directory, store| directory.query(session?, query, store))
-                })
-                .collect();
-            let mut hosted = self.hosted.lock();
-            for reply in replies {
-                self.input(&mut hosted, Input::Message(reply), &mut after);
-            }
-        }
-        if !after.invalidations.is_empty() {
-            for tell in self.tell.read().iter() {
-                after.invalidations.iter().for_each(|invalidation| tell(invalidation));
-            }
-        }
-        for (answer, result) in after.answers {
-            self.tell(answer, result, may_block);
-        }
-    }
-
-    fn tell(&self, answer: Answer, result: Result<Reply, Error>, may_block: bool) {
-        match result {
-            Ok(Reply::Data(parts)) => {
-                let waits = parts.iter().any(|part| matches!(part, content::Part::Piece { .. }));
-                if waits && !may_block {
-                    self.chore(Chore::Gather(parts, answer));
-                } else {
-                    answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
-                }
-            }
-            Ok(reply) => answer(Ok(Told::Reply(reply))),
-            Err(error) => answer(Err(error)),
-        }
-    }
-
-    fn chore(&self, chore: Chore) {
-        // The share thread ends after the last sender's owner.
-        let _ = self.share_work.send(chore);
-    }
-
-    /// Seals and stores uploads until the machine stops.
-    fn store_uploads(&self, queue: &Mutex<Receiver<Upload>>) {
-        loop {
-            let uploads: Vec<Upload> = {
-                let queue = queue.lock();
-                let Ok(first) = queue.recv_timeout(TICK) else {
-                    if self.stopping.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    continue;
-                };
-                std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
-            };
-            let stored = self.shares.store(uploads);
-            let mut after = After::default();
-            let mut hosted = self.hosted.lock();
-            for (upload, result) in stored {
-                self.input(&mut hosted, Input::Stored { upload, result }, &mut after);
-            }
-            self.changed.notify_all();
-            drop(hosted);
-            self.finish(after, true);
-        }
-    }
-
-    fn do_chores(&self, chores: &Receiver<Chore>) {
-        let mut unsettled: Vec<ShareWork> = Vec::new();
-        loop {
-            match chores.recv_timeout(TICK) {
-                Ok(Chore::Work(work)) => {
-                    unsettled.extend(work);
-                    if self.shares.settle(&unsettled) {
-                        self.group().propose(directory::Input::SharesSettled(std::mem::take(&mut unsettled)));
-                    }
-                }
-                // What is pending may be the adoption of such an upload.
-                Ok(Chore::Sweep(_)) if !unsettled.is_empty() => {}
-                Ok(Chore::Sweep(since)) => self.shares.sweep(since),
-                Ok(Chore::Unneeded(shares)) => self.shares.let_go(&shares),
-                Ok(Chore::Gather(parts, answer)) => {
-                    answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
-                }
-                Err(_) if self.stopping.load(Ordering::SeqCst) => return,
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Looks after time and space until the machine stops.
-    fn tick(&self) {
-        let mut measured = None;
-        while !self.stopping.load(Ordering::SeqCst) {
-            std::thread::sleep(TICK);
-            let now = clock::time();
-            let mut after = After::default();
-            {
-                let mut hosted = self.hosted.lock();
-                if hosted.client.deadline().is_some_and(|deadline| deadline <= now) {
-                    self.input(&mut hosted, Input::Tick, &mut after);
-                }
-            }
-            self.finish(after, true);
-            self.measure_space(&mut measured);
-        }
-    }
-
-    /// Tells the server what is free, when that has changed by what matters.
-    fn measure_space(&self, last: &mut Option<u64>) {
-        let Ok(space) = crate::space::measure(&self.dir) else { return };
-        let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
-        if changed {
-            *last = Some(space.free);
-            self.group().propose(directory::Input::Space(space));
-        }
-    }
-
-    fn close_client(&self, deadline: Instant) -> bool {
-        loop {
-            let mut after = After::default();
-            let mut hosted = self.hosted.lock();
-            let mut out = Vec::new();
-            let clean = hosted.client.close(clock::now(), &mut out);
-            self.carry_out(&mut hosted, out, &mut after);
-            if !clean {
-                self.changed.wait_for(&mut hosted, TICK);
-            }
-            drop(hosted);
-            self.finish(after, true);
-            if clean || Instant::now() > deadline {
-                return clean;
-            }
-        }
-    }
-}
-
-impl Door for Core {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) {
-        let mut out = Vec::new();
-        let mut after = After::default();
-        let mut hosted = self.hosted.lock();
-        let outcome = hosted.client.call(clock::now(), cred, call, &mut out);
-        match outcome {
-            Outcome::Done(result) => after.answers.push((answer, result)),
-            Outcome::Waiting(ticket) => {
-                hosted.answers.insert(ticket, answer);
-            }
-        }
-        if !out.is_empty() {
-            self.carry_out(&mut hosted, out, &mut after);
-        }
-        drop(hosted);
-        self.finish(after, true);
-    }
-
-    fn valid_for(&self) -> Duration {
-        Duration::from_millis(self.hosted.lock().client.valid_for_ms(clock::time()))
-    }
-
-    fn on_invalidate(&self, tell: Tell) {
-        self.tell.write().push(tell);
     }
 }
 

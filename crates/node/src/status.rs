@@ -1,6 +1,6 @@
 //! What `leasehold status` tells.
 
-use crate::machine::Core;
+use crate::engine::Engine;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -49,17 +49,17 @@ pub struct StatusReport {
 
 impl StatusReport {
     /// As of now.
-    pub(crate) fn of(core: &Core) -> StatusReport {
-        let group = core.group().status();
-        let server = core.group().query(|directory, _| directory.status(group.time));
-        let (files_known, dirty_bytes) = core.client_figures();
-        let stored = core.shares().server().stored().unwrap_or_default();
+    pub(crate) fn of(engine: &Engine) -> StatusReport {
+        let group = engine.group().status();
+        let server = engine.group().query(|directory, _| directory.status(group.time));
+        let (files_known, dirty_bytes) = engine.client_figures();
+        let stored = engine.shares().server().stored().unwrap_or_default();
         StatusReport {
             up: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            data: core.dir().display().to_string(),
+            data: engine.dir().display().to_string(),
             process: std::process::id(),
-            uptime_s: core.uptime().as_secs(),
+            uptime_s: engine.uptime().as_secs(),
             files: server.files,
             sessions: server.sessions,
             sessions_lapsed: server.lapsed,
