@@ -3,7 +3,7 @@
 use crate::{Failure, places};
 use clap::Args;
 use fuse::{Mount, Options};
-use node::Machine;
+use node::{GroupSettings, Machine};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -21,6 +21,9 @@ pub struct Up {
     /// Where the file system appears. Made if it does not exist.
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
+    /// MiB that the server keeps its rows in, however many files there are.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
+    server_memory: u32,
 }
 
 impl Up {
@@ -31,7 +34,10 @@ impl Up {
         // Before anything is started, so that an early Ctrl-C ends in order too.
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let began = Instant::now();
-        let machine = Machine::start(&data, &format!("leasehold up, mounted on {}", dir.display()))?;
+        let settings =
+            GroupSettings { memory_bytes: (self.server_memory as usize) << 20, ..GroupSettings::default() };
+        let purpose = format!("leasehold up, mounted on {}", dir.display());
+        let machine = Machine::start(&data, &purpose, settings)?;
         if machine.data().is_new() {
             say(format_args!("made a new file system in {}", data.display()));
         } else {

@@ -5,6 +5,7 @@
 use crate::data::DataDir;
 use crate::engine::Engine;
 use crate::fsck::{self, FsckReport};
+use crate::group::GroupSettings;
 use crate::machine::{Machine, MachineError, STOPPED};
 use crate::status::StatusReport;
 use serde::{Deserialize, Serialize};
@@ -183,7 +184,7 @@ pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, A
     if !data.join("format").exists() {
         return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
     }
-    let machine = Machine::start(data, STOPPED)?;
+    let machine = Machine::start(data, STOPPED, GroupSettings::default())?;
     let report = fsck::run(machine.engine(), progress);
     machine.stop()?;
     Ok(report)

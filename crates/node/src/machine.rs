@@ -66,8 +66,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster.
-    pub fn start(dir: &Path, purpose: &str) -> Result<Machine, MachineError> {
+    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster. `settings` are the server's.
+    pub fn start(dir: &Path, purpose: &str, settings: GroupSettings) -> Result<Machine, MachineError> {
         let data = DataDir::take(dir, purpose)?;
         let shares = Shares::open(&dir.join("shares"))?;
         let identity = (MachineId(data.identity().machine), data.identity().starts);
@@ -80,7 +80,7 @@ impl Machine {
             .map_err(|source| MachineError::Io { verb: "make the server's directory", source })?;
         let group = Group::open(
             &server,
-            GroupSettings::default(),
+            settings,
             root(),
             Box::new(move |outputs| {
                 if let Some(engine) = deliver.upgrade() {
