@@ -160,16 +160,20 @@ fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Res
         let name = format!("cold {}, 100 dirs", work.name().trim_start_matches("warm "));
         rows.push(Row::of(name, layout.files as u64, costs[0], None, Some(costs[1])).disk_bar(0.3));
     }
-    rows.extend(memory(&mut mount, settings)?);
+    rows.extend(memory(&mut mount, layout, tell)?);
     Ok(rows)
 }
 
-/// What the store takes for each file, and what knowing one takes in memory; `mount` knows all files now.
-fn memory(mount: &mut Target, settings: &Settings) -> io::Result<Vec<Row>> {
-    let files = settings.files as f64;
-    let full = mount.process().map_or(Ok(0), resident_bytes)?;
+/// What the store takes for each file, and what knowing one takes in the client's memory.
+fn memory(mount: &mut Target, layout: Layout, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    tell("memory");
+    let files = layout.files as f64;
+    // The server's rows are in the same process. It is to keep as few of them as it can.
+    mount.server_memory = Some(8);
     let restart = mount.make_cold()?;
     let empty = mount.process().map_or(Ok(0), resident_bytes)?;
+    Work::List.run(mount.dir(), layout)?;
+    let full = mount.process().map_or(Ok(0), resident_bytes)?;
     let store = mount.data().join("server").join("rows");
     let mut rows = vec![
         Row::at_most(

@@ -23,6 +23,8 @@ pub struct Target {
     pub kind: Kind,
     dir: PathBuf,
     data: PathBuf,
+    /// MiB of memory for the mount's server, if it is not to be what it usually is.
+    pub server_memory: Option<u32>,
     process: Option<Child>,
     /// Kept, since nobody likes to talk into a closed pipe.
     out: Option<BufReader<ChildStdout>>,
@@ -37,7 +39,7 @@ impl Target {
             Kind::Disk => (base.join("disk"), PathBuf::new()),
         };
         std::fs::create_dir_all(&dir)?;
-        let mut target = Target { kind, dir, data, process: None, out: None };
+        let mut target = Target { kind, dir, data, server_memory: None, process: None, out: None };
         target.up()?;
         Ok(target)
     }
@@ -63,6 +65,9 @@ impl Target {
         match self.kind {
             Kind::Mount => {
                 command.args(["up", "--data"]).arg(&self.data).arg("--mount").arg(&self.dir);
+                if let Some(mib) = self.server_memory {
+                    command.args(["--server-memory", &mib.to_string()]);
+                }
             }
             Kind::Floor => {
                 command.args(["bench", "floor"]).arg(&self.dir);
