@@ -46,6 +46,9 @@ pub(crate) struct Engine {
     stopping: AtomicBool,
     dir: PathBuf,
     started: Instant,
+    /// The first second (UTC) in which this incarnation stores uploads: leases tell time in seconds, and an earlier incarnation may have stored some in
+    /// the very second in which it was killed and this one started.
+    first_second: u64,
 }
 
 /// The client and who waits for it.
@@ -111,6 +114,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             dir: dir.to_path_buf(),
             started: Instant::now(),
+            first_second: utc_secs() + 1,
         };
         (engine, Queues { uploads, chores })
     }
@@ -154,7 +158,6 @@ impl Engine {
 
     /// Opens this incarnation's session.
     pub(crate) fn open_session(&self) -> Result<(), MachineError> {
-        let since = utc_secs();
         let (machine, incarnation) = self.hosted.lock().identity;
         self.group().propose(directory::Input::Lead);
         self.measure_space(&mut None);
@@ -167,7 +170,7 @@ impl Engine {
             }
         }
         // Behind the work that the new leader gave out again.
-        self.chore(Chore::Sweep(since));
+        self.chore(Chore::Sweep(self.first_second));
         Ok(())
     }
 
@@ -292,6 +295,9 @@ impl Engine {
                 };
                 std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
             };
+            while utc_secs() < self.first_second && !self.is_stopping() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
             let stored = self.shares.store(uploads);
             let mut after = After::default();
             let mut hosted = self.hosted.lock();
