@@ -28,6 +28,17 @@ pub enum Part {
 impl Part {
     /// All, in the order in which they are done.
     pub const ALL: [Part; 5] = [Part::Names, Part::Cold, Part::Stream, Part::Random, Part::Load];
+
+    /// What the command line calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Names => "names",
+            Part::Cold => "cold",
+            Part::Stream => "stream",
+            Part::Random => "random",
+            Part::Load => "load",
+        }
+    }
 }
 
 /// What to measure.

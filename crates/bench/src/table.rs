@@ -67,12 +67,12 @@ impl Row {
     /// Judges the ratio to the floor by CPU time: wake-ups between cores make wall rates of small virtual machines jump by ten, so where the two
     /// disagree the CPU ratio is right.
     pub fn floor_bar(mut self, least: f64, least_synced: Option<f64>) -> Row {
-        let best = self.cpu_ratio_to_floor.unwrap_or(0.0);
+        let ratio = self.cpu_ratio_to_floor.unwrap_or(0.0);
         let synced = least_synced.is_none_or(|least| self.cpu_ratio_to_floor_synced.unwrap_or(0.0) >= least);
         let with_sync =
             least_synced.map_or(String::new(), |least| format!(", {least} with the final syncfs"));
         self.bar = Some(format!("{least} of the floor{with_sync}"));
-        self.met = Some(best >= least && synced);
+        self.met = Some(ratio >= least && synced);
         self
     }
 

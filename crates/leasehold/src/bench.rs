@@ -3,7 +3,8 @@
 use crate::Failure;
 use bench::local::{self, Part, Settings};
 use bench::{floor, table};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,9 +34,10 @@ pub struct Local {
     /// As JSON: a list of rows.
     #[arg(long)]
     json: bool,
-    /// Only these parts.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',')]
-    only: Vec<Only>,
+    /// Only these parts: names and attributes; the same cold, with memory and store; long transfers; small random synced writes; many files without
+    /// a mount.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part())]
+    only: Vec<Part>,
     /// Files in the work on names.
     #[arg(long, default_value_t = 200_000)]
     files: usize,
@@ -56,31 +58,11 @@ pub struct Local {
     load_files: usize,
 }
 
-/// A part of the measurements.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Only {
-    /// Work on names and attributes.
-    Names,
-    /// The same after a restart, with empty caches; memory and store.
-    Cold,
-    /// Long transfers.
-    Stream,
-    /// Small random synced writes.
-    Random,
-    /// Many files, made without a mount.
-    Load,
-}
-
-impl From<Only> for Part {
-    fn from(only: Only) -> Part {
-        match only {
-            Only::Names => Part::Names,
-            Only::Cold => Part::Cold,
-            Only::Stream => Part::Stream,
-            Only::Random => Part::Random,
-            Only::Load => Part::Load,
-        }
-    }
+/// Reads a part by its name.
+fn part() -> impl TypedValueParser<Value = Part> {
+    let named = |name: String| Part::ALL.into_iter().find(|part| part.name() == name);
+    PossibleValuesParser::new(Part::ALL.map(Part::name))
+        .try_map(move |name| named(name).ok_or("not a part of the measurements"))
 }
 
 impl Bench {
@@ -100,7 +82,7 @@ impl Local {
     fn run(self) -> Result<ExitCode, Failure> {
         let parts = match self.only.is_empty() {
             true => Part::ALL.to_vec(),
-            false => self.only.into_iter().map(Part::from).collect(),
+            false => self.only,
         };
         let settings = Settings {
             parts,

@@ -12,11 +12,6 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What one thread allocates (an update in the log) another frees (the server that replays it), for each operation: the C library's allocator takes a
-/// lock for that, and a fifth of a mount's time.
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
-
 /// A serverless distributed file system: every machine together is one file system, and none of it is ever stale.
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]

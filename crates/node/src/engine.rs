@@ -288,7 +288,7 @@ impl Engine {
             let uploads: Vec<Upload> = {
                 let queue = queue.lock();
                 let Ok(first) = queue.recv_timeout(TICK) else {
-                    if self.stopping.load(Ordering::SeqCst) {
+                    if self.is_stopping() {
                         return;
                     }
                     continue;
@@ -327,7 +327,7 @@ impl Engine {
                 Ok(Chore::Gather(parts, answer)) => {
                     answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
                 }
-                Err(_) if self.stopping.load(Ordering::SeqCst) => return,
+                Err(_) if self.is_stopping() => return,
                 Err(_) => {}
             }
         }
@@ -336,7 +336,7 @@ impl Engine {
     /// Looks after time and space until the machine stops.
     pub(crate) fn tick(&self) {
         let mut measured = None;
-        while !self.stopping.load(Ordering::SeqCst) {
+        while !self.is_stopping() {
             std::thread::sleep(TICK);
             let now = clock::time();
             let mut after = After::default();

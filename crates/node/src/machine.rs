@@ -120,11 +120,6 @@ impl Machine {
         &self.engine
     }
 
-    /// How long the start took.
-    pub fn start_took(&self) -> Duration {
-        self.engine.uptime()
-    }
-
     /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before.
     pub fn stop(mut self) -> Result<(), MachineError> {
         let deadline = Instant::now() + STOP_TIMEOUT;

@@ -18,7 +18,7 @@ type Rows = FxHashMap<Key, Option<Vec<u8>>>;
 
 /// Changed rows. `None` hides a row of the layer below.
 ///
-/// Rows are found by hash, since nearly all questions are for one row, and to find that in an ordered map costs some ten misses of the processor's cache. Their order
+/// Rows are found by hash, since nearly all questions are for one row, and an ordered map misses the processor's cache with nearly each key that it compares. Their order
 /// is made up for when somebody asks for a range.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
