@@ -109,6 +109,9 @@ impl Files {
     pub fn release(&mut self, released: &Released) {
         let Some(known) = self.get_mut(&released.file) else { return };
         known.held.release(&released.field, released.keep);
+        if !known.held.covers(&Field::Handles, Kind::Read) {
+            known.others_open = None;
+        }
         if released.keep.is_some() {
             return;
         }
@@ -144,6 +147,9 @@ impl KnownFile {
         }
         if self.links.is_none() {
             self.links = values.links;
+        }
+        if self.held.covers(&Field::Handles, Kind::Read) {
+            self.others_open = self.others_open.or(values.others_open);
         }
         if let Some(head) = values.content {
             self.learn_content(head, values.inline, values.extents);
