@@ -356,8 +356,7 @@ impl Client {
         let mask = u8::from(read) * 4 + u8::from(write) * 2;
         let operation = Operation::Access { file: file.clone(), mask, cred };
         let decided = self.decide(now, operation.clone());
-        let first = !self.files.get(&file).is_some_and(KnownFile::is_open);
-        if first && !self.files.holds(&file, &Field::Handles, Kind::Touch) {
+        if !self.may_open(&file) {
             return match decided {
                 Ok(_) => Err(self.want_self_write(operation, &file, Vec::new())),
                 Err(Stop::Need(Need::Leases { wants, .. })) => {
@@ -367,22 +366,37 @@ impl Client {
             };
         }
         decided?;
-        if let Some(known) = self.files.get_mut(&file) {
-            known.handles += 1;
-        }
+        self.count_handle(&file);
         Ok(Reply::Opened { keep_pages: true })
     }
 
     /// Opens a handle on a file that the server has just made for this client.
-    pub(crate) fn open_shipped(&mut self, file: &FileId) -> Result<(), Stop> {
-        let Some(known) = self.files.get_mut(file).filter(|known| !known.gone) else {
-            return Err(Stop::Error(Error::Stale));
-        };
-        if !known.is_open() && !known.held.covers(&Field::Handles, Kind::Touch) {
-            return Err(self.want_self_write(Operation::Stat { file: file.clone() }, file, Vec::new()));
+    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry) -> Tried {
+        let file = entry.file.clone();
+        let stat = self.stat(now, &file);
+        if !self.may_open(&file) {
+            let wants = match stat {
+                Ok(_) => Vec::new(),
+                Err(Stop::Need(Need::Leases { wants, .. })) => wants,
+                Err(stop) => return Err(stop),
+            };
+            return Err(self.want_self_write(Operation::Stat { file: file.clone() }, &file, wants));
         }
-        known.handles += 1;
-        Ok(())
+        let reply = Reply::Node(entry, stat?);
+        self.count_handle(&file);
+        Ok(reply)
+    }
+
+    /// Whether a handle can be opened without a word to the server: this client has one already, or may change that.
+    fn may_open(&self, file: &FileId) -> bool {
+        self.files.get(file).is_some_and(KnownFile::is_open)
+            || self.files.holds(file, &Field::Handles, Kind::Touch)
+    }
+
+    fn count_handle(&mut self, file: &FileId) {
+        if let Some(known) = self.files.get_mut(file) {
+            known.handles += 1;
+        }
     }
 
     /// The last close makes this client's own value FALSE, for which it needs `SelfWrite`. Others close theirs without a word to this one (BlackBox §4.3).
@@ -419,9 +433,8 @@ impl Client {
         if known.gone {
             return Ok(Reply::Listing { entries: Vec::new(), end: true });
         }
-        let alone = known.held.excluded().next().is_none();
         let Some(children) = &known.children else { return Err(page(dir, 0)) };
-        if !known.held.covers(&Field::Children, Kind::Read) || !alone {
+        if !known.held.covers(&Field::Children, Kind::Read) {
             return Err(page(dir, 0));
         }
         if after >= children.through && !children.complete() {

@@ -164,6 +164,19 @@ impl Client {
         if self.session.open { self.valid_until().ms_since(now) } else { 0 }
     }
 
+    /// Whether this client has a handle on `file`. For tests and tools.
+    pub fn is_open(&self, file: &FileId) -> bool {
+        self.files.get(file).is_some_and(KnownFile::is_open)
+    }
+
+    /// Whether others have `file` open, if this client knows. For tests and tools.
+    pub fn others_open(&self, file: &FileId) -> Option<bool> {
+        match namespace::Knowledge::others_open(&self.files, file) {
+            namespace::Known::Used(open) => Some(open),
+            namespace::Known::Unused | namespace::Known::Unknown => None,
+        }
+    }
+
     /// How many files something is known of.
     pub fn files_known(&self) -> usize {
         self.files.0.len()

@@ -241,10 +241,9 @@ impl Knowledge for Files {
     fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool> {
         self.under(dir, &Field::Children, kind, |known| {
             let children = known.children.as_ref()?;
-            let alone = known.held.excluded().next().is_none();
             match children.by_position.is_empty() {
                 false => Some(false),
-                true if children.complete() && alone => Some(true),
+                true if children.complete() => Some(true),
                 true => None,
             }
         })

@@ -246,9 +246,7 @@ impl Client {
                 Ok(Reply::Stat(self.stat(now, file)?))
             }
             Answer::Entry(entry) if matches!(waiting.call, Call::Create { open: true, .. }) => {
-                let reply = self.node(now, entry.clone())?;
-                self.open_shipped(&entry.file)?;
-                Ok(reply)
+                self.open_shipped(now, entry)
             }
             Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
             Answer::Entry(entry) => self.node(now, entry),

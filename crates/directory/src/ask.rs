@@ -61,7 +61,7 @@ impl Turn<'_> {
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
-            self.state.desk.queue.replace_wants(arrival, found.needs.clone());
+            self.state.desk.replace_wants(arrival, found.needs.clone());
             let waits = if asked.mode == AskMode::Report {
                 self.ask_to_flush(arrival, holders);
                 self.state.desk.queue.flushes.is_waiting(arrival)

@@ -166,11 +166,7 @@ impl World {
     }
 
     pub fn release(&mut self, session: SessionId, released: Vec<Released>) {
-        let (returned, released): (Vec<_>, Vec<_>) =
-            released.into_iter().partition(|released| released.field.is_black_box());
-        let returned = returned.into_iter().map(|released| LogEntry::Return { released, value: false });
-        let entries = returned.chain((!released.is_empty()).then_some(LogEntry::Release(released)));
-        assert!(self.log(session, entries.collect()).is_empty());
+        assert!(self.log(session, letting_go(released)).is_empty());
     }
 
     /// Lets go of handles down to `keep`, and says whether it has the file open.
@@ -231,6 +227,14 @@ impl World {
         }
         steps
     }
+}
+
+/// Lets go; nobody has anything open.
+pub fn letting_go(released: Vec<Released>) -> Vec<LogEntry> {
+    let (returned, released): (Vec<_>, Vec<_>) =
+        released.into_iter().partition(|released| released.field.is_black_box());
+    let returned = returned.into_iter().map(|released| LogEntry::Return { released, value: false });
+    returned.chain((!released.is_empty()).then_some(LogEntry::Release(released))).collect()
 }
 
 /// What does not hold of the whole state.
