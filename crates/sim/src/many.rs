@@ -564,3 +564,159 @@ impl Machine {
 fn record_key(file: &FileId) -> Vec<u8> {
     [file.as_bytes(), &[1]].concat()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Office {
+        /// Everything that is on its way arrives; no time passes.
+        fn drain(&mut self) {
+            loop {
+                let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
+                if self.machines.iter().all(idle) && !self.again {
+                    return self.check().unwrap();
+                }
+                let at = self.below(self.machines.len() as u64) as usize;
+                self.to_server(at).unwrap();
+                self.to_client(at).unwrap();
+                if self.again {
+                    self.server(Input::Tick).unwrap();
+                }
+            }
+        }
+
+        fn calls(&mut self, at: usize, call: Call, doing: Doing) {
+            self.call(at, call, doing).unwrap();
+            self.drain();
+            assert!(self.machines[at].calls.is_empty(), "{:?} wait", self.machines[at].calls);
+        }
+
+        fn creates(&mut self, at: usize, open: bool) -> FileId {
+            let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0o022, 0, Vec::new());
+            let (dir, label) = (FileId::root(), Label::new(b"a").unwrap());
+            let call = Call::Create { dir, label, kind, mode, umask, rdev, target, open };
+            self.calls(at, call, Doing::Create(open));
+            self.calls(at, Call::SyncAll, Doing::Name);
+            self.known.last().unwrap().clone()
+        }
+
+        fn opens(&mut self, at: usize, file: &FileId) {
+            let call = Call::Open { file: file.clone(), read: true, write: false };
+            self.calls(at, call, Doing::Open(file.clone()));
+            assert!(self.machines[at].open.contains_key(file));
+        }
+
+        fn closes(&mut self, at: usize, file: &FileId) {
+            self.calls(at, Call::Close { file: file.clone(), write: false }, Doing::Name);
+        }
+
+        fn unlinks(&mut self, at: usize) {
+            let call =
+                Call::Unlink { dir: FileId::root(), label: Label::new(b"a").unwrap(), directory: false };
+            self.calls(at, call, Doing::Name);
+        }
+    }
+
+    /// Farsite §8.3.3: what opens and closes cost depends on the clients, not on how often they open.
+    #[test]
+    fn messages_are_in_proportion_to_clients_not_to_opens() {
+        let messages = |machines: u64, rounds: u32| {
+            let mut office = Office::new(7, machines);
+            office.drain();
+            let file = office.creates(0, false);
+            let before = office.tally.messages;
+            for _ in 0..rounds {
+                for at in 0..machines as usize {
+                    office.opens(at, &file);
+                    office.opens(at, &file);
+                    office.closes(at, &file);
+                    office.closes(at, &file);
+                }
+            }
+            office.tally.messages - before
+        };
+        let (once, often) = (messages(12, 1), messages(12, 100));
+        println!("12 clients: {once} messages for 24 opens, {often} for 2,400");
+        assert_eq!(once, often);
+        // Each asks once and is answered once; the first is told once to let go of what it sees.
+        assert!(once <= 3 * 12, "{once}");
+        // With one machine nothing is ever said.
+        assert_eq!(messages(1, 100), 0);
+    }
+
+    /// What happens in a run of [`a_file_is_there_while_anybody_has_it_open`].
+    #[derive(Clone, Copy, Debug)]
+    struct Plan {
+        /// Who removes the name: one that has it open, or the third.
+        unlinker: usize,
+        /// Who closes first.
+        first: usize,
+        /// Who stops before which step.
+        stops: Option<(usize, usize)>,
+        /// Before which step the server starts again.
+        restarts: Option<usize>,
+        /// Whether others have learnt that it is open elsewhere.
+        seen: bool,
+    }
+
+    fn carry_out(plan: Plan) {
+        let mut office = Office::new(plan.unlinker as u64, 3);
+        office.drain();
+        let file = office.creates(0, true);
+        office.opens(1, &file);
+        if plan.seen {
+            // A second name for a moment: then removing the first asks nobody, so the last is what asks.
+            let (dir, label) = (FileId::root(), Label::new(b"b").unwrap());
+            let link = Call::Link { file: file.clone(), dir: dir.clone(), label: label.clone() };
+            office.calls(2, link, Doing::Name);
+            office.calls(2, Call::Unlink { dir, label, directory: false }, Doing::Name);
+        }
+        let mut named = true;
+        for step in 0..4 {
+            if plan.restarts == Some(step) {
+                office.restart().unwrap();
+            }
+            if let Some((at, _)) = plan.stops.filter(|(_, before)| *before == step) {
+                office.stop(at);
+                office.drain();
+            }
+            match step {
+                0 => {
+                    office.unlinks(plan.unlinker);
+                    named = false;
+                }
+                1 => office.closes(plan.first, &file),
+                2 => office.closes(1 - plan.first, &file),
+                _ => {}
+            }
+            // What was done here is there.
+            for at in 0..3 {
+                office.calls(at, Call::SyncAll, Doing::Name);
+            }
+            let open = office.machines.iter().any(|machine| machine.open.contains_key(&file));
+            let there = office.store.get(&record_key(&file)).is_some();
+            assert_eq!(there, named || open, "{plan:?} after step {step}");
+            let mut violations: Vec<directory::Violation> = Vec::new();
+            office.directory.check(&office.store, &mut violations);
+            assert!(violations.is_empty(), "{plan:?} after step {step}: {violations:?}");
+        }
+        office.finish().unwrap();
+        assert_eq!(office.directory.status(office.now).files, 1, "{plan:?}");
+    }
+
+    /// Unlinked while open elsewhere, in every order of closes, with either session ending and the server starting again at each step.
+    #[test]
+    fn a_file_is_there_while_anybody_has_it_open() {
+        let stops = (0..2).flat_map(|at| (0..4).map(move |step| Some((at, step))));
+        for stops in stops.chain([None]) {
+            for restarts in (0..4).map(Some).chain([None]) {
+                for unlinker in 0..3 {
+                    for (first, seen) in [(0, false), (1, false), (0, true), (1, true)] {
+                        carry_out(Plan { unlinker, first, stops, restarts, seen });
+                    }
+                }
+            }
+        }
+    }
+}
