@@ -102,6 +102,9 @@ impl Field {
         kind != Kind::Touch || *self == Field::Times || self.is_black_box()
     }
 
+    /// The black boxes; the six modes will be more.
+    pub const BLACK_BOXES: [Field; 1] = [Field::Handles];
+
     /// Whether each client has a value of its own of it, and sees what the others' come to (BlackBox §4.2).
     pub fn is_black_box(&self) -> bool {
         matches!(self, Field::Handles)

@@ -251,7 +251,7 @@ impl Holdings {
                 }
             }
         }
-        for field in [Field::Handles] {
+        for field in Field::BLACK_BOXES {
             if let Some(session) = self.stuck_writer(&field) {
                 return Err(Violation::StuckWriter { field, session });
             }

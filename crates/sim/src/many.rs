@@ -87,7 +87,7 @@ pub struct Office {
 /// Does what `seed` says with so many machines, and says what was wrong.
 pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
     let mut office = Office::new(seed, machines);
-    office.faults = seed % 3 > 0;
+    office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
     for step in 0..steps {
@@ -149,8 +149,8 @@ impl Office {
     pub fn step(&mut self) -> Result<(), Violation> {
         let at = self.below(self.machines.len() as u64) as usize;
         match self.below(24) {
-            0..9 => self.to_server(at)?,
-            9..18 => self.to_client(at)?,
+            0..9 => self.server_receives(at)?,
+            9..18 => self.client_receives(at)?,
             18..21 => self.begin(at)?,
             21 => self.pass_time(2_000)?,
             22 if self.again => self.server(Input::Tick)?,
@@ -251,7 +251,7 @@ impl Office {
         Ok(())
     }
 
-    fn to_server(&mut self, at: usize) -> Result<(), Violation> {
+    fn server_receives(&mut self, at: usize) -> Result<(), Violation> {
         if self.machines[at].frozen {
             return Ok(());
         }
@@ -260,7 +260,7 @@ impl Office {
         self.server(input)
     }
 
-    fn to_client(&mut self, at: usize) -> Result<(), Violation> {
+    fn client_receives(&mut self, at: usize) -> Result<(), Violation> {
         let machine = &mut self.machines[at];
         if machine.frozen {
             return Ok(());
@@ -454,9 +454,9 @@ impl Office {
         let mut quiet = 0;
         for _ in 0..REST_MAX {
             let at = self.below(self.machines.len() as u64) as usize;
-            self.to_server(at)?;
+            self.server_receives(at)?;
             let at = self.below(self.machines.len() as u64) as usize;
-            self.to_client(at)?;
+            self.client_receives(at)?;
             let idle = |machine: &Machine| {
                 machine.to_server.is_empty() && machine.to_client.is_empty() && !machine.over
             };
@@ -578,8 +578,8 @@ mod tests {
                     return self.check().unwrap();
                 }
                 let at = self.below(self.machines.len() as u64) as usize;
-                self.to_server(at).unwrap();
-                self.to_client(at).unwrap();
+                self.server_receives(at).unwrap();
+                self.client_receives(at).unwrap();
                 if self.again {
                     self.server(Input::Tick).unwrap();
                 }
