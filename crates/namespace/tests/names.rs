@@ -252,7 +252,7 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     assert_eq!(effects.iter().filter(|effect| **effect == Effect::Orphan { file: f.clone() }).count(), 1);
     let others_open = Lease::new(f.clone(), Field::Handles, Kind::Read);
     assert_eq!(decide(&closed, &seen), Verdict::Unknown { wants: vec![others_open.clone()] });
-    let leases = [&leases[..], &[others_open.clone()]].concat();
+    let leases = [&leases[..], std::slice::from_ref(&others_open)].concat();
     for (elsewhere, ends) in
         [(false, Effect::Death { file: f.clone() }), (true, Effect::Orphan { file: f.clone() })]
     {
