@@ -220,7 +220,8 @@ impl Turn<'_> {
             self.state.desk.died(file);
             self.again |= self.files.is_dying(file);
         }
-        if !aftermath.dead.is_empty() {
+        // What is looked through already need not be looked through from the beginning for every file that dies.
+        if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
             self.look_for_the_departed();
         }
         let says_open =
