@@ -1,11 +1,11 @@
 //! One try at a call: every operation on names and attributes, from what is known here.
 
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::known::{KnownContent, KnownFile};
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Listed, Now, Output, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Label, Released};
+use lease::{Field, Kind, Label, Lease, Released};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
     XattrMode,
@@ -127,9 +127,15 @@ impl Client {
         Ok(Reply::Node(Entry { file: parent, kind, ino: stat.attributes.ino, position: 0 }, stat))
     }
 
+    /// A want of the right to change whether this client has `file` open, beside what `operation` needs.
+    fn want_self_write(&self, operation: Operation, file: &FileId, mut wants: Vec<Lease>) -> Stop {
+        wants.push(Lease::new(file.clone(), Field::Handles, Kind::Touch));
+        Stop::Need(Need::Leases { operation: Box::new(operation), wants })
+    }
+
     /// A want of one field to read, on behalf of an operation that says what it is for.
     pub(crate) fn want(&self, operation: Operation, file: &FileId, field: Field) -> Stop {
-        let wants = vec![lease::Lease::new(file.clone(), field, Kind::Read)];
+        let wants = vec![Lease::new(file.clone(), field, Kind::Read)];
         Stop::Need(Need::Leases { operation: Box::new(operation), wants })
     }
 
@@ -193,7 +199,7 @@ impl Client {
                 }
                 let mut wants = wants;
                 if only_server {
-                    wants = vec![lease::Lease::new(dir, Field::Children, Kind::Write)];
+                    wants = vec![Lease::new(dir, Field::Children, Kind::Write)];
                 }
                 Stop::Need(Need::Leases { operation: Box::new(operation), wants })
             }
@@ -349,32 +355,74 @@ impl Client {
         self.used(&file);
         let mask = u8::from(read) * 4 + u8::from(write) * 2;
         let operation = Operation::Access { file: file.clone(), mask, cred };
-        self.decide(now, operation.clone())?;
-        if !self.files.holds(&file, &Field::Handles, Kind::Read) {
-            return Err(self.want(operation, &file, Field::Handles));
+        let decided = self.decide(now, operation.clone());
+        if !self.may_open(&file) {
+            return match decided {
+                Ok(_) => Err(self.want_self_write(operation, &file, Vec::new())),
+                Err(Stop::Need(Need::Leases { wants, .. })) => {
+                    Err(self.want_self_write(operation, &file, wants))
+                }
+                Err(stop) => Err(stop),
+            };
         }
-        if let Some(known) = self.files.get_mut(&file) {
-            known.handles += 1;
-        }
+        decided?;
+        self.count_handle(&file);
         Ok(Reply::Opened { keep_pages: true })
     }
 
+    /// Opens a handle on a file that the server has just made for this client.
+    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry) -> Tried {
+        let file = entry.file.clone();
+        let stat = self.stat(now, &file);
+        if !self.may_open(&file) {
+            let wants = match stat {
+                Ok(_) => Vec::new(),
+                Err(Stop::Need(Need::Leases { wants, .. })) => wants,
+                Err(stop) => return Err(stop),
+            };
+            return Err(self.want_self_write(Operation::Stat { file: file.clone() }, &file, wants));
+        }
+        let reply = Reply::Node(entry, stat?);
+        self.count_handle(&file);
+        Ok(reply)
+    }
+
+    /// Whether a handle can be opened without a word to the server: this client has one already, or may change that.
+    fn may_open(&self, file: &FileId) -> bool {
+        self.files.get(file).is_some_and(KnownFile::is_open)
+            || self.files.holds(file, &Field::Handles, Kind::Touch)
+    }
+
+    fn count_handle(&mut self, file: &FileId) {
+        if let Some(known) = self.files.get_mut(file) {
+            known.handles += 1;
+        }
+    }
+
+    /// The last close makes this client's own value FALSE, for which it needs `SelfWrite`. Others close theirs without a word to this one (BlackBox §4.3).
     fn close_handle(&mut self, now: Now, file: &FileId) -> Tried {
         let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
-        known.handles = known.handles.saturating_sub(1);
-        if known.handles == 0 {
-            if known.gone {
-                self.files.0.remove(file);
-            } else if known.attributes.is_some_and(|attributes| attributes.links == 0) {
-                self.decide(now, Operation::Dispose { file: file.clone() })?;
-            } else {
-                self.shut(file);
-            }
-            if self.files.get(file).is_some_and(|known| known.held.kind(&Field::Handles) == Some(Kind::Read))
-            {
-                // Somebody else wants to know that nobody has it open, or did.
-                self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep: None }]);
-            }
+        if known.handles != 1 {
+            known.handles = known.handles.saturating_sub(1);
+            return Ok(Reply::Nothing);
+        }
+        if known.gone {
+            self.files.0.remove(file);
+            return Ok(Reply::Nothing);
+        }
+        if !known.held.covers(&Field::Handles, Kind::Touch) {
+            let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+            return Err(self.want_self_write(operation, file, Vec::new()));
+        }
+        let keep = known.held.kind(&Field::Handles).filter(|kind| *kind != Kind::Touch).map(|_| Kind::Read);
+        let has_name = known.attributes.map(|attributes| attributes.links > 0);
+        known.handles = 0;
+        if has_name == Some(true) {
+            self.shut(file);
+        } else if has_name.is_none() || self.decide(now, Operation::Dispose { file: file.clone() }).is_err() {
+            // It may have no name any more, and somebody else may have it open: the server, who hears of the last, sees to it.
+            self.shut(file);
+            self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep }]);
         }
         Ok(Reply::Nothing)
     }
@@ -385,9 +433,8 @@ impl Client {
         if known.gone {
             return Ok(Reply::Listing { entries: Vec::new(), end: true });
         }
-        let alone = known.held.excluded().next().is_none();
         let Some(children) = &known.children else { return Err(page(dir, 0)) };
-        if !known.held.covers(&Field::Children, Kind::Read) || !alone {
+        if !known.held.covers(&Field::Children, Kind::Read) {
             return Err(page(dir, 0));
         }
         if after >= children.through && !children.complete() {

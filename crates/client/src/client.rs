@@ -1,6 +1,6 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
-use crate::known::Files;
+use crate::known::{Files, KnownFile};
 use crate::log::Log;
 use crate::publish::Publishing;
 use crate::waiting::{Need, Stop, Waiting};
@@ -162,6 +162,19 @@ impl Client {
     /// For how long from `now`, in ms, what front doors were told may be kept below: what is left of the session as this client counts it.
     pub fn valid_for_ms(&self, now: Time) -> u64 {
         if self.session.open { self.valid_until().ms_since(now) } else { 0 }
+    }
+
+    /// Whether this client has a handle on `file`. For tests and tools.
+    pub fn is_open(&self, file: &FileId) -> bool {
+        self.files.get(file).is_some_and(KnownFile::is_open)
+    }
+
+    /// Whether others have `file` open, if this client knows. For tests and tools.
+    pub fn others_open(&self, file: &FileId) -> Option<bool> {
+        match namespace::Knowledge::others_open(&self.files, file) {
+            namespace::Known::Used(open) => Some(open),
+            namespace::Known::Unused | namespace::Known::Unknown => None,
+        }
     }
 
     /// How many files something is known of.
@@ -390,17 +403,33 @@ impl Client {
     }
 
     pub(crate) fn release(&mut self, now: Now, leases: Vec<lease::Released>) {
-        for released in &leases {
+        let mut still_held = leases.clone();
+        for (released, answer) in leases.iter().zip(&mut still_held) {
             self.files.release(released);
+            if released.field.is_black_box() {
+                // What is recalled may be more than is held: one of the two leases may be here without the other.
+                answer.keep =
+                    self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
+            }
         }
         self.unsent_since.get_or_insert(now.time);
-        self.push_release(leases);
+        self.push_release(still_held);
     }
 
+    /// Lets the server know of what was let go: of a black box with this client's own value.
     pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>) {
-        let bytes = 48 * leases.len();
         let files: Vec<FileId> = leases.iter().map(|released| released.file.clone()).collect();
-        let sequence = self.log.push(LogEntry::Release(leases), bytes);
+        let (returned, released): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|released| released.field.is_black_box());
+        for released in returned {
+            let value = self.files.get(&released.file).is_some_and(KnownFile::is_open);
+            self.log.push(LogEntry::Return { released, value }, 64);
+        }
+        if !released.is_empty() {
+            let bytes = 48 * released.len();
+            self.log.push(LogEntry::Release(released), bytes);
+        }
+        let sequence = self.log.last();
         self.letting_go.extend(files.into_iter().map(|file| (file, sequence)));
     }
 

@@ -28,6 +28,9 @@ pub(crate) struct KnownFile {
     /// Of a directory; so is `children`.
     pub times: Option<Box<Times>>,
     pub links: Option<Links>,
+    /// Whether anybody else has it open. Whether this client has, as others may see it, is whether `handles` is more than none: that only changes
+    /// under `SelfWrite`.
+    pub others_open: Option<bool>,
     pub content: KnownContent,
     pub children: Option<Box<Children>>,
     pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
@@ -238,10 +241,9 @@ impl Knowledge for Files {
     fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool> {
         self.under(dir, &Field::Children, kind, |known| {
             let children = known.children.as_ref()?;
-            let alone = known.held.excluded().next().is_none();
             match children.by_position.is_empty() {
                 false => Some(false),
-                true if children.complete() && alone => Some(true),
+                true if children.complete() => Some(true),
                 true => None,
             }
         })
@@ -271,6 +273,10 @@ impl Knowledge for Files {
         })
     }
 
+    fn others_open(&self, file: &FileId) -> Known<bool> {
+        self.under(file, &Field::Handles, Kind::Read, |known| known.others_open)
+    }
+
     fn is_above(&self, _ancestor: &FileId, _dir: &FileId) -> Known<bool> {
         Known::Unknown
     }
@@ -281,6 +287,11 @@ impl Knowledge for Files {
 }
 
 impl KnownFile {
+    /// Whether this client has it open: its own value in the black box of handles.
+    pub fn is_open(&self) -> bool {
+        self.handles > 0 && !self.gone
+    }
+
     /// A file just made here: everything is held and known (the creator's birthright).
     pub fn born(attributes: Attributes, head: ContentHead, target: &[u8], times: Times) -> KnownFile {
         let directory = attributes.kind == FileKind::Directory;
@@ -292,6 +303,7 @@ impl KnownFile {
             attributes: Some(attributes),
             times: directory.then(|| Box::new(times)),
             links: Some(Links::new()),
+            others_open: Some(false),
             content: KnownContent::Head(head, inline),
             children: directory.then(|| Box::new(Children::born())),
             ..KnownFile::default()

@@ -119,7 +119,7 @@ impl Log {
                 let cost = wire::cost(operation);
                 (bytes + cost.0, files + cost.1)
             }
-            LogEntry::Release(_) | LogEntry::Flushed { .. } => (bytes, files),
+            LogEntry::Release(_) | LogEntry::Return { .. } | LogEntry::Flushed { .. } => (bytes, files),
         })
     }
 }

@@ -82,12 +82,13 @@ impl Files {
 
     /// Takes a grant. What is known already is newer than what the server sends (its leases were held all along, and updates may be on
     /// their way), so a value is only taken where there was none.
-    pub fn grant(&mut self, grant: FileGrant) {
+    pub fn grant(&mut self, mut grant: FileGrant) {
         let known = self.0.entry(grant.file.clone()).or_default();
         if known.gone {
             return;
         }
         known.recent = true;
+        known.keep_own(&mut grant.values);
         if grant.whole {
             known.held = lease::Held::whole();
         }
@@ -109,6 +110,9 @@ impl Files {
     pub fn release(&mut self, released: &Released) {
         let Some(known) = self.get_mut(&released.file) else { return };
         known.held.release(&released.field, released.keep);
+        if !known.held.covers(&Field::Handles, Kind::Read) {
+            known.others_open = None;
+        }
         if released.keep.is_some() {
             return;
         }
@@ -137,13 +141,31 @@ impl Files {
 }
 
 impl KnownFile {
-    fn learn(&mut self, values: Values) {
+    /// Leaves out of `values` what is known here to be absent: the server may not have seen yet how it went.
+    fn keep_own(&self, values: &mut Values) {
+        if let Some(children) = &self.children {
+            let known = |folded: &Label| {
+                let told = children.complete() || children.told.contains(folded);
+                told && self.held.kind(&Field::Child(folded.clone())).is_some()
+            };
+            values.children.retain(|(label, _)| !known(&namespace::fold(label)));
+            values.told.retain(|folded| !known(folded));
+        }
+        if self.xattrs_complete {
+            values.xattrs.retain(|(name, _)| self.held.kind(&Field::Xattr(name.clone())).is_none());
+        }
+    }
+
+    fn learn(&mut self, mut values: Values) {
         self.attributes = self.attributes.or(values.attributes);
         if self.times.is_none() {
             self.times = values.times.map(Box::new);
         }
         if self.links.is_none() {
             self.links = values.links;
+        }
+        if self.held.covers(&Field::Handles, Kind::Read) {
+            self.others_open = self.others_open.or(values.others_open);
         }
         if let Some(head) = values.content {
             self.learn_content(head, values.inline, values.extents);
@@ -153,6 +175,11 @@ impl KnownFile {
         }
         // The server sends every attribute that an infinite lease covers along with it.
         self.xattrs_complete |= self.held.kind(&Field::Xattrs).is_some();
+        // What no lease covers must not become known by the back door: it would still be here when a lease comes.
+        let held = &self.held;
+        values.children.retain(|(label, _)| {
+            held.is_whole() || held.kind(&Field::Child(namespace::fold(label))).is_some()
+        });
         let directory = self.attributes.is_some_and(|a| a.kind == FileKind::Directory);
         if directory || !values.children.is_empty() || values.children_through.is_some() {
             self.learn_children(values.children, values.told, values.children_through, values.reservation);
@@ -190,10 +217,9 @@ impl KnownFile {
         if let Some(block) = reservation {
             children.add_integers(block);
         }
-        // A directory that is known completely is known better here than there, but for labels that were let go and come back.
+        // A directory that is known completely is known better here than there, but for labels that were let go and come back: all others were left out.
         if children.complete() {
-            let came_back = |label: &Label| told.contains(&namespace::fold(label));
-            for (label, entry) in entries.into_iter().filter(|(label, _)| came_back(label)) {
+            for (label, entry) in entries {
                 if !children.by_label.contains_key(&label) {
                     children.bind(&label, entry);
                 }

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::known::KnownContent;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
-use lease::{Field, Kind, Released};
+use lease::{Field, Released};
 use wire::LogEntry;
 
 /// How many files the eviction hand looks at after one input.
@@ -23,12 +23,7 @@ impl Client {
             return;
         }
         let mut ready = Vec::new();
-        for mut released in std::mem::take(&mut self.yielding) {
-            let open = self.files.get(&released.file).is_some_and(|known| known.handles > 0);
-            if released.field == Field::Handles && open {
-                // That is let go at the last close, unasked.
-                released.keep = Some(Kind::Read);
-            }
+        for released in std::mem::take(&mut self.yielding) {
             let publishing =
                 released.field == Field::Content && self.publish_before(now, &released.file, out).is_err();
             if publishing {

@@ -98,6 +98,21 @@ impl Waiting {
     }
 }
 
+impl Waiting {
+    /// Whether the server may do the operation instead of giving this client anything to hold: once, and only if the operation is the call itself and not
+    /// a question on its way. Content and handles go by their leases only.
+    fn may_ship(&self, operation: &Operation) -> bool {
+        let is_it = match operation {
+            Operation::List { .. } | Operation::Publish { .. } | Operation::Dispose { .. } => false,
+            Operation::Lookup { .. } => matches!(self.call, Call::Lookup { .. }),
+            Operation::Stat { .. } => matches!(self.call, Call::Stat { .. }),
+            Operation::Access { .. } => matches!(self.call, Call::Access { .. }),
+            _ => true,
+        };
+        is_it && self.shipped.is_none()
+    }
+}
+
 impl Client {
     /// Puts a call among the waiting and asks for what it needs.
     pub(crate) fn wait(&mut self, ticket: Ticket, mut waiting: Waiting, need: Need, out: &mut Vec<Output>) {
@@ -105,7 +120,8 @@ impl Client {
             Need::Session => On::Session,
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
-                let ship = only_server || (waiting.lost_races >= LOST_RACES_MAX && shippable(&operation));
+                let ship =
+                    only_server || (waiting.lost_races >= LOST_RACES_MAX && waiting.may_ship(&operation));
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
                 self.ask(*operation, wants, if ship { AskMode::Ship } else { AskMode::Lease }, out)
             }
@@ -185,8 +201,9 @@ impl Client {
             .collect();
         for ticket in ready {
             let Some(mut waiting) = self.waiting.remove(&ticket) else { continue };
-            let result = match waiting.shipped.take() {
+            let result = match waiting.shipped.clone() {
                 Some(Err(error)) => Err(Stop::Error(error)),
+                // What the reply takes beyond the answer may have to come first; the operation itself is done.
                 Some(Ok(answer)) => self.reply_to_shipped(now, &waiting, answer),
                 None => self.attempt(now, &mut waiting, out),
             };
@@ -221,21 +238,19 @@ impl Client {
 
     fn reply_to_shipped(&mut self, now: Now, waiting: &Waiting, answer: Answer) -> Result<Reply, Stop> {
         match answer {
-            Answer::Nothing => Ok(Reply::Nothing),
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
-            // Where a call wants an entry's stat as well, its leases come by the ordinary way.
+            // Where a call wants a stat or a handle as well, their leases come by the ordinary way.
+            Answer::Nothing if let Call::SetAttributes { file, .. } = &waiting.call => {
+                Ok(Reply::Stat(self.stat(now, file)?))
+            }
+            Answer::Entry(entry) if matches!(waiting.call, Call::Create { open: true, .. }) => {
+                self.open_shipped(now, entry)
+            }
             Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
             Answer::Entry(entry) => self.node(now, entry),
+            Answer::Nothing => Ok(Reply::Nothing),
         }
     }
-}
-
-/// What the server can do for a client without giving it anything to hold: content goes by its leases only.
-fn shippable(operation: &Operation) -> bool {
-    !matches!(
-        operation,
-        Operation::List { .. } | Operation::Publish { .. } | Operation::Access { mask: 0, .. }
-    )
 }

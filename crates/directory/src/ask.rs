@@ -31,7 +31,7 @@ impl Turn<'_> {
             return Err(Misdeed::TooManyRequests);
         }
         let operation = match asked.mode {
-            AskMode::Ship => self.renumber(asked.operation),
+            AskMode::Ship => self.renumber(found_out(asked.operation)),
             AskMode::Lease | AskMode::Page { .. } | AskMode::Report => asked.operation,
         };
         let arrival = self.state.desk.push(Asked { operation, ..asked });
@@ -50,7 +50,10 @@ impl Turn<'_> {
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.desk.asked(arrival) {
             let found = self.find(&asked);
-            let holders = self.in_the_way(asked.session, &found.needs);
+            if self.fade_first(&found.needs) {
+                continue;
+            }
+            let holders = self.in_the_way(&asked, &found.needs);
             let lapsed: Vec<SessionId> =
                 holders.iter().map(|(holder, _)| *holder).filter(|holder| self.is_lapsed(*holder)).collect();
             if !lapsed.is_empty() {
@@ -58,7 +61,7 @@ impl Turn<'_> {
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
-            self.state.desk.queue.replace_wants(arrival, found.needs.clone());
+            self.state.desk.replace_wants(arrival, found.needs.clone());
             let waits = if asked.mode == AskMode::Report {
                 self.ask_to_flush(arrival, holders);
                 self.state.desk.queue.flushes.is_waiting(arrival)
@@ -77,14 +80,12 @@ impl Turn<'_> {
 
     /// Decides on the authoritative state what the request rests on: the proof of success, or one counterexample.
     fn find(&self, request: &Asked) -> Found {
-        let authority = Authority { files: &self.files, session: request.session };
+        let for_itself = request.mode == AskMode::Ship;
+        let authority = Authority { files: &self.files, session: request.session, for_itself };
         let traced = Traced::new(&authority);
         let verdict = decide(&request.operation, &traced);
         let mut leases = match &verdict {
-            Verdict::Refused { evidence, .. } => {
-                // Whether anybody has the file open never refuses anything.
-                evidence.iter().filter(|lease| lease.field != Field::Handles).cloned().collect()
-            }
+            Verdict::Refused { evidence, .. } => evidence.clone(),
             Verdict::Done { .. } | Verdict::Unknown { .. } => traced.into_leases(),
         };
         let refused = matches!(verdict, Verdict::Refused { .. });
@@ -100,7 +101,9 @@ impl Turn<'_> {
                 }
                 continue;
             }
-            if !may_be_leased(&lease) {
+            // Of a black box there is no value to report: who holds it has but its own.
+            let told = request.mode != AskMode::Report || !lease.field.is_black_box();
+            if !told || !may_be_leased(&lease) {
                 continue;
             }
             let kind = if request.mode == AskMode::Report { Kind::Read } else { lease.kind };
@@ -112,24 +115,23 @@ impl Turn<'_> {
     }
 
     /// What others hold that goes ill with what is needed.
-    fn in_the_way(&self, session: SessionId, needs: &[Lease]) -> Holders {
+    fn in_the_way(&self, asked: &Asked, needs: &[Lease]) -> Holders {
         let mut holders = Holders::new();
         for need in needs {
-            for InTheWay { session, field, keep } in self.in_the_way_of(session, need) {
-                // Who has a file open cannot say otherwise: the operation has to do with that.
-                let stuck = field == Field::Handles
-                    && keep.is_none()
-                    && self.state.desk.queue.recalls.is_stuck(session, &need.file);
-                if !stuck {
-                    holders.push((session, Released { file: need.file.clone(), field, keep }));
+            let holdings = self.files.holdings(&need.file);
+            let in_the_way = match asked.mode {
+                AskMode::Ship if need.field.is_black_box() => {
+                    holdings.anybody_open().err().unwrap_or_default()
                 }
+                _ => holdings.in_the_way(asked.session, &need.field, need.kind),
+            };
+            holders.extend(to_let_go(&need.file, in_the_way));
+            if need.field.is_black_box() {
+                // The end of a session goes before all requests: see `fade`.
+                holders.extend(self.resting_on_the_departed(&need.file));
             }
         }
         holders
-    }
-
-    fn in_the_way_of(&self, session: SessionId, need: &Lease) -> Vec<InTheWay> {
-        self.files.holdings(&need.file).in_the_way(session, &need.field, need.kind)
     }
 
     /// Tells holders to let go, each once.
@@ -158,12 +160,7 @@ impl Turn<'_> {
         let Asked { session, number, .. } = *request;
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
-                // What stuck holders keep is the one thing that can't be had.
-                let free = |need: &&Lease| {
-                    need.field != Field::Handles || self.in_the_way_of(session, need).is_empty()
-                };
-                let needs: Vec<Lease> = found.needs.iter().filter(free).cloned().collect();
-                let grants = self.grant(request, &needs);
+                let grants = self.grant(request, &found.needs);
                 ToClient::Granted { number, grants, gone: found.gone }
             }
             AskMode::Report => {
@@ -188,24 +185,6 @@ impl Turn<'_> {
         operation: &Operation,
         verdict: Verdict,
     ) -> Result<(Answer, Effects), Error> {
-        let verdict = match (verdict, operation) {
-            // Somebody has the file open and cannot let go of that. So it loses its name now and dies later.
-            (
-                Verdict::Unknown { .. },
-                Operation::Unlink { open: false, .. } | Operation::Rename { open: false, .. },
-            ) => {
-                let mut kept = operation.clone();
-                if let Operation::Unlink { open, .. } | Operation::Rename { open, .. } = &mut kept {
-                    *open = true;
-                }
-                decide(&kept, &Authority { files: &self.files, session })
-            }
-            // Whoever closes it last, the server will dispose of it.
-            (Verdict::Unknown { .. }, Operation::Dispose { .. }) => {
-                return Ok((Answer::Nothing, Effects::new()));
-            }
-            (verdict, _) => verdict,
-        };
         match verdict {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
@@ -216,7 +195,7 @@ impl Turn<'_> {
                 Ok((answer, effects))
             }
             Verdict::Refused { error, .. } => Err(error),
-            // The authoritative state leaves no question open but those above.
+            // The authoritative state leaves no question open once nobody is in the way.
             Verdict::Unknown { .. } => Err(Error::Invalid),
         }
     }
@@ -248,7 +227,25 @@ impl Turn<'_> {
     }
 }
 
-/// Whether a client may hold this at all. Labels are leased by their folds, and only a directory's times may be touched.
+/// Who has the file open the server finds out by itself: what the client said of the file that it knew by that label may be of another now.
+fn found_out(mut operation: Operation) -> Operation {
+    if let Operation::Unlink { open, .. } | Operation::Rename { open, .. } = &mut operation {
+        *open = false;
+    }
+    operation
+}
+
+/// What is in the way, as those who hold it are told.
+pub(crate) fn to_let_go(
+    file: &FileId,
+    in_the_way: Vec<InTheWay>,
+) -> impl Iterator<Item = (SessionId, Released)> {
+    let released =
+        |InTheWay { session, field, keep }| (session, Released { file: file.clone(), field, keep });
+    in_the_way.into_iter().map(released)
+}
+
+/// Whether a client may hold this at all. Labels are leased by their folds.
 fn may_be_leased(lease: &Lease) -> bool {
     match &lease.field {
         Field::Path => false,

@@ -12,6 +12,8 @@ const DEPTH_MAX: usize = 1 << 16;
 pub(crate) struct Authority<'a, 's> {
     pub files: &'a Files<'s>,
     pub session: SessionId,
+    /// Whether the server is to decide for itself: then the asker's own values are among those that black boxes come to.
+    pub for_itself: bool,
 }
 
 impl Knowledge for Authority<'_, '_> {
@@ -50,6 +52,14 @@ impl Knowledge for Authority<'_, '_> {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         let names = || self.files.xattrs(file).into_iter().map(|(name, _)| name).collect();
         Known::of(self.files.record(file).map(|_| names()))
+    }
+
+    /// As long as somebody may change it, not even the server knows: who has authority over the values has to be asked first.
+    fn others_open(&self, file: &FileId) -> Known<bool> {
+        let Some(record) = self.files.record(file) else { return Known::Unused };
+        let black_box = record.holdings.black_box(&Field::Handles);
+        let known = if self.for_itself { black_box.everyone() } else { black_box.others(self.session) };
+        known.map_or(Known::Unknown, Known::Used)
     }
 
     /// A lone server walks its own state, which nobody else can change: no path lease is needed (Farsite §4.3).
@@ -134,6 +144,10 @@ impl Knowledge for Replay<'_, '_> {
 
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         self.masked(file, &Field::Xattrs, Kind::Read, |all| all.xattrs(file))
+    }
+
+    fn others_open(&self, file: &FileId) -> Known<bool> {
+        self.masked(file, &Field::Handles, Kind::Read, |all| all.others_open(file))
     }
 
     /// No client holds a path lease.

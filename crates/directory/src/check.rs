@@ -7,9 +7,10 @@ use crate::record::{Record, entry_from_bytes, exact};
 use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
-use lease::Label;
+use lease::{Label, SessionId};
 use namespace::{Entry, Extent, FileKind, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 
 /// Rows read at a time.
 const SCAN: usize = 4096;
@@ -117,6 +118,16 @@ pub enum Violation {
         /// The counter.
         counter: u64,
     },
+    /// The index of who is stuck at having files open, the files' records and the sessions do not agree.
+    #[error(
+        "{file}: that session {session:?} is stuck at having it open stands not in both index and record, or the session is over and forgotten"
+    )]
+    Shield {
+        /// The file.
+        file: FileId,
+        /// The session.
+        session: SessionId,
+    },
     /// Two sessions hold what only one may.
     #[error("{file}: {what}")]
     Holdings {
@@ -151,6 +162,8 @@ pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspec
         next_inode: state.sessions.next_inode,
         reachable: FxHashSet::from_iter([FileId::root()]),
         shares: FxHashMap::default(),
+        shields: BTreeSet::new(),
+        sessions: state.sessions.all.keys().chain(&state.fading).copied().collect(),
         files: 0,
         dying: 0,
         file: None,
@@ -173,6 +186,9 @@ pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspec
     }
     walk.end_of_file();
     walk.shares();
+    for (session, file) in std::mem::take(&mut walk.shields) {
+        walk.inspector.violation(Violation::Shield { file, session });
+    }
     let counts = [
         ("the number of files", state.files, walk.files),
         ("the number of files that are no more but have rows", state.dying, walk.dying),
@@ -190,6 +206,10 @@ struct Walk<'a> {
     reachable: FxHashSet<FileId>,
     /// References found, by share.
     shares: FxHashMap<ShareId, (FileId, u64)>,
+    /// Who is stuck at having what open, by the index or by the record: what both say is not here.
+    shields: BTreeSet<(SessionId, FileId)>,
+    /// Those that are not over, or fading.
+    sessions: FxHashSet<SessionId>,
     files: u64,
     dying: u64,
     /// The file whose rows are passing by.
@@ -215,6 +235,10 @@ impl Walk<'_> {
     fn row(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
         if let Some(first) = key.first().filter(|first| (0x01..0x80).contains(*first)) {
             self.dying += u64::from(*first == Global::Dying as u8);
+            if *first == Global::Shield as u8 {
+                let (session, file) = keys::shield_of_global(key)?;
+                self.shield(session, file);
+            }
             return Ok(());
         }
         let (file, tag, sub) = keys::split(key)?;
@@ -270,6 +294,13 @@ impl Walk<'_> {
                     if let Err(what) = record.holdings.check() {
                         let (file, what) = (at.file.clone(), what.to_string());
                         self.inspector.violation(Violation::Holdings { file, what });
+                    }
+                    for session in record.holdings.stuck() {
+                        self.shield(*session, at.file.clone());
+                        if !self.sessions.contains(session) {
+                            let (file, session) = (at.file.clone(), *session);
+                            self.inspector.violation(Violation::Shield { file, session });
+                        }
                     }
                     self.record(&at.file, &record)?;
                 }
@@ -356,6 +387,12 @@ impl Walk<'_> {
             self.reach(file)?;
         }
         Ok(())
+    }
+
+    fn shield(&mut self, session: SessionId, file: FileId) {
+        if !self.shields.remove(&(session, file.clone())) {
+            self.shields.insert((session, file));
+        }
     }
 
     /// Whether the way up from `dir` ends at the root.

@@ -65,6 +65,15 @@ impl Desk {
         wants.iter().for_each(|want| self.wake(&want.file));
     }
 
+    /// Deciding again showed that the request needs this instead. Who stood behind it for what it no longer needs is tried again.
+    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>) {
+        let before = self.queue.get(arrival).map(|request| request.wants.clone()).unwrap_or_default();
+        let dropped: BTreeSet<FileId> =
+            before.into_iter().filter(|want| !wants.contains(want)).map(|want| want.file).collect();
+        self.queue.replace_wants(arrival, wants);
+        dropped.iter().for_each(|file| self.wake(file));
+    }
+
     /// Something changed about `file`: who waits for it is tried again.
     pub fn wake(&mut self, file: &FileId) {
         self.woken.extend(self.queue.waiting_on(file));

@@ -12,6 +12,7 @@ use ident::FileId;
 use lease::{SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
+use std::collections::BTreeSet;
 use wire::{ToClient, ToServer};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
@@ -65,7 +66,16 @@ impl Directory {
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
         let sessions = Sessions::new(root.ino.max(1) + 1);
-        let state = State { sessions, desk: Desk::default(), files: 1, dying: 0, digest: 0, sweep: None };
+        let state = State {
+            sessions,
+            desk: Desk::default(),
+            files: 1,
+            dying: 0,
+            digest: 0,
+            sweep: None,
+            fading: BTreeSet::new(),
+            fade_from: None,
+        };
         let directory =
             Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
         directory.checkpoint(store);

@@ -6,6 +6,7 @@ use crate::keys::{self, Global, Tag};
 use crate::record::Record;
 use crate::seam::ShareWork;
 use ident::FileId;
+use lease::Holdings;
 use namespace::{Effect, Times};
 
 /// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold up nobody.
@@ -80,6 +81,7 @@ impl Files<'_> {
             self.set_global(Global::Orphan, file.as_bytes(), None);
         }
         self.set_inline(file, &[]);
+        self.change_holdings(file, |holdings| *holdings = Holdings::default());
         self.set_record(file, None);
         let rows = record.extents + u64::from(record.xattrs);
         if rows > 0 && !self.clear(file, references) {

@@ -7,6 +7,7 @@ use keys::{Global, Tag};
 use lease::{Holdings, Label, SessionId};
 use namespace::{Entry, Extent};
 use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -33,14 +34,12 @@ pub(crate) struct Files<'a> {
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then nobody has to look.
     pub dying: u64,
-    /// What is held of a file that is not there counts for nothing.
-    void: Holdings,
 }
 
 impl<'a> Files<'a> {
     pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
-        let (records, corrupt, last_child, void) = Default::default();
-        Files { store, records, corrupt, last_child, live, digest, dying, void }
+        let (records, corrupt, last_child) = Default::default();
+        Files { store, records, corrupt, last_child, live, digest, dying }
     }
 
     /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives back what [`Files::new`] was given.
@@ -96,19 +95,37 @@ impl<'a> Files<'a> {
         self.record(file).map(|record| record.holdings.clone()).unwrap_or_default()
     }
 
-    /// Who holds what of `file`, to be changed.
-    pub fn holdings_mut(&mut self, file: &FileId) -> &mut Holdings {
-        self.record(file);
-        let slot = self.records.get_mut().get_mut(file).filter(|slot| slot.value.is_some());
-        let Some(Slot { value: Some(record), changed }) = slot else {
-            self.void = Holdings::default();
-            return &mut self.void;
-        };
-        *changed = true;
-        Rc::make_mut(&mut Rc::make_mut(record).holdings)
+    /// Changes who holds what of `file`, and keeps the index of who is stuck at having it open in step. Nothing is held of a file that is not there.
+    pub fn change_holdings(&mut self, file: &FileId, change: impl FnOnce(&mut Holdings)) {
+        let Some(record) = self.record_mut(file) else { return };
+        let holdings = Rc::make_mut(&mut record.holdings);
+        let before: SmallVec<[SessionId; 4]> = SmallVec::from_slice(holdings.stuck());
+        change(holdings);
+        if before[..] == *holdings.stuck() {
+            return;
+        }
+        let after: SmallVec<[SessionId; 4]> = SmallVec::from_slice(holdings.stuck());
+        for session in before.iter().filter(|session| !after.contains(session)) {
+            self.set_global(Global::Shield, &keys::shield(*session, file), None);
+        }
+        for session in after.iter().filter(|session| !before.contains(session)) {
+            self.set_global(Global::Shield, &keys::shield(*session, file), Some(Vec::new()));
+        }
     }
 
-    /// `session` is over: what it held counts for nothing from now on.
+    /// The first `limit` files that `session` is stuck at having open, from the row at `start` on (or all), with their rows' keys.
+    pub fn shields(&self, session: SessionId, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, FileId)> {
+        let first = keys::global(Global::Shield, &keys::shields_of(session));
+        let end = match session.0.checked_add(1) {
+            Some(next) => keys::global(Global::Shield, &keys::shields_of(SessionId(next))),
+            None => keys::globals(Global::Shield).1,
+        };
+        let rows = self.store.scan(start.unwrap_or(&first), &end, limit);
+        let file = |key: &[u8]| self.sound(keys::shield_of_global(key)).map(|(_, file)| file);
+        rows.into_iter().filter_map(|(key, _)| file(&key).map(|file| (key, file))).collect()
+    }
+
+    /// `session` is over: what it held counts for nothing from now on. What it is stuck at does until somebody has seen to it.
     pub fn end_session(&mut self, session: SessionId) {
         self.live.remove(&session);
         for record in self.records.get_mut().values_mut().filter_map(|slot| slot.value.as_mut()) {

@@ -71,26 +71,27 @@ impl Turn<'_> {
         let whole = self.may_be_granted_whole(session, file, wants_labels);
         let fields = if whole { Vec::new() } else { self.widened(session, file, needs.clone()) };
         let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
-        let holdings = self.files.holdings_mut(file);
-        if whole {
-            holdings.grant_whole(session);
-        }
-        for (field, kind) in &fields {
-            let excluded = if *field == Field::Children { excluded.clone() } else { Vec::new() };
-            holdings.grant(session, field, *kind, excluded);
-        }
+        self.files.change_holdings(file, |holdings| {
+            if whole {
+                holdings.grant_whole(session);
+            }
+            for (field, kind) in &fields {
+                let excluded = if *field == Field::Children { excluded.clone() } else { Vec::new() };
+                holdings.grant(session, field, *kind, excluded);
+            }
+        });
         if whole {
             // Nobody else holds, waits for or lately wanted anything of it, so nothing of it was recalled.
             self.state.desk.queue.recalls.forget(file);
         }
-        for (field, _) in &fields {
-            self.state.desk.queue.recalls.granted(session, file, field);
+        for (field, kind) in &fields {
+            self.state.desk.queue.recalls.granted(session, file, field, *kind);
         }
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
         let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
-        let mut values = self.files.values(file, &shown, &held, page, inline);
+        let mut values = self.files.values(file, &shown, (session, &held), page, inline);
         // Integers come with the right to use them, unless the client shows that it has some.
         if !writes_labels && holds_labels_to_write(&held) && !brings_integer(&request.operation, file) {
             values.reservation = Some(self.reserve_integers(file));
@@ -123,6 +124,8 @@ impl Turn<'_> {
         let Some(record) = self.files.record(file) else { return false };
         self.policy.generous
             && (!record.is_directory() || wants_labels || record.children == 0)
+            // An orphan's handles may be on their way back, for the server to dispose of it.
+            && record.attributes.links > 0
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
             && !self.state.desk.others_wait(file, session)
@@ -235,18 +238,19 @@ impl Turn<'_> {
             // The labels of a directory are for whoever looks into it first.
             let whole = !record.is_directory() || record.children == 0;
             let fields = if whole { Vec::new() } else { all_but_labels() };
-            let holdings = self.files.holdings_mut(&file);
-            if whole {
-                holdings.grant_whole(session);
-            }
-            for (field, kind) in &fields {
-                holdings.grant(session, field, *kind, []);
-            }
+            self.files.change_holdings(&file, |holdings| {
+                if whole {
+                    holdings.grant_whole(session);
+                }
+                for (field, kind) in &fields {
+                    holdings.grant(session, field, *kind, []);
+                }
+            });
             let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
             let page =
                 (whole && record.is_directory()).then_some(From { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
-            let mut values = self.files.values(&file, &shown, &held, page, inline);
+            let mut values = self.files.values(&file, &shown, (session, &held), page, inline);
             // Who opens it asks for its extents; who only looks at it does not need them.
             values.extents = values.extents.filter(|(extents, _)| extents.is_empty());
             let (excluded, excluded_xattrs) = Default::default();
@@ -264,7 +268,8 @@ impl Turn<'_> {
         let told = by_file.into_iter().map(|(file, fields)| {
             let wants_all = fields.iter().any(|(field, _)| *field == Field::Children);
             let page = wants_all.then_some(From { after: 0, limit: PAGE, contiguous: true });
-            let values = self.files.values(&file, &fields, &Held::whole(), page, &mut inline);
+            let values =
+                self.files.values(&file, &fields, (request.session, &Held::whole()), page, &mut inline);
             let (whole, fields, excluded, excluded_xattrs) = Default::default();
             FileGrant { file, whole, fields, excluded, excluded_xattrs, values }
         });
@@ -285,12 +290,12 @@ impl Files<'_> {
             <= XATTR_BYTES
     }
 
-    /// The values of `fields`; of labels only what `held` covers.
+    /// The values of `fields` for `session`; of labels only what `held` covers.
     fn values(
         &self,
         file: &FileId,
         fields: &[(Field, Kind)],
-        held: &Held,
+        (session, held): (SessionId, &Held),
         page: Option<From>,
         inline: &mut usize,
     ) -> Values {
@@ -317,7 +322,8 @@ impl Files<'_> {
                     values.xattrs.extend(self.xattr(file, name).map(|value| (name.clone(), value)))
                 }
                 Field::Xattrs => values.xattrs = self.xattrs(file),
-                Field::Children | Field::Disposition | Field::Handles | Field::Path => {}
+                Field::Handles => values.others_open = record.holdings.black_box(field).other_value(session),
+                Field::Children | Field::Disposition | Field::Path => {}
             }
         }
         if let Some(From { after, limit, contiguous }) = page {
@@ -403,7 +409,8 @@ fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
 
 /// The fields whose values go along with everything; and the labels that were asked for, which are not all in the page of a large directory.
 fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
-    let fields = [Field::Attributes, Field::Content, Field::Times, Field::Parent, Field::Xattrs];
+    let fields =
+        [Field::Attributes, Field::Content, Field::Times, Field::Parent, Field::Handles, Field::Xattrs];
     let labels = needs.into_iter().flatten().filter(|(field, _)| matches!(field, Field::Child(_)));
     fields.into_iter().map(|field| (field, Kind::Write)).chain(labels.cloned()).collect()
 }

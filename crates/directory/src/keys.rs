@@ -3,7 +3,7 @@
 
 use crate::Corrupt;
 use ident::FileId;
-use lease::Label;
+use lease::{Label, SessionId};
 use namespace::{ShareId, fold};
 use smallvec::SmallVec;
 
@@ -42,6 +42,8 @@ pub(crate) enum Global {
     Share = 0x04,
     /// Shares whose adoption or drop the share server has not confirmed; then the share.
     Unsettled = 0x05,
+    /// Files that a session has open and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6); session, then the identifier.
+    Shield = 0x06,
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have.
@@ -152,6 +154,26 @@ pub(crate) fn file_of_global(key: &[u8]) -> Result<FileId, Corrupt> {
     FileId::from_bytes(key.get(1..).unwrap_or_default()).map_err(|_| Corrupt::at(key, "identifier"))
 }
 
+/// What begins the sub-keys of a session's rows of [`Global::Shield`].
+pub(crate) fn shields_of(session: SessionId) -> [u8; 8] {
+    session.0.to_be_bytes()
+}
+
+/// The sub-key of a row of [`Global::Shield`].
+pub(crate) fn shield(session: SessionId, file: &FileId) -> Key {
+    let mut sub = Key::from_slice(&shields_of(session));
+    sub.extend_from_slice(file.as_bytes());
+    sub
+}
+
+/// The session and the identifier in a row of [`Global::Shield`].
+pub(crate) fn shield_of_global(key: &[u8]) -> Result<(SessionId, FileId), Corrupt> {
+    let corrupt = || Corrupt::at(key, "shield");
+    let (session, file) = key.get(1..).and_then(<[u8]>::split_first_chunk).ok_or_else(corrupt)?;
+    let file = FileId::from_bytes(file).map_err(|_| corrupt())?;
+    Ok((SessionId(u64::from_be_bytes(*session)), file))
+}
+
 /// The share in a row of [`Global::Share`] or [`Global::Unsettled`].
 pub(crate) fn share_of_global(key: &[u8]) -> Result<ShareId, Corrupt> {
     let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
@@ -202,6 +224,6 @@ mod tests {
         assert!(last < of(&dir.child(1), Tag::Record));
         assert!(of(&dir, Tag::Record) < last && last < of(&FileId::root().child(8), Tag::Record));
         assert!(position(&FileId::root(), u64::MAX) < global(Global::State, &[]));
-        assert!(global(Global::Unsettled, &[0xff; 16]) < of(&FileId::root().child(1), Tag::Record));
+        assert!(global(Global::Shield, &[0xff; 16]) < of(&FileId::root().child(1), Tag::Record));
     }
 }

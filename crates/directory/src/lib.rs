@@ -11,6 +11,7 @@ mod desk;
 mod directory;
 mod effects;
 mod extents;
+mod fade;
 mod files;
 mod grant;
 mod keys;

@@ -34,8 +34,9 @@ impl Turn<'_> {
                     }
                 }
                 LogEntry::Release(released) => {
-                    released.iter().for_each(|released| self.on_release(session, released))
+                    released.iter().try_for_each(|released| self.on_release(session, released))?;
                 }
+                LogEntry::Return { released, value } => self.on_return(session, &released, value)?,
                 LogEntry::Flushed { number } => self.state.desk.flushed(session, number),
             }
             if let Some(known) = self.state.sessions.all.get_mut(&session) {
@@ -69,7 +70,7 @@ impl Turn<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
-        let authority = Authority { files: &self.files, session };
+        let authority = Authority { files: &self.files, session, for_itself: false };
         let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
@@ -92,23 +93,41 @@ impl Turn<'_> {
         for file in self.carry_out(session, operation, &effects) {
             // The creator's birthright: everything in the new file.
             if self.policy.birthright {
-                self.files.holdings_mut(&file).grant_whole(session);
+                self.files.change_holdings(&file, |holdings| holdings.grant_whole(session));
             }
         }
         Ok(Ok(()))
     }
 
-    /// A client lets go.
-    fn on_release(&mut self, session: SessionId, released: &Released) {
+    /// A client lets go of a shared value.
+    fn on_release(&mut self, session: SessionId, released: &Released) -> Result<(), Misdeed> {
         let Released { file, field, keep } = released;
-        if self.files.record(file).is_none() {
-            return;
+        if field.is_black_box() {
+            return Err(Misdeed::OtherKindOfField);
         }
-        self.files.holdings_mut(file).release(session, field, *keep);
+        self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
+        self.let_go(session, released);
+        Ok(())
+    }
+
+    /// A client lets go of one lease on a black box, or of both.
+    fn on_return(&mut self, session: SessionId, released: &Released, value: bool) -> Result<(), Misdeed> {
+        let Released { file, field, keep } = released;
+        if !field.is_black_box() {
+            return Err(Misdeed::OtherKindOfField);
+        }
+        self.files.change_holdings(file, |holdings| {
+            holdings.return_black_box(session, field, *keep, value);
+        });
+        self.let_go(session, released);
+        self.fade(file);
+        self.dispose_unless_open(file);
+        Ok(())
+    }
+
+    fn let_go(&mut self, session: SessionId, released: &Released) {
+        let Released { file, field, keep } = released;
         self.state.desk.queue.recalls.let_go(session, file, field, *keep);
         self.state.desk.wake(file);
-        if *field == lease::Field::Handles {
-            self.dispose_unless_open(file);
-        }
     }
 }

@@ -45,6 +45,9 @@ pub enum Misdeed {
     /// A question in the log.
     #[error("a question was logged as an update")]
     QuestionLogged,
+    /// A black box let go without a value, or a shared value with one.
+    #[error("a lease was let go as one of the other kind")]
+    OtherKindOfField,
     /// A recall was not answered, though the session was renewed all along.
     #[error("a recall was not answered in time")]
     RecallIgnored,

@@ -1,5 +1,6 @@
 //! One turn: one input, and everything that follows from it at once.
 
+use crate::ask::to_let_go;
 use crate::desk::{Asked, Desk};
 use crate::effects::Aftermath;
 use crate::extents::shares_in;
@@ -9,10 +10,11 @@ use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
 use ident::FileId;
-use lease::{Field, Released, SessionId, Time};
+use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation, RULES, RenameMode};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use wire::{MachineId, ToClient, ToServer};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
@@ -35,6 +37,10 @@ pub(crate) struct State {
     pub digest: u64,
     /// How far the search for orphans that nobody has open any more has come; none is under way if absent.
     pub sweep: Option<Vec<u8>>,
+    /// Sessions that are over and may still be stuck at having files open: somebody sees that, or nobody has looked yet.
+    pub fading: BTreeSet<SessionId>,
+    /// Whose files are looked through next, and from which row on; nobody's if absent.
+    pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
 }
 
 /// See the module. Ends with [`Turn::finish`].
@@ -214,36 +220,32 @@ impl Turn<'_> {
             self.state.desk.died(file);
             self.again |= self.files.is_dying(file);
         }
-        let open =
+        // What is looked through already need not be looked through from the beginning for every file that dies.
+        if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
+            self.look_for_the_departed();
+        }
+        let says_open =
             matches!(operation, Operation::Unlink { open: true, .. } | Operation::Rename { open: true, .. });
         for file in &aftermath.orphaned {
-            self.recall_handles(file, open.then_some(session));
+            // Who unlinks what it has open says so, and will say when it has not.
+            if !(says_open && self.files.holdings(file).black_box(&Field::Handles).writes(session)) {
+                self.dispose_unless_open(file);
+            }
         }
         aftermath.born
     }
 
-    /// `file` has lost its last label: whoever has it not open lets go of its handles, and when the last one has, it dies.
-    fn recall_handles(&mut self, file: &FileId, has_it_open: Option<SessionId>) {
-        let holders = self.handle_holders(file);
-        if holders.is_empty() {
-            return self.dispose(file);
-        }
-        let released = Released { file: file.clone(), field: Field::Handles, keep: None };
-        let asked = holders.into_iter().filter(|holder| Some(*holder) != has_it_open);
-        self.recall(asked.map(|holder| (holder, released.clone())).collect());
-    }
-
-    /// An orphan dies if nobody has it open any more.
+    /// An orphan dies if nobody has it open any more. Who may have, and may not, is asked; when it has answered, this is tried again.
     pub fn dispose_unless_open(&mut self, file: &FileId) {
-        if self.files.is_orphan(file) && self.handle_holders(file).is_empty() {
-            self.dispose(file);
+        let has_no_name = self.files.record(file).is_some_and(|record| record.attributes.links == 0);
+        if !has_no_name || !self.files.is_orphan(file) {
+            return;
         }
-    }
-
-    fn handle_holders(&self, file: &FileId) -> Vec<SessionId> {
-        let holdings = self.files.holdings(file);
-        let holders = holdings.iter().filter(|(_, held)| held.kind(&Field::Handles).is_some());
-        holders.map(|(session, _)| session).collect()
+        match self.files.holdings(file).anybody_open() {
+            Ok(true) => {}
+            Ok(false) => self.dispose(file),
+            Err(in_the_way) => self.recall(to_let_go(file, in_the_way).collect()),
+        }
     }
 
     /// What the last close would have done.
@@ -262,6 +264,7 @@ impl Turn<'_> {
         lapsed.into_iter().for_each(|session| self.fence(session, None));
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_orphans();
+        self.sweep_shields();
     }
 
     /// One step of looking for orphans that only sessions now over had open.
@@ -312,13 +315,16 @@ impl Turn<'_> {
         }
     }
 
-    /// The session is over. What it held is free, at no cost: its identifier just counts for nothing in the rows that name it.
+    /// The session is over. What it held is free, at no cost: its identifier just counts for nothing in the rows that name it. What it is stuck at
+    /// fades in the background.
     fn end(&mut self, session: SessionId) -> bool {
         if self.state.sessions.all.remove(&session).is_none() {
             return false;
         }
         self.files.end_session(session);
         self.state.desk.end_session(session);
+        self.state.fading.insert(session);
+        self.look_for_the_departed();
         // What only it had open is to be disposed of.
         self.state.sweep = Some(keys::globals(Global::Orphan).0.into_vec());
         self.again = true;

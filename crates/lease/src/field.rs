@@ -10,13 +10,16 @@ pub struct SessionId(pub u64);
 
 /// What a lease lets its holder do with the field.
 ///
-/// `Touch` belongs to the multi-writer field alone: any number of clients may push a directory's times forward at
-/// once, so `Touch` goes with `Touch`, and with nothing else. `Write` is `Read` and `Touch` without company.
+/// On the multi-writer field any number of clients may push a directory's times forward at once, so `Touch` goes with `Touch`, and with
+/// nothing else. `Write` is `Read` and `Touch` without company.
+///
+/// On a black-box field ([`Field::is_black_box`]) `Read` is `OtherRead`, `Touch` is `SelfWrite`, and `Write` is both (BlackBox §4.5). Who may hold what
+/// beside whom depends on the clients' values there, see [`crate::blackbox`]; [`Kind::agrees_with`] does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// Knows the value.
+    /// Knows the value; of a black box, what the others' values come to.
     Read,
-    /// May move the value forward, without knowing it ([`Field::Times`] only).
+    /// May move the value forward without knowing it ([`Field::Times`]), or change its own value without seeing the others' (black boxes).
     Touch,
     /// Knows the value and may change it: authority has left the server.
     Write,
@@ -28,7 +31,7 @@ impl Kind {
         self == Kind::Write || self == need
     }
 
-    /// Whether two clients may hold `self` and `other` on the same field at the same time.
+    /// Whether two clients may hold `self` and `other` on the same field at the same time, if that is not a black box.
     pub fn agrees_with(self, other: Kind) -> bool {
         matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Touch, Kind::Touch))
     }
@@ -44,6 +47,15 @@ impl Kind {
             (kind, Kind::Write) => Some(kind),
             (Kind::Write, keep) => Some(keep),
             (kind, keep) => (kind == keep).then_some(kind),
+        }
+    }
+
+    /// What is left of it without `other`.
+    pub(crate) fn without(self, other: Kind) -> Option<Kind> {
+        match (self, other) {
+            (Kind::Write, Kind::Read) => Some(Kind::Touch),
+            (Kind::Write, Kind::Touch) => Some(Kind::Read),
+            (kind, other) => (!other.covers(kind)).then_some(kind),
         }
     }
 
@@ -69,7 +81,7 @@ pub enum Field {
     Disposition,
     /// Where the file is linked: one (directory, label) for a directory, a set for anything else.
     Parent,
-    /// Whether somebody may have the file open: a client holds `Read` while it has a handle.
+    /// Whether somebody has the file open: the black box over OR of "this client has a handle" (BlackBox §4.3).
     Handles,
     /// The chain of identifiers up to the root; directories only, between servers only (Farsite §4.3). A client never
     /// holds it: an operation that wants it is shipped.
@@ -87,7 +99,15 @@ pub enum Field {
 impl Field {
     /// Whether leases of this kind exist on the field.
     pub fn admits(&self, kind: Kind) -> bool {
-        kind != Kind::Touch || *self == Field::Times
+        kind != Kind::Touch || *self == Field::Times || self.is_black_box()
+    }
+
+    /// The black boxes; the six modes will be more.
+    pub const BLACK_BOXES: [Field; 1] = [Field::Handles];
+
+    /// Whether each client has a value of its own of it, and sees what the others' come to (BlackBox §4.2).
+    pub fn is_black_box(&self) -> bool {
+        matches!(self, Field::Handles)
     }
 
     /// Whether leases on the two can be about the same thing: the same field, or one label (attribute) and all of them.

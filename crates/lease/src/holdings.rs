@@ -1,20 +1,25 @@
 //! The explicit table of who holds what, one row for each file.
 
+use crate::blackbox::{self, Answer, BlackBox, Departure, Or, Own, Policy, Recall, Row, SubLease};
 use crate::{Field, Held, Kind, Label, SessionId};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Who holds what of one file. Usually that is one session, which needs no allocation.
 ///
 /// The table does what it is told: whether a lease may be granted is what [`Holdings::in_the_way`] says. [`Holdings::check`] finds out
 /// afterwards.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Holdings(
+///
+/// Of a black-box field it is known beside who holds which of its two leases whose own value is stuck TRUE: whoever returned `SelfWrite` with that
+/// value. All others are stuck at FALSE or hold `SelfWrite`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
     /// By session, ascending; none holds nothing.
-    SmallVec<[(SessionId, Held); 1]>,
-);
+    holders: SmallVec<[(SessionId, Held); 1]>,
+    /// Who has the file open and cannot change that, ascending; none of them holds `SelfWrite`.
+    stuck: SmallVec<[SessionId; 1]>,
+}
 
 /// What must be let go before a lease can be granted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +45,22 @@ pub enum Violation {
         /// The other.
         second: (SessionId, Kind),
     },
+    /// What is held of a black box goes ill with the clients' values, or with what else is held of it.
+    #[error("{field:?}: {broken}")]
+    BlackBox {
+        /// Which.
+        field: Field,
+        /// How.
+        broken: blackbox::Violation,
+    },
+    /// Who holds `SelfWrite` can have any value, so nothing is known of it.
+    #[error("{session:?} may change its own value of {field:?}, and is noted to be stuck at it")]
+    StuckWriter {
+        /// Of which black box.
+        field: Field,
+        /// Who.
+        session: SessionId,
+    },
     /// A kind of lease that does not exist on this field.
     #[error("{session:?} holds {kind:?} on {field:?}")]
     NoSuchLease {
@@ -55,7 +76,7 @@ pub enum Violation {
 impl Holdings {
     /// What `session` holds, if anything.
     pub fn held(&self, session: SessionId) -> Option<&Held> {
-        self.find(session).ok().and_then(|at| self.0.get(at)).map(|(_, held)| held)
+        self.find(session).ok().and_then(|at| self.holders.get(at)).map(|(_, held)| held)
     }
 
     /// Whether `session` holds enough for `kind` on `field`.
@@ -63,30 +84,86 @@ impl Holdings {
         self.held(session).is_some_and(|held| held.covers(field, kind))
     }
 
-    /// Whether nobody holds anything.
+    /// Whether nobody holds anything, or has the file open.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.holders.is_empty() && self.stuck.is_empty()
     }
 
-    /// Whether nobody but `session` holds anything.
+    /// Whether nobody but `session` holds anything, or has the file open.
     pub fn is_alone(&self, session: SessionId) -> bool {
-        self.0.iter().all(|(holder, _)| *holder == session)
+        self.holders.iter().map(|(holder, _)| holder).chain(&self.stuck).all(|other| *other == session)
+    }
+
+    /// Who has the file open and cannot change that, in the order of sessions.
+    pub fn stuck(&self) -> &[SessionId] {
+        &self.stuck
+    }
+
+    /// What is known of the black box `field`: put together from who holds what and who is stuck, in time that grows with the
+    /// clients that hold anything of the file.
+    pub fn black_box(&self, field: &Field) -> BlackBox<Or> {
+        let own = |session: SessionId, kind: Option<Kind>| match kind {
+            Some(kind) if SubLease::SelfWrite.is_in(kind) => Own::Writing,
+            _ => Own::Stuck(self.is_stuck(session)),
+        };
+        let row = |session: SessionId, kind: Option<Kind>| Row {
+            session,
+            own: own(session, kind),
+            reads: kind.is_some_and(|kind| SubLease::OtherRead.is_in(kind)),
+        };
+        let holders = self.holders.iter().map(|(session, held)| row(*session, held.kind(field)));
+        let others = self.stuck.iter().filter(|session| self.held(**session).is_none());
+        BlackBox::of(holders.chain(others.map(|session| row(*session, None))))
     }
 
     /// Sessions and what they hold, in the order of sessions.
     pub fn iter(&self) -> impl Iterator<Item = (SessionId, &Held)> {
-        self.0.iter().map(|(session, held)| (*session, held))
+        self.holders.iter().map(|(session, held)| (*session, held))
     }
 
     /// Exactly what others must let go before `session` can be granted `kind` on `field`, in the order of sessions. A writer is asked down to
     /// what goes with `kind`; the holder of an infinite lease, asked for one label, for that label only. One who asks for all labels is in conflict with others'
-    /// infinite leases and with their single labels.
+    /// infinite leases and with their single labels. Of a black box: what procedures E and F recall (BlackBox §4.8, §4.9).
     pub fn in_the_way(&self, session: SessionId, field: &Field, kind: Kind) -> Vec<InTheWay> {
+        if field.is_black_box() {
+            let mut black_box = self.black_box(field);
+            let mut recalls = Vec::new();
+            if SubLease::OtherRead.is_in(kind)
+                && let Answer::Recall(recalled) = black_box.ask_other_read(session, Policy::FARSITE, 0)
+            {
+                recalls.extend(recalled);
+            }
+            if SubLease::SelfWrite.is_in(kind)
+                && let Answer::Recall(recalled) = black_box.ask_self_write(session, Policy::FARSITE, 0)
+            {
+                recalls.extend(recalled);
+            }
+            return self.to_be_returned(field, recalls);
+        }
         let mut all = Vec::new();
         for (holder, held) in self.others(session) {
             held.against(field, kind, |field, keep| all.push(InTheWay { session: holder, field, keep }));
         }
         all
+    }
+
+    /// Whether anybody has the file open, for the server itself: or what must be let go before that is known.
+    pub fn anybody_open(&self) -> Result<bool, Vec<InTheWay>> {
+        match self.black_box(&Field::Handles).ask_everyone(Policy::FARSITE, 0) {
+            Answer::Held(open) | Answer::Granted(open) => Ok(open),
+            Answer::Recall(recalls) => Err(self.to_be_returned(&Field::Handles, recalls)),
+        }
+    }
+
+    /// `session` is over and no longer stuck: unless somebody sees that it was, who has to let go of that first.
+    pub fn leave(&mut self, session: SessionId) -> Result<(), Vec<InTheWay>> {
+        match self.black_box(&Field::Handles).leave(session) {
+            Departure::Gone => {
+                self.unstick(session);
+                Ok(())
+            }
+            Departure::Recall(recalls) => Err(self.to_be_returned(&Field::Handles, recalls)),
+        }
     }
 
     /// The labels (attributes) that an infinite lease `field` for `session` has to exclude, so that nobody need let go of anything.
@@ -111,11 +188,28 @@ impl Holdings {
         excluded: impl IntoIterator<Item = Label>,
     ) {
         self.change(session, |held| held.add_infinite(field.clone(), kind, excluded));
+        if field.is_black_box() && SubLease::SelfWrite.is_in(kind) {
+            self.unstick(session);
+        }
     }
 
-    /// `session` holds everything in write from now on.
+    /// `session` holds everything in write from now on. Nobody else may have the file open.
     pub fn grant_whole(&mut self, session: SessionId) {
         self.change(session, |held| *held = Held::whole());
+        self.unstick(session);
+    }
+
+    /// `session` has let go of the black-box lease on `field` down to `keep`. If `SelfWrite` went with that, its own value is `value`.
+    pub fn return_black_box(&mut self, session: SessionId, field: &Field, keep: Option<Kind>, value: bool) {
+        let wrote = self.covers(session, field, Kind::Touch);
+        self.release(session, field, keep);
+        if value
+            && wrote
+            && !self.covers(session, field, Kind::Touch)
+            && let Err(at) = self.stuck.binary_search(&session)
+        {
+            self.stuck.insert(at, session);
+        }
     }
 
     /// `session` has let go of `field` down to `keep`.
@@ -125,26 +219,27 @@ impl Holdings {
         }
     }
 
-    /// `session` holds nothing any more.
+    /// `session` holds nothing any more. What it is stuck at stays until it may [`Holdings::leave`].
     pub fn end(&mut self, session: SessionId) {
         self.retain(|holder| holder != session);
     }
 
     /// Only the sessions that are to stay hold anything from now on.
     pub fn retain(&mut self, mut stays: impl FnMut(SessionId) -> bool) {
-        self.0.retain(|(session, _)| stays(*session));
+        self.holders.retain(|(session, _)| stays(*session));
     }
 
     /// Whether every rule of leases holds: what different sessions hold agrees, label by label and in all that they do not name; and leases
-    /// are of kinds that exist.
+    /// are of kinds that exist; and what is seen of black boxes is fixed.
     pub fn check(&self) -> Result<(), Violation> {
-        for (at, (session, held)) in self.0.iter().enumerate() {
+        for (at, (session, held)) in self.holders.iter().enumerate() {
             if let Some((field, kind)) = held.iter().find(|(field, kind)| !field.admits(*kind)) {
                 return Err(Violation::NoSuchLease { session: *session, field, kind });
             }
-            for (other, theirs) in self.0.iter().skip(at + 1) {
+            for (other, theirs) in self.holders.iter().skip(at + 1) {
                 for field in held.fields_with(theirs) {
                     if let (Some(a), Some(b)) = (held.kind(&field), theirs.kind(&field))
+                        && !field.is_black_box()
                         && !a.agrees_with(b)
                     {
                         return Err(Violation::Disagreement {
@@ -156,6 +251,12 @@ impl Holdings {
                 }
             }
         }
+        for field in Field::BLACK_BOXES {
+            if let Some(session) = self.stuck_writer(&field) {
+                return Err(Violation::StuckWriter { field, session });
+            }
+            self.black_box(&field).check().map_err(|broken| Violation::BlackBox { field, broken })?;
+        }
         Ok(())
     }
 
@@ -164,27 +265,67 @@ impl Holdings {
     }
 
     fn find(&self, session: SessionId) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&session, |(holder, _)| *holder)
+        self.holders.binary_search_by_key(&session, |(holder, _)| *holder)
     }
 
     fn change(&mut self, session: SessionId, change: impl FnOnce(&mut Held)) {
         let at = self.find(session).unwrap_or_else(|at| {
-            self.0.insert(at, (session, Held::default()));
+            self.holders.insert(at, (session, Held::default()));
             at
         });
-        change(&mut self.0[at].1);
-        if self.0[at].1.is_empty() {
-            self.0.remove(at);
+        change(&mut self.holders[at].1);
+        if self.holders[at].1.is_empty() {
+            self.holders.remove(at);
         }
+    }
+
+    fn is_stuck(&self, session: SessionId) -> bool {
+        self.stuck.binary_search(&session).is_ok()
+    }
+
+    fn unstick(&mut self, session: SessionId) {
+        if let Ok(at) = self.stuck.binary_search(&session) {
+            self.stuck.remove(at);
+        }
+    }
+
+    fn stuck_writer(&self, field: &Field) -> Option<SessionId> {
+        self.stuck.iter().copied().find(|session| self.covers(*session, field, Kind::Touch))
+    }
+
+    /// The recalls as what may be kept, in the order of sessions.
+    fn to_be_returned(&self, field: &Field, recalls: Vec<Recall>) -> Vec<InTheWay> {
+        let mut kept: BTreeMap<SessionId, Option<Kind>> = BTreeMap::new();
+        for Recall { session, lease } in recalls {
+            let keep =
+                kept.entry(session).or_insert_with(|| self.held(session).and_then(|held| held.kind(field)));
+            *keep = keep.and_then(|kind| kind.without(lease.kind()));
+        }
+        kept.into_iter().map(|(session, keep)| InTheWay { session, field: field.clone(), keep }).collect()
+    }
+}
+
+impl Serialize for Holdings {
+    /// The holders, then those that are stuck, as holders of nothing: who is stuck at nothing costs nothing.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let nothing = Held::default();
+        let holders = self.holders.iter().map(|(session, held)| (session, held));
+        let rows: SmallVec<[_; 4]> =
+            holders.chain(self.stuck.iter().map(|session| (session, &nothing))).collect();
+        rows.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Holdings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Holdings, D::Error> {
-        let rows: SmallVec<[(SessionId, Held); 1]> = Deserialize::deserialize(deserializer)?;
-        let ascending = rows.is_sorted_by(|(a, _), (b, _)| a < b);
-        if ascending && rows.iter().all(|(_, held)| !held.is_empty()) {
-            Ok(Holdings(rows))
+        let mut holders: SmallVec<[(SessionId, Held); 1]> = Deserialize::deserialize(deserializer)?;
+        let first = holders.iter().position(|(_, held)| held.is_empty()).unwrap_or(holders.len());
+        let some = holders.iter().skip(first).all(|(_, held)| held.is_empty());
+        let stuck: SmallVec<[SessionId; 1]> = holders.drain(first..).map(|(session, _)| session).collect();
+        let ascending = holders.is_sorted_by(|(a, _), (b, _)| a < b) && stuck.is_sorted_by(|a, b| a < b);
+        let holdings = Holdings { holders, stuck };
+        if ascending && some && holdings.stuck_writer(&Field::Handles).is_none() {
+            Ok(holdings)
         } else {
             Err(serde::de::Error::custom("holders not in their one order"))
         }

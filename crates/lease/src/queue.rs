@@ -204,15 +204,16 @@ impl Queue {
         Some(request)
     }
 
-    /// All waiting wants that `lease` could not be held beside.
+    /// All waiting wants that `lease` could not be held beside. On a black-box field that depends on what those before will come to, so nothing is
+    /// granted there past the first.
     fn conflicts(&self, lease: &Lease) -> impl Iterator<Item = (Arrival, Wanted)> {
-        let kind = lease.kind;
+        let (kind, in_line) = (lease.kind, lease.field.is_black_box());
         let fields =
             self.wanted.get(&lease.file).into_iter().flat_map(|fields| overlapping(fields, &lease.field));
         fields
             .flatten()
             .map(|(arrival, wanted)| (*arrival, *wanted))
-            .filter(move |(_, it)| !it.kind.agrees_with(kind))
+            .filter(move |(_, it)| in_line || !it.kind.agrees_with(kind))
     }
 }
 

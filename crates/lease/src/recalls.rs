@@ -17,8 +17,6 @@ struct Recall {
     keep: Option<Kind>,
     /// When it was first told.
     since: Time,
-    /// The holder has answered that it has a handle open: it lets go at the last close, unasked.
-    stuck: bool,
 }
 
 impl Recalls {
@@ -43,32 +41,36 @@ impl Recalls {
                 lower
             }
             None => {
-                of_file.insert((session, field.clone()), Recall { keep, since: now, stuck: false });
+                of_file.insert((session, field.clone()), Recall { keep, since: now });
                 keep
             }
         };
         Some(Released { file: file.clone(), field: field.clone(), keep })
     }
 
-    /// `session` has let go of `field` down to `keep`. Who keeps its `Handles` for reading although that was recalled has the file open:
-    /// the recall stays, and counts as stuck.
+    /// `session` has let go of `field` down to `keep`.
     pub fn let_go(&mut self, session: SessionId, file: &FileId, field: &Field, keep: Option<Kind>) {
         let Some(of_file) = self.0.get_mut(file) else { return };
         let key = (session, field.clone());
         let Some(recall) = of_file.get_mut(&key) else { return };
         if keep.and_then(|kind| kind.within(recall.keep)) == keep {
             of_file.remove(&key);
-        } else if *field == Field::Handles {
-            recall.stuck = true;
         }
         self.tidy(file);
     }
 
-    /// `session` is granted `field`: what was recalled of it before is history. (A client takes nothing from a grant that
-    /// it let go in answers which the server had not seen.)
-    pub fn granted(&mut self, session: SessionId, file: &FileId, field: &Field) {
+    /// `session` is granted `kind` on `field`: what was recalled of that before is history. (A client takes nothing from a grant that
+    /// it let go in answers which the server had not seen.) Of a black box, one of its two leases may be granted while the other is recalled.
+    pub fn granted(&mut self, session: SessionId, file: &FileId, field: &Field, kind: Kind) {
         if let Some(of_file) = self.0.get_mut(file) {
-            of_file.retain(|(holder, recalled), _| *holder != session || !recalled.overlaps(field));
+            of_file.retain(|(holder, recalled), recall| {
+                let concerned = *holder == session && recalled.overlaps(field);
+                if concerned && field.is_black_box() {
+                    recall.keep = Some(recall.keep.map_or(kind, |keep| keep.and(kind)));
+                    return recall.keep != Some(Kind::Write);
+                }
+                !concerned
+            });
             self.tidy(file);
         }
     }
@@ -92,12 +94,6 @@ impl Recalls {
         files
     }
 
-    /// Whether `session` has answered that it has `file` open and so cannot let go of its `Handles`.
-    pub fn is_stuck(&self, session: SessionId, file: &FileId) -> bool {
-        let of_file = self.0.get(file);
-        of_file.and_then(|of_file| of_file.get(&(session, Field::Handles))).is_some_and(|recall| recall.stuck)
-    }
-
     /// What each session has been told and not answered, in the order of files.
     pub fn unanswered(&self) -> impl Iterator<Item = (SessionId, Released)> + '_ {
         self.open().map(|(file, (session, field), recall)| {
@@ -112,11 +108,7 @@ impl Recalls {
     }
 
     fn open(&self) -> impl Iterator<Item = (&FileId, &(SessionId, Field), &Recall)> {
-        let all = self
-            .0
-            .iter()
-            .flat_map(|(file, of_file)| of_file.iter().map(move |(key, recall)| (file, key, recall)));
-        all.filter(|(_, _, recall)| !recall.stuck)
+        self.0.iter().flat_map(|(file, of_file)| of_file.iter().map(move |(key, recall)| (file, key, recall)))
     }
 
     fn tidy(&mut self, file: &FileId) {

@@ -162,11 +162,12 @@ fn the_row_of_a_file_just_made_is_four_bytes() {
     let row = postcard::to_stdvec(&holdings).unwrap();
     assert_eq!(row.len(), 4, "one holder; two bytes of session; everything");
     assert_eq!(postcard::from_bytes::<Holdings>(&row).unwrap(), holdings);
-    // Holders twice, out of order, or holding nothing.
-    for row in [&[2, 5, 0, 5, 0][..], &[2, 5, 0, 4, 0], &[1, 5, 1, 0]] {
+    // Holders twice, out of order, or after one that holds nothing.
+    for row in [&[2, 5, 0, 5, 0][..], &[2, 5, 0, 4, 0], &[2, 5, 1, 0, 6, 0]] {
         assert!(postcard::from_bytes::<Holdings>(row).is_err(), "{row:?}");
     }
     assert!(postcard::from_bytes::<Holdings>(&[2, 4, 0, 5, 0]).is_ok());
+    assert_eq!(postcard::from_bytes::<Holdings>(&[1, 5, 1, 0]).unwrap().stuck(), [SessionId(5)]);
 }
 
 const SESSIONS: [SessionId; 3] = [A, B, SessionId(3)];
@@ -298,5 +299,58 @@ proptest! {
             let row = postcard::to_stdvec(&holdings).unwrap();
             prop_assert_eq!(&postcard::from_bytes::<Holdings>(&row).unwrap(), &holdings);
         }
+    }
+}
+
+/// What stuck values do to who may hold what: see `blackbox` for all of it.
+#[test]
+fn who_is_stuck_at_having_it_open_is_a_shield() {
+    use Kind::{Read, Touch, Write};
+    const C: SessionId = SessionId(3);
+    let handles = Field::Handles;
+    let keeps = |holdings: &Holdings, session, kind| -> Vec<(SessionId, Option<Kind>)> {
+        let in_the_way = holdings.in_the_way(session, &Field::Handles, kind);
+        in_the_way.into_iter().map(|it| (it.session, it.keep)).collect()
+    };
+    let mut holdings = Holdings::default();
+    holdings.grant(A, &handles, Write, []);
+    assert_eq!(keeps(&holdings, B, Read), [(A, Some(Read))]);
+    assert_eq!(holdings.anybody_open().unwrap_err()[0].keep, Some(Read));
+    holdings.return_black_box(A, &handles, Some(Read), true);
+    assert_eq!((holdings.stuck(), holdings.anybody_open()), (&[A][..], Ok(true)));
+    holdings.grant(B, &handles, Read, []);
+    assert_eq!(holdings.black_box(&handles).other_value(B), Some(true));
+    assert_eq!(holdings.black_box(&handles).other_value(A), Some(false));
+    assert_eq!(holdings.check(), Ok(()));
+    // A sees C, and has no shield but itself; B, who sees A, does not notice.
+    assert_eq!(keeps(&holdings, C, Touch), [(A, None)]);
+    assert!(!holdings.is_alone(B) && !holdings.is_empty());
+    // What is stored is the whole of it, in one form only.
+    let bytes = postcard::to_allocvec(&holdings).unwrap();
+    assert_eq!(postcard::from_bytes::<Holdings>(&bytes).unwrap(), holdings);
+    // A is over: B has seen it, so B lets go first.
+    holdings.end(A);
+    let resting = holdings.leave(A).unwrap_err();
+    assert_eq!((resting.len(), resting[0].session, resting[0].keep), (1, B, None));
+    holdings.return_black_box(B, &handles, None, true);
+    assert_eq!(holdings.stuck(), [A], "B did not hold what it needs to change its own value");
+    assert_eq!(holdings.leave(A), Ok(()));
+    assert!(holdings.is_empty());
+    // Who is granted everything is stuck no longer; and nobody is both.
+    holdings.grant(A, &handles, Touch, []);
+    holdings.return_black_box(A, &handles, None, true);
+    assert!(holdings.is_alone(A) && !holdings.is_empty());
+    holdings.grant_whole(A);
+    assert_eq!(holdings.stuck(), []);
+    let nothing = Held::default;
+    for (rows, sound) in [
+        (vec![(A, Held::whole()), (A, nothing())], false),
+        (vec![(A, Held::whole()), (B, nothing())], true),
+        (vec![(A, nothing()), (B, Held::whole())], false),
+        (vec![(A, nothing()), (B, nothing())], true),
+        (vec![(B, nothing()), (A, nothing())], false),
+    ] {
+        let bytes = postcard::to_allocvec(&rows).unwrap();
+        assert_eq!(postcard::from_bytes::<Holdings>(&bytes).is_ok(), sound, "{rows:?}");
     }
 }

@@ -54,9 +54,10 @@ pub trait Knowledge {
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>>;
     /// The names of all extended attributes.
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>>;
+    /// Whether anybody *else* has `file` open (rests on `OtherRead`, [`Kind::Read`] of [`lease::Field::Handles`]; BlackBox §4.3).
+    fn others_open(&self, file: &FileId) -> Known<bool>;
     /// Whether `ancestor` is `dir` or above it. Only a server knows (from its path leases or its own state).
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool>;
-    /// May the field be touched or changed without asking for its value? (`Times`/`Touch`, `Parent`/`Write`, and `Handles`/`Write`: nobody
-    /// else has it open.)
+    /// May the field be touched or changed without asking for its value? (`Times`/`Touch`, `Parent`/`Write`.)
     fn holds(&self, file: &FileId, field: &lease::Field, kind: Kind) -> bool;
 }

@@ -78,6 +78,11 @@ impl<K: Knowledge + ?Sized> Knowledge for Traced<'_, K> {
         self.knowledge.xattrs(file)
     }
 
+    fn others_open(&self, file: &FileId) -> Known<bool> {
+        self.note(file, Field::Handles, Kind::Read);
+        self.knowledge.others_open(file)
+    }
+
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         self.note(dir, Field::Path, Kind::Read);
         self.knowledge.is_above(ancestor, dir)

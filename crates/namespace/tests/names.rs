@@ -231,9 +231,9 @@ fn an_orphan_is_disposed_of_and_linked_nowhere() {
     }
 }
 
-/// Whether a file dies or is orphaned depends on what the client says; saying that nobody has it open takes the lease that proves it.
+/// Whether a file dies or is orphaned depends on what the client says of itself and knows of the others.
 #[test]
-fn death_needs_the_handles() {
+fn death_needs_to_know_that_nobody_else_has_it_open() {
     let mut s = Situation::new(KINDS);
     let f = s.id("f");
     let root = FileId::root();
@@ -250,8 +250,26 @@ fn death_needs_the_handles() {
     let seen = Seen { tree: &s.tree, leases: &leases };
     let Verdict::Done { effects, .. } = decide(&open, &seen) else { panic!() };
     assert_eq!(effects.iter().filter(|effect| **effect == Effect::Orphan { file: f.clone() }).count(), 1);
-    let wants = vec![Lease::new(f, Field::Handles, Kind::Write)];
-    assert_eq!(decide(&closed, &seen), Verdict::Unknown { wants });
+    let others_open = Lease::new(f.clone(), Field::Handles, Kind::Read);
+    assert_eq!(decide(&closed, &seen), Verdict::Unknown { wants: vec![others_open.clone()] });
+    let leases = [&leases[..], std::slice::from_ref(&others_open)].concat();
+    for (elsewhere, ends) in
+        [(false, Effect::Death { file: f.clone() }), (true, Effect::Orphan { file: f.clone() })]
+    {
+        s.tree.open_elsewhere = if elsewhere { [f.clone()].into() } else { [].into() };
+        let Verdict::Done { effects, .. } = decide(&closed, &Seen { tree: &s.tree, leases: &leases }) else {
+            panic!()
+        };
+        assert!(effects.contains(&ends), "{effects:?}");
+    }
+    // Of an orphan that others have open, nobody else is to dispose.
+    s.run_text("0:0 unlink f open").unwrap();
+    let dispose = Operation::Dispose { file: f.clone() };
+    let Verdict::Refused { error, evidence } = decide(&dispose, &s.tree) else { panic!() };
+    assert_eq!(error, Error::Invalid);
+    assert!(evidence.contains(&others_open));
+    s.tree.open_elsewhere.clear();
+    assert!(matches!(decide(&dispose, &s.tree), Verdict::Done { .. }));
 }
 
 /// Two links of one file stay as they are, and that takes no lease to write.

@@ -477,7 +477,7 @@ impl Cluster {
     }
 }
 
-fn root() -> Attributes {
+pub(crate) fn root() -> Attributes {
     let time = Timestamp { secs: 1_700_000_000, nanos: 0 };
     Attributes {
         kind: FileKind::Directory,

@@ -3,16 +3,18 @@
 //! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
 
 mod cluster;
+mod many;
 mod model;
 mod run;
 mod workload;
 
 pub use cluster::Violation;
+pub use many::{Office, Tally, run_many};
 pub use run::{Failure, Summary, run};
 
 #[cfg(test)]
 mod tests {
-    use super::run;
+    use super::{Tally, run, run_many};
 
     /// What leaks time, order or chance from outside shows here first.
     #[test]
@@ -33,5 +35,19 @@ mod tests {
         // Runs in which nothing happens prove nothing.
         assert!(crashes > 100, "only {crashes} crashes");
         assert!(full > 50, "only {full} calls found the disk full");
+    }
+
+    #[test]
+    fn what_anybody_has_open_stays_and_nothing_else_does() {
+        let mut all = Tally::default();
+        for seed in 0..3_000 {
+            let tally = run_many(seed, 2 + seed % 2, 400).unwrap_or_else(|violation| panic!("{violation}"));
+            all.ends += tally.ends;
+            all.restarts += tally.restarts;
+            all.nameless += tally.nameless;
+            all.told_open += tally.told_open;
+        }
+        // Runs in which nothing happens prove nothing.
+        assert!(all.ends > 250 && all.restarts > 500 && all.nameless > 500 && all.told_open > 500, "{all:?}");
     }
 }

@@ -68,8 +68,10 @@ pub enum AskMode {
 pub enum LogEntry {
     /// Decided and done on the client under its leases, to be replayed. `rules` is the version of `decide`.
     Update { rules: u16, operation: Operation },
-    /// Lets go.
+    /// Lets go of shared values.
     Release(Vec<Released>),
+    /// Lets go of one or both leases on a black-box field. If `SelfWrite` goes with that, the client's own value of it is `value` from now on.
+    Return { released: Released, value: bool },
     /// Everything before this that touches what the report asked for is in the log now.
     Flushed { number: u64 },
 }
@@ -100,8 +102,8 @@ pub enum ToClient {
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
     /// Answers an `Ask` in mode `Report`: the values at the time of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Someone else needs these. To be answered by a release even of what is no longer held, once. `Handles` is answered at once: who has a
-    /// handle open keeps `Read`, and lets that go at its last close, unasked.
+    /// Someone else needs these. To be answered by a release (of a black-box field by a return) even of what is no longer held, once.
+    /// For whom and for what is nobody's business (BlackBox §3.3).
     Recall { leases: Vec<Released> },
     /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.
     Flush { number: u64, file: FileId, field: Field },
@@ -147,6 +149,8 @@ pub struct Values {
     pub extents: Option<(Vec<Extent>, u64)>,
     pub times: Option<Times>,
     pub links: Option<Links>,
+    /// Whether anybody else has the file open, with `OtherRead`: what the others' values come to, and nothing else of them.
+    pub others_open: Option<bool>,
     /// Exact labels and what they are bound to.
     pub children: Vec<(Label, Entry)>,
     /// Folds of labels: everything that is bound to a label with one of these folds is in `children`.

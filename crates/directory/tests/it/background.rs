@@ -99,10 +99,10 @@ fn run(seed: u64) -> (MemoryStore, u64) {
         let mode = if op.is_update() && mode == wire::AskMode::Report { wire::AskMode::Lease } else { mode };
         world.ask(session, op.clone(), vec![], mode);
         let other = sessions[1 - who];
-        let answers = world.told(other).into_iter().filter_map(|message| match message {
-            wire::ToClient::Recall { leases } => Some(LogEntry::Release(leases)),
-            wire::ToClient::Flush { number, .. } => Some(LogEntry::Flushed { number }),
-            _ => None,
+        let answers = world.told(other).into_iter().flat_map(|message| match message {
+            wire::ToClient::Recall { leases } => letting_go(leases),
+            wire::ToClient::Flush { number, .. } => vec![LogEntry::Flushed { number }],
+            _ => Vec::new(),
         });
         let answers: Vec<LogEntry> = answers.collect();
         if !answers.is_empty() {

@@ -5,6 +5,7 @@
 mod background;
 mod content;
 mod grants;
+mod handles;
 mod recalls;
 mod replay;
 mod rows;

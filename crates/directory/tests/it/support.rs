@@ -166,7 +166,20 @@ impl World {
     }
 
     pub fn release(&mut self, session: SessionId, released: Vec<Released>) {
-        assert!(self.log(session, vec![LogEntry::Release(released)]).is_empty());
+        assert!(self.log(session, letting_go(released)).is_empty());
+    }
+
+    /// Lets go of handles down to `keep`, and says whether it has the file open.
+    pub fn returns(&mut self, session: SessionId, file: &FileId, keep: Option<Kind>, open: bool) {
+        let released = released(file, Field::Handles, keep);
+        assert!(self.log(session, vec![LogEntry::Return { released, value: open }]).is_empty());
+    }
+
+    /// The server stops and starts again from what it wrote down.
+    pub fn restart(&mut self) {
+        self.server.checkpoint(&mut self.store);
+        self.server = Directory::open(&self.store).unwrap();
+        self.input(Input::Lead);
     }
 
     /// Answers all recalls of `session` as it was asked to.
@@ -214,6 +227,14 @@ impl World {
         }
         steps
     }
+}
+
+/// Lets go; nobody has anything open.
+pub fn letting_go(released: Vec<Released>) -> Vec<LogEntry> {
+    let (returned, released): (Vec<_>, Vec<_>) =
+        released.into_iter().partition(|released| released.field.is_black_box());
+    let returned = returned.into_iter().map(|released| LogEntry::Return { released, value: false });
+    returned.chain((!released.is_empty()).then_some(LogEntry::Release(released))).collect()
 }
 
 /// What does not hold of the whole state.

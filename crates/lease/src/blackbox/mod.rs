@@ -67,6 +67,12 @@ impl<A: Aggregate> BlackBox<A> {
         class.reads.then(|| self.stuck_without([Some(class.own), None]))
     }
 
+    /// What the values of all but `x` come to, if it is the same whatever those who write choose: what `x` would be told if it were granted `OtherRead` now.
+    pub fn others(&self, x: SessionId) -> Option<A::Value> {
+        let (state, value) = self.others_of(Some(self.class(x)));
+        (state != StateC::C3).then_some(value)
+    }
+
     /// What all clients' values come to, if it is the same whatever those who write choose. For the server itself, never for a client.
     pub fn everyone(&self) -> Option<A::Value> {
         let stuck = self.stuck_without([None, None]);

@@ -1,7 +1,7 @@
 //! What the server does about a request: procedures E and F (BlackBox §4.8, §4.9), and the end of a session.
 
 use super::{Aggregate, BlackBox, Class, Own, StateC, StateD};
-use crate::SessionId;
+use crate::{Kind, SessionId};
 use serde::{Deserialize, Serialize};
 
 /// The two leases on one field (BlackBox §4.5).
@@ -11,6 +11,21 @@ pub enum SubLease {
     SelfWrite,
     /// Its holder sees what the others' values come to.
     OtherRead,
+}
+
+impl SubLease {
+    /// The kind of lease that it is on a black-box field.
+    pub fn kind(self) -> Kind {
+        match self {
+            SubLease::SelfWrite => Kind::Touch,
+            SubLease::OtherRead => Kind::Read,
+        }
+    }
+
+    /// Whether a lease of this kind on a black-box field includes it.
+    pub fn is_in(self, kind: Kind) -> bool {
+        kind.covers(self.kind())
+    }
 }
 
 /// A lease to be asked back. The session is the addressee: for whom it is asked back is nobody's business.

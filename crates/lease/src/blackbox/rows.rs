@@ -15,6 +15,12 @@ pub struct Row<V> {
     pub reads: bool,
 }
 
+impl<V> Row<V> {
+    fn class(self) -> Class<V> {
+        Class { own: self.own, reads: self.reads }
+    }
+}
+
 /// Why rows make no field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotABlackBox {
@@ -32,12 +38,21 @@ impl<A: Aggregate> BlackBox<A> {
         if !rows.is_sorted_by(|a, b| a.session < b.session) {
             return Err(NotABlackBox::Disorder);
         }
-        let mut field = BlackBox::new();
-        for row in rows {
-            field.members.put(row.session, Some(Class { own: row.own, reads: row.reads }));
+        if rows.iter().any(|row| row.class() == Self::UNLISTED) {
+            return Err(Violation::Miscounted.into());
         }
+        let field = BlackBox::of(rows.iter().copied());
         field.check()?;
         Ok(field)
+    }
+
+    /// The field of these clients, whatever they hold: [`BlackBox::check`] says whether that can be.
+    pub(crate) fn of(rows: impl IntoIterator<Item = Row<A::Value>>) -> BlackBox<A> {
+        let mut field = BlackBox::new();
+        for row in rows {
+            field.put(row.session, row.class());
+        }
+        field
     }
 }
 

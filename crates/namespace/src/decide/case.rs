@@ -95,6 +95,19 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         Ok(known?.unwrap_or_default())
     }
 
+    /// Whether anybody else has a file open. If that is not known the rule goes on with either answer: all that it can do then is find what else
+    /// it wants.
+    pub fn others_open(&mut self, file: &FileId) -> Result<bool, Stop> {
+        match self.knowledge.others_open(file) {
+            Known::Used(open) => Ok(open),
+            Known::Unused => Err(Stop::Refused(Error::Stale)),
+            Known::Unknown => {
+                self.want(Lease::new(file.clone(), Field::Handles, Kind::Read));
+                Ok(false)
+            }
+        }
+    }
+
     /// Whether `ancestor` is `dir` or above it.
     pub fn is_above(&mut self, ancestor: &FileId, dir: &FileId) -> Result<bool, Stop> {
         let lease = |kind| Lease::new(dir.clone(), Field::Path, kind);

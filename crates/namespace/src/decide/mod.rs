@@ -24,7 +24,7 @@ pub use xattr::{XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
 
 /// The version of the rules: [`decide`], [`crate::fold()`], and how effects are carried out. Each update names the version that decided it; whatever
 /// changes an answer is a new version.
-pub const RULES: u16 = 1;
+pub const RULES: u16 = 2;
 
 /// What a rule comes to; its effects are collected in the [`Case`].
 type Decided = Result<Answer, Stop>;

@@ -49,10 +49,8 @@ pub(super) fn must_be_empty<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// `file` is no longer linked as `link`. With its last link it dies, or is orphaned if this client has it open.
-///
-/// Which of the two depends on what the operation says and not on what is known, or it would not be monotone: with `open` false the client
-/// claims that nobody has a handle, and must hold `Handles` in write to prove it; one that cannot get that lease says `open`.
+/// `file` is no longer linked as `link`. With its last link it dies, or is orphaned if anybody has it open: this client, as the operation
+/// says, or somebody else, as its other-value does (BlackBox §4.3). Either answer is success, so nobody has to close anything for it.
 ///
 /// To die, no lease on content is needed: whoever has unpublished content of a file without a name or handle has nothing that anybody
 /// could miss, so a [`crate::Operation::Publish`] that finds its file gone ([`Error::Stale`]) lost nothing. The other
@@ -67,8 +65,7 @@ pub(super) fn lose_link<K: Knowledge + ?Sized>(
     let attributes = case.attributes(file, Kind::Write)?;
     case.hold(file, Field::Parent, Kind::Write);
     let links = attributes.links.saturating_sub(1);
-    if links == 0 && !open {
-        case.hold(file, Field::Handles, Kind::Write);
+    if links == 0 && !open && !case.others_open(file)? {
         case.effects.push(Effect::Death { file: file.clone() });
         return Ok(());
     }
@@ -81,12 +78,14 @@ pub(super) fn lose_link<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// The last handle of an orphan was closed.
+/// The last handle of an orphan was closed, as this client says of its own and knows of the others'.
 pub(super) fn dispose<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
     if case.attributes(file, Kind::Write)?.links != 0 {
         return Err(Error::Invalid.into());
     }
-    case.hold(file, Field::Handles, Kind::Write);
+    if case.others_open(file)? {
+        return Err(Error::Invalid.into());
+    }
     case.effects.push(Effect::Death { file: file.clone() });
     Ok(Answer::Nothing)
 }

@@ -60,6 +60,10 @@ impl World {
     pub fn operation(&mut self, c: &mut Choices<'_>, time: Timestamp) -> Operation {
         let cred = cred(c);
         let (file, dir, label) = (self.file(c), self.dir(c), label(c));
+        // Somebody else opens a file, or closes it.
+        if self.tree.files.contains_key(&file) && c.pick(3) == 1 && !self.tree.open_elsewhere.remove(&file) {
+            self.tree.open_elsewhere.insert(file.clone());
+        }
         match c.pick(25) {
             0..5 => self.create(c, dir, label, cred, time),
             5 => Operation::Lookup { dir, label, cred },

@@ -25,6 +25,8 @@ pub struct File {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
     pub files: BTreeMap<FileId, File>,
+    /// Files that others have open.
+    pub open_elsewhere: BTreeSet<FileId>,
 }
 
 impl Tree {
@@ -38,7 +40,7 @@ impl Tree {
             children: BTreeMap::new(),
             xattrs: BTreeMap::new(),
         };
-        Tree { files: BTreeMap::from([(FileId::root(), root)]) }
+        Tree { files: BTreeMap::from([(FileId::root(), root)]), open_elsewhere: BTreeSet::new() }
     }
 
     fn file(&mut self, file: &FileId) -> &mut File {
@@ -81,7 +83,10 @@ impl Tree {
                 }
             }
             Effect::Orphan { file } => assert!(self.file(&file).links.is_empty()),
-            Effect::Death { file } => assert!(self.files.remove(&file).is_some()),
+            Effect::Death { file } => {
+                assert!(self.files.remove(&file).is_some());
+                assert!(!self.open_elsewhere.contains(&file), "somebody has it open");
+            }
         }
     }
 
@@ -176,6 +181,9 @@ impl Knowledge for Tree {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         Known::of(self.files.get(file).map(|file| file.xattrs.keys().cloned().collect()))
     }
+    fn others_open(&self, file: &FileId) -> Known<bool> {
+        Known::of(self.files.get(file).map(|_| self.open_elsewhere.contains(file)))
+    }
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         Known::Used(self.path(dir).unwrap().contains(&ancestor))
     }
@@ -223,6 +231,9 @@ impl Knowledge for Seen<'_> {
     }
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         self.guard(file, Field::Xattrs, Kind::Read, self.tree.xattrs(file))
+    }
+    fn others_open(&self, file: &FileId) -> Known<bool> {
+        self.guard(file, Field::Handles, Kind::Read, self.tree.others_open(file))
     }
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         self.guard(dir, Field::Path, Kind::Read, self.tree.is_above(ancestor, dir))
@@ -298,7 +309,7 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
             Effect::Xattr { file, name, .. } => (file, vec![(Field::Xattr(name.clone()), Kind::Write)]),
             Effect::Content { file, .. } => (file, vec![(Field::Content, Kind::Write)]),
             Effect::Death { file } => {
-                (file, vec![(Field::Attributes, Kind::Write), (Field::Handles, Kind::Write)])
+                (file, vec![(Field::Attributes, Kind::Write), (Field::Handles, Kind::Read)])
             }
         };
         for (field, kind) in needs {
