@@ -60,7 +60,7 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
 fn create(door: &dyn Door, dir: &FileId, label: &str, kind: FileKind) -> io::Result<FileId> {
     let label = Label::new(label.as_bytes()).map_err(io::Error::other)?;
     let (mode, umask, rdev, target) = (0o755, 0o022, 0, Vec::new());
-    let call = Call::Create { dir: dir.clone(), label, kind, mode, umask, rdev, target, open: false };
+    let call = Call::Create { dir: dir.clone(), label, kind, mode, umask, rdev, target, open: None };
     match ask(door, call)? {
         Told::Reply(Reply::Node(entry, _)) => Ok(entry.file),
         other => Err(io::Error::other(format!("a create was answered with {other:?}"))),

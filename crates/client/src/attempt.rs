@@ -1,11 +1,11 @@
 //! One try at a call: every operation on names and attributes, from what is known here.
 
 use crate::client::Client;
-use crate::known::{KnownContent, KnownFile};
+use crate::known::KnownContent;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Listed, Now, Output, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Released};
+use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
     XattrMode,
@@ -21,7 +21,7 @@ struct Make {
     umask: u16,
     rdev: u32,
     target: Vec<u8>,
-    open: bool,
+    open: Option<Open>,
 }
 
 impl Client {
@@ -49,8 +49,9 @@ impl Client {
             Call::SetAttributes { file, change, size, through_handle } => {
                 self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
             }
-            Call::Open { file, read, write } => self.open(now, cred, file, read, write),
-            Call::Close { file, .. } => self.close_handle(now, &file),
+            Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
+            Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
+            Call::Close { file, open } => self.close_handle(now, waiting, &file, open),
             Call::Read { file, offset, length } => self.read(now, &file, offset, length),
             Call::Write { file, offset, data, append } => {
                 self.write(now, waiting, &file, offset, data, append, out)
@@ -127,12 +128,6 @@ impl Client {
         Ok(Reply::Node(Entry { file: parent, kind, ino: stat.attributes.ino, position: 0 }, stat))
     }
 
-    /// A want of the right to change whether this client has `file` open, beside what `operation` needs.
-    fn want_self_write(&self, operation: Operation, file: &FileId, mut wants: Vec<Lease>) -> Stop {
-        wants.push(Lease::new(file.clone(), Field::Handles, Kind::Touch));
-        Stop::Need(Need::Leases { operation: Box::new(operation), wants })
-    }
-
     /// A want of one field to read, on behalf of an operation that says what it is for.
     pub(crate) fn want(&self, operation: Operation, file: &FileId, field: Field) -> Stop {
         let wants = vec![Lease::new(file.clone(), field, Kind::Read)];
@@ -180,8 +175,8 @@ impl Client {
         };
         self.take_inode();
         self.take_integer(&dir, out);
-        if open && let Some(known) = self.files.get_mut(&file) {
-            known.handles += 1;
+        if let Some((open, known)) = open.zip(self.files.get_mut(&file)) {
+            known.add_handle(open);
         }
         self.node(now, entry)
     }
@@ -233,7 +228,7 @@ impl Client {
     /// Whether this machine has the file open that `label` names; no matter if that is not known, since then nothing is decided yet.
     fn has_open(&self, dir: &FileId, label: &Label) -> bool {
         match self.files.child(dir, label, Kind::Read) {
-            Known::Used(entry) => self.files.get(&entry.file).is_some_and(|known| known.handles > 0),
+            Known::Used(entry) => !self.own(&entry.file).is_closed(),
             Known::Unused | Known::Unknown => false,
         }
     }
@@ -351,82 +346,6 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    fn open(&mut self, now: Now, cred: Cred, file: FileId, read: bool, write: bool) -> Tried {
-        self.used(&file);
-        let mask = u8::from(read) * 4 + u8::from(write) * 2;
-        let operation = Operation::Access { file: file.clone(), mask, cred };
-        let decided = self.decide(now, operation.clone());
-        if !self.may_open(&file) {
-            return match decided {
-                Ok(_) => Err(self.want_self_write(operation, &file, Vec::new())),
-                Err(Stop::Need(Need::Leases { wants, .. })) => {
-                    Err(self.want_self_write(operation, &file, wants))
-                }
-                Err(stop) => Err(stop),
-            };
-        }
-        decided?;
-        self.count_handle(&file);
-        Ok(Reply::Opened { keep_pages: true })
-    }
-
-    /// Opens a handle on a file that the server has just made for this client.
-    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry) -> Tried {
-        let file = entry.file.clone();
-        let stat = self.stat(now, &file);
-        if !self.may_open(&file) {
-            let wants = match stat {
-                Ok(_) => Vec::new(),
-                Err(Stop::Need(Need::Leases { wants, .. })) => wants,
-                Err(stop) => return Err(stop),
-            };
-            return Err(self.want_self_write(Operation::Stat { file: file.clone() }, &file, wants));
-        }
-        let reply = Reply::Node(entry, stat?);
-        self.count_handle(&file);
-        Ok(reply)
-    }
-
-    /// Whether a handle can be opened without a word to the server: this client has one already, or may change that.
-    fn may_open(&self, file: &FileId) -> bool {
-        self.files.get(file).is_some_and(KnownFile::is_open)
-            || self.files.holds(file, &Field::Handles, Kind::Touch)
-    }
-
-    fn count_handle(&mut self, file: &FileId) {
-        if let Some(known) = self.files.get_mut(file) {
-            known.handles += 1;
-        }
-    }
-
-    /// The last close makes this client's own value FALSE, for which it needs `SelfWrite`. Others close theirs without a word to this one (BlackBox §4.3).
-    fn close_handle(&mut self, now: Now, file: &FileId) -> Tried {
-        let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
-        if known.handles != 1 {
-            known.handles = known.handles.saturating_sub(1);
-            return Ok(Reply::Nothing);
-        }
-        if known.gone {
-            self.files.0.remove(file);
-            return Ok(Reply::Nothing);
-        }
-        if !known.held.covers(&Field::Handles, Kind::Touch) {
-            let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
-            return Err(self.want_self_write(operation, file, Vec::new()));
-        }
-        let keep = known.held.kind(&Field::Handles).filter(|kind| *kind != Kind::Touch).map(|_| Kind::Read);
-        let has_name = known.attributes.map(|attributes| attributes.links > 0);
-        known.handles = 0;
-        if has_name == Some(true) {
-            self.shut(file);
-        } else if has_name.is_none() || self.decide(now, Operation::Dispose { file: file.clone() }).is_err() {
-            // It may have no name any more, and somebody else may have it open: the server, who hears of the last, sees to it.
-            self.shut(file);
-            self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep }]);
-        }
-        Ok(Reply::Nothing)
-    }
-
     fn list(&mut self, now: Now, dir: &FileId, after: u64, limit: usize, stat: bool) -> Tried {
         self.used(dir);
         let Some(known) = self.files.get(dir) else { return Err(page(dir, 0)) };
@@ -469,7 +388,7 @@ impl Client {
     }
 
     /// Keeps the eviction hand off a file.
-    fn used(&mut self, file: &FileId) {
+    pub(crate) fn used(&mut self, file: &FileId) {
         if let Some(known) = self.files.get_mut(file) {
             known.recent = true;
         }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use ident::FileId;
-use lease::Label;
-use namespace::{AttributeChange, Entry, FileKind, RenameMode, Stat, XattrMode};
+use lease::{Label, Open};
+use namespace::{AttributeChange, Entry, FileKind, Link, RenameMode, Stat, XattrMode};
 
 /// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol
 /// calls them.
@@ -28,7 +28,7 @@ pub enum Call {
         umask: u16,
         rdev: u32,
         target: Vec<u8>,
-        open: bool,
+        open: Option<Open>,
     },
     /// Links `file` once more: [`Reply::Node`].
     Link { file: FileId, dir: FileId, label: Label },
@@ -39,10 +39,13 @@ pub enum Call {
     /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by a handle opened for writing, so
     /// permissions are not checked again.
     SetAttributes { file: FileId, change: AttributeChange, size: Option<u64>, through_handle: bool },
-    /// Opens a handle; the file stays until it is closed, whatever its links: [`Reply::Opened`].
-    Open { file: FileId, read: bool, write: bool },
-    /// Closes a handle: [`Reply::Nothing`].
-    Close { file: FileId, write: bool },
+    /// Opens a handle with modes, given permission to read (4), write (2), execute (1); the file stays until it is closed, whatever its links:
+    /// [`Reply::Opened`].
+    Open { file: FileId, open: Open, mask: u8 },
+    /// Has this link go when nobody has the file open any more, or takes that back (Windows' deletion disposition). Needs a handle that may delete: [`Reply::Nothing`].
+    SetDisposition { file: FileId, link: Option<Link> },
+    /// Closes a handle that was opened so: [`Reply::Nothing`].
+    Close { file: FileId, open: Open },
     /// [`Reply::Data`], shorter at the end of the file.
     Read { file: FileId, offset: u64, length: u32 },
     /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the authoritative end.

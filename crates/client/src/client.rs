@@ -1,6 +1,6 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
-use crate::known::{Files, KnownFile};
+use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
 use crate::waiting::{Need, Stop, Waiting};
@@ -164,19 +164,6 @@ impl Client {
         if self.session.open { self.valid_until().ms_since(now) } else { 0 }
     }
 
-    /// Whether this client has a handle on `file`. For tests and tools.
-    pub fn is_open(&self, file: &FileId) -> bool {
-        self.files.get(file).is_some_and(KnownFile::is_open)
-    }
-
-    /// Whether others have `file` open, if this client knows. For tests and tools.
-    pub fn others_open(&self, file: &FileId) -> Option<bool> {
-        match namespace::Knowledge::others_open(&self.files, file) {
-            namespace::Known::Used(open) => Some(open),
-            namespace::Known::Unused | namespace::Known::Unknown => None,
-        }
-    }
-
     /// How many files something is known of.
     pub fn files_known(&self) -> usize {
         self.files.0.len()
@@ -335,7 +322,7 @@ impl Client {
         while let Some((sequence, file)) = self.tombstones.front()
             && *sequence <= through
         {
-            if self.files.get(file).is_some_and(|known| known.gone && known.handles == 0) {
+            if self.files.get(file).is_some_and(|known| known.gone && known.handles.is_none()) {
                 self.files.0.remove(file);
             }
             self.tombstones.pop_front();
@@ -422,7 +409,7 @@ impl Client {
         let (returned, released): (Vec<_>, Vec<_>) =
             leases.into_iter().partition(|released| released.field.is_black_box());
         for released in returned {
-            let value = self.files.get(&released.file).is_some_and(KnownFile::is_open);
+            let value = self.own(&released.file).has(&released.field);
             self.log.push(LogEntry::Return { released, value }, 64);
         }
         if !released.is_empty() {

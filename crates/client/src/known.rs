@@ -1,14 +1,17 @@
 //! What this client knows, file by file, and by which leases.
 
+use crate::handles::Handles;
 use content::FileContent;
 use ident::FileId;
-use lease::{Field, Held, Kind, Label};
-use namespace::{Attributes, ContentHead, Entry, FileKind, Knowledge, Known, Links, Times, fold};
+use lease::{Field, Held, Kind, Label, Open};
+use namespace::{
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Times, fold,
+};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
 // Hundreds of thousands of these are what the client's memory goes to; what most files do not have is on the heap.
-const _: () = assert!(size_of::<KnownFile>() <= 320);
+const _: () = assert!(size_of::<KnownFile>() <= 336);
 
 /// One file: the leases held on it, and the values that they give knowledge of. A value without its lease is no
 /// knowledge; letting a lease go forgets the value with it.
@@ -22,15 +25,16 @@ pub(crate) struct KnownFile {
     pub recent: bool,
     /// Extended attributes that are not in `xattrs` are known not to exist.
     pub xattrs_complete: bool,
-    /// Open handles.
-    pub handles: u32,
+    /// Open handles, if there are any. Which of this client's own values they make true only changes under `SelfWrite`.
+    pub handles: Option<Box<Handles>>,
     pub attributes: Option<Attributes>,
     /// Of a directory; so is `children`.
     pub times: Option<Box<Times>>,
     pub links: Option<Links>,
-    /// Whether anybody else has it open. Whether this client has, as others may see it, is whether `handles` is more than none: that only changes
-    /// under `SelfWrite`.
-    pub others_open: Option<bool>,
+    /// How anybody else has it open, as far as `OtherRead` is held.
+    pub others: Open,
+    /// Its deletion, if that is pending.
+    pub disposition: Option<Box<Disposition>>,
     pub content: KnownContent,
     pub children: Option<Box<Children>>,
     pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
@@ -273,8 +277,12 @@ impl Knowledge for Files {
         })
     }
 
-    fn others_open(&self, file: &FileId) -> Known<bool> {
-        self.under(file, &Field::Handles, Kind::Read, |known| known.others_open)
+    fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
+        self.under(file, &Field::Disposition, kind, |known| Some(known.disposition.as_deref().cloned()))
+    }
+
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
+        self.under(file, field, Kind::Read, |known| Some(known.others.has(field)))
     }
 
     fn is_above(&self, _ancestor: &FileId, _dir: &FileId) -> Known<bool> {
@@ -287,11 +295,6 @@ impl Knowledge for Files {
 }
 
 impl KnownFile {
-    /// Whether this client has it open: its own value in the black box of handles.
-    pub fn is_open(&self) -> bool {
-        self.handles > 0 && !self.gone
-    }
-
     /// A file just made here: everything is held and known (the creator's birthright).
     pub fn born(attributes: Attributes, head: ContentHead, target: &[u8], times: Times) -> KnownFile {
         let directory = attributes.kind == FileKind::Directory;
@@ -303,7 +306,6 @@ impl KnownFile {
             attributes: Some(attributes),
             times: directory.then(|| Box::new(times)),
             links: Some(Links::new()),
-            others_open: Some(false),
             content: KnownContent::Head(head, inline),
             children: directory.then(|| Box::new(Children::born())),
             ..KnownFile::default()

@@ -9,6 +9,7 @@ mod attempt;
 mod call;
 mod client;
 mod file_io;
+mod handles;
 mod known;
 mod log;
 mod merge;

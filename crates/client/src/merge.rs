@@ -52,9 +52,12 @@ impl Files {
             Effect::Content { file, head, change } => {
                 self.edit(file, |known| known.set_content(head, change))
             }
+            Effect::Disposition { file, disposition } => {
+                self.edit(file, |known| known.disposition = disposition.clone().map(Box::new))
+            }
             Effect::Orphan { .. } => {}
             Effect::Death { file } => self.edit(file, |known| {
-                let handles = known.handles;
+                let handles = known.handles.take();
                 *known = KnownFile { gone: true, handles, ..KnownFile::default() };
             }),
         }
@@ -110,9 +113,6 @@ impl Files {
     pub fn release(&mut self, released: &Released) {
         let Some(known) = self.get_mut(&released.file) else { return };
         known.held.release(&released.field, released.keep);
-        if !known.held.covers(&Field::Handles, Kind::Read) {
-            known.others_open = None;
-        }
         if released.keep.is_some() {
             return;
         }
@@ -135,13 +135,14 @@ impl Files {
                 known.xattrs_complete = false;
                 known.xattrs = BTreeMap::new();
             }
-            Field::Disposition | Field::Handles | Field::Path => {}
+            // Read only under their leases, and learnt anew with the next.
+            Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => {}
         }
     }
 }
 
 impl KnownFile {
-    /// Leaves out of `values` what is known here to be absent: the server may not have seen yet how it went.
+    /// Leaves out of `values` what is known here better: the server may not have seen yet how it went.
     fn keep_own(&self, values: &mut Values) {
         if let Some(children) = &self.children {
             let known = |folded: &Label| {
@@ -150,6 +151,12 @@ impl KnownFile {
             };
             values.children.retain(|(label, _)| !known(&namespace::fold(label)));
             values.told.retain(|folded| !known(folded));
+        }
+        if self.held.covers(&Field::Disposition, Kind::Read) {
+            values.disposition = None;
+        }
+        for field in Field::BLACK_BOXES.iter().filter(|field| self.held.covers(field, Kind::Read)) {
+            values.others.set(field, None);
         }
         if self.xattrs_complete {
             values.xattrs.retain(|(name, _)| self.held.kind(&Field::Xattr(name.clone())).is_none());
@@ -164,8 +171,13 @@ impl KnownFile {
         if self.links.is_none() {
             self.links = values.links;
         }
-        if self.held.covers(&Field::Handles, Kind::Read) {
-            self.others_open = self.others_open.or(values.others_open);
+        if let Some(disposition) = values.disposition {
+            self.disposition = disposition.map(Box::new);
+        }
+        for field in &Field::BLACK_BOXES {
+            if let Some(value) = values.others.get(field) {
+                self.others.set(field, value);
+            }
         }
         if let Some(head) = values.content {
             self.learn_content(head, values.inline, values.extents);

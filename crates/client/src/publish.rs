@@ -285,7 +285,7 @@ impl Client {
     fn close_content(&mut self, file: &FileId) {
         let Some(known) = self.files.get_mut(file) else { return };
         if let KnownContent::Open(content) = &known.content
-            && known.handles == 0
+            && known.handles.is_none()
             && content.is_settled()
             && !content.is_dirty()
             && !content.is_folding()

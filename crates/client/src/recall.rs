@@ -88,7 +88,8 @@ impl Client {
                 }
                 KnownContent::Unknown | KnownContent::Head(..) => false,
             };
-            if known.recent || known.gone || known.handles > 0 || content_busy || file == FileId::root() {
+            if known.recent || known.gone || known.handles.is_some() || content_busy || file == FileId::root()
+            {
                 known.recent = false;
                 self.hand.push_back(file);
                 continue;
@@ -118,7 +119,7 @@ fn invalidate(released: &Released, out: &mut Vec<Output>) {
         Field::Content => Invalidation::Pages(file),
         Field::Attributes | Field::Times | Field::Parent | Field::Children => Invalidation::Attributes(file),
         Field::Xattr(_) | Field::Xattrs => Invalidation::Attributes(file),
-        Field::Disposition | Field::Handles | Field::Path => return,
+        Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => return,
     };
     out.push(Output::Invalidate(invalidation));
 }

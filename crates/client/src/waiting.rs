@@ -96,6 +96,11 @@ impl Waiting {
             through: None,
         }
     }
+
+    /// Whether what it asked for came and was gone again too often.
+    pub fn keeps_losing(&self) -> bool {
+        self.lost_races >= LOST_RACES_MAX
+    }
 }
 
 impl Waiting {
@@ -103,7 +108,10 @@ impl Waiting {
     /// a question on its way. Content and handles go by their leases only.
     fn may_ship(&self, operation: &Operation) -> bool {
         let is_it = match operation {
-            Operation::List { .. } | Operation::Publish { .. } | Operation::Dispose { .. } => false,
+            Operation::List { .. }
+            | Operation::Publish { .. }
+            | Operation::Open { .. }
+            | Operation::Dispose { .. } => false,
             Operation::Lookup { .. } => matches!(self.call, Call::Lookup { .. }),
             Operation::Stat { .. } => matches!(self.call, Call::Stat { .. }),
             Operation::Access { .. } => matches!(self.call, Call::Access { .. }),
@@ -120,8 +128,7 @@ impl Client {
             Need::Session => On::Session,
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
-                let ship =
-                    only_server || (waiting.lost_races >= LOST_RACES_MAX && waiting.may_ship(&operation));
+                let ship = only_server || (waiting.keeps_losing() && waiting.may_ship(&operation));
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
                 self.ask(*operation, wants, if ship { AskMode::Ship } else { AskMode::Lease }, out)
             }
@@ -245,8 +252,8 @@ impl Client {
             Answer::Nothing if let Call::SetAttributes { file, .. } = &waiting.call => {
                 Ok(Reply::Stat(self.stat(now, file)?))
             }
-            Answer::Entry(entry) if matches!(waiting.call, Call::Create { open: true, .. }) => {
-                self.open_shipped(now, entry)
+            Answer::Entry(entry) if let Call::Create { open: Some(open), .. } = waiting.call => {
+                self.open_shipped(now, entry, open)
             }
             Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
             Answer::Entry(entry) => self.node(now, entry),

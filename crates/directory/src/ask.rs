@@ -3,7 +3,7 @@
 use crate::authority::Authority;
 use crate::desk::Asked;
 use crate::session::Misdeed;
-use crate::turn::Turn;
+use crate::turn::{SERVER, Turn};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
 use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold};
@@ -37,6 +37,19 @@ impl Turn<'_> {
         let arrival = self.state.desk.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
+    }
+
+    /// The server wants something done itself: it stands in line like anybody, and nobody is told. At most once for each file; what is too much at a time is found
+    /// again when there is room.
+    pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
+        let queue = &self.state.desk.queue;
+        let asked = |arrival: &Arrival| queue.get(*arrival).is_some_and(|request| request.session == SERVER);
+        if queue.of_session(SERVER).len() >= REQUESTS_MAX || queue.waiting_on(file).iter().any(asked) {
+            return;
+        }
+        let (session, number, wants, mode) = (SERVER, 0, Vec::new(), AskMode::Ship);
+        let arrival = self.state.desk.push(Asked { session, number, operation, wants, mode });
+        self.serve(arrival);
     }
 
     /// Tries again whom something that happened in this turn may concern, in the order of arrival.
@@ -121,7 +134,7 @@ impl Turn<'_> {
             let holdings = self.files.holdings(&need.file);
             let in_the_way = match asked.mode {
                 AskMode::Ship if need.field.is_black_box() => {
-                    holdings.anybody_open().err().unwrap_or_default()
+                    holdings.anybody(&need.field).err().unwrap_or_default()
                 }
                 _ => holdings.in_the_way(asked.session, &need.field, need.kind),
             };
@@ -158,6 +171,14 @@ impl Turn<'_> {
     /// Nothing is in the way: grants, does or tells.
     fn fulfil(&mut self, request: &Asked, found: Found) {
         let Asked { session, number, .. } = *request;
+        if session == SERVER {
+            // Refused: it is not to go after all.
+            let _ = self.ship(session, &request.operation, found.verdict);
+            if self.state.desk.queue.of_session(SERVER).len() + 1 == REQUESTS_MAX {
+                self.look_for_the_doomed();
+            }
+            return;
+        }
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
                 let grants = self.grant(request, &found.needs);

@@ -3,7 +3,7 @@
 use crate::files::Files;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
-use namespace::{Attributes, ContentHead, Entry, Knowledge, Known, Links, Times, fold};
+use namespace::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Times, fold};
 
 /// Directories between a file and the root, at most; a chain that is longer is a loop.
 const DEPTH_MAX: usize = 1 << 16;
@@ -54,10 +54,14 @@ impl Knowledge for Authority<'_, '_> {
         Known::of(self.files.record(file).map(|_| names()))
     }
 
+    fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
+        Known::of(self.files.record(file).map(|record| record.disposition.as_deref().cloned()))
+    }
+
     /// As long as somebody may change it, not even the server knows: who has authority over the values has to be asked first.
-    fn others_open(&self, file: &FileId) -> Known<bool> {
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
         let Some(record) = self.files.record(file) else { return Known::Unused };
-        let black_box = record.holdings.black_box(&Field::Handles);
+        let black_box = record.holdings.black_box(field);
         let known = if self.for_itself { black_box.everyone() } else { black_box.others(self.session) };
         known.map_or(Known::Unknown, Known::Used)
     }
@@ -146,8 +150,12 @@ impl Knowledge for Replay<'_, '_> {
         self.masked(file, &Field::Xattrs, Kind::Read, |all| all.xattrs(file))
     }
 
-    fn others_open(&self, file: &FileId) -> Known<bool> {
-        self.masked(file, &Field::Handles, Kind::Read, |all| all.others_open(file))
+    fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
+        self.masked(file, &Field::Disposition, kind, |all| all.disposition(file, kind))
+    }
+
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
+        self.masked(file, field, Kind::Read, |all| all.others(file, field))
     }
 
     /// No client holds a path lease.

@@ -73,8 +73,8 @@ pub enum Violation {
         found: u64,
     },
     /// A file without a name is not listed as such, or one with a name is.
-    #[error("{file} is {} as an orphan and has {links} links", if *listed { "listed" } else { "not listed" })]
-    Orphan {
+    #[error("{file} is {} among those that go with their last handle, and has {links} links", if *listed { "listed" } else { "not listed" })]
+    Doomed {
         /// The file.
         file: FileId,
         /// Whether it is in the list.
@@ -295,7 +295,7 @@ impl Walk<'_> {
                         let (file, what) = (at.file.clone(), what.to_string());
                         self.inspector.violation(Violation::Holdings { file, what });
                     }
-                    for session in record.holdings.stuck() {
+                    for (session, _) in record.holdings.stuck() {
                         self.shield(*session, at.file.clone());
                         if !self.sessions.contains(session) {
                             let (file, session) = (at.file.clone(), *session);
@@ -356,10 +356,11 @@ impl Walk<'_> {
     }
 
     fn record(&mut self, file: &FileId, record: &Record) -> Result<(), Corrupt> {
-        let listed = self.store.get(&keys::global(Global::Orphan, file.as_bytes())).is_some();
+        let listed = self.store.get(&keys::global(Global::Doomed, file.as_bytes())).is_some();
         let root = *file == FileId::root();
-        if !root && listed != record.links.is_empty() {
-            self.inspector.violation(Violation::Orphan {
+        let doomed = record.links.is_empty() || record.disposition.is_some();
+        if !root && listed != doomed {
+            self.inspector.violation(Violation::Doomed {
                 file: file.clone(),
                 listed,
                 links: record.links.len(),
@@ -383,7 +384,7 @@ impl Walk<'_> {
             let (what, used) = ("inode number", record.attributes.ino);
             self.inspector.violation(Violation::CounterBehind { file: file.clone(), what, used, counter });
         }
-        if record.is_directory() && !listed {
+        if record.is_directory() && !record.links.is_empty() {
             self.reach(file)?;
         }
         Ok(())

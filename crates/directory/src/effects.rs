@@ -17,8 +17,8 @@ pub(crate) const DYING_ROWS_PER_STEP: usize = 512;
 pub(crate) struct Aftermath {
     /// Files that came into being.
     pub born: Vec<FileId>,
-    /// Files that lost their last label and may be open somewhere.
-    pub orphaned: Vec<FileId>,
+    /// Files that are to go with their last handle from now on.
+    pub doomed: Vec<FileId>,
     /// Files that are no more.
     pub dead: Vec<FileId>,
     /// What to do about shares.
@@ -57,10 +57,11 @@ impl Files<'_> {
             Effect::Times { dir, times } => self.edit(dir, |record| record.times = Times { ..*times }),
             Effect::Xattr { file, name, value } => self.set_xattr(file, name, value.clone()),
             Effect::Content { file, head, change } => self.publish(file, *head, change, references),
-            Effect::Orphan { file } => {
-                self.set_global(Global::Orphan, file.as_bytes(), Some(Vec::new()));
-                aftermath.orphaned.push(file.clone());
+            Effect::Disposition { file, disposition } => {
+                self.edit(file, |record| record.disposition = disposition.clone().map(Box::new));
+                self.set_doomed(file, disposition.is_some(), aftermath);
             }
+            Effect::Orphan { file } => self.set_doomed(file, true, aftermath),
             Effect::Death { file } => {
                 self.bury(file, references);
                 aftermath.dead.push(file.clone());
@@ -77,8 +78,8 @@ impl Files<'_> {
     /// The file is no more. Its record goes at once, and with it every lease on it; what else it has, in steps.
     fn bury(&mut self, file: &FileId, references: &mut References) {
         let Some(record) = self.record(file) else { return };
-        if record.attributes.links == 0 || self.is_orphan(file) {
-            self.set_global(Global::Orphan, file.as_bytes(), None);
+        if record.attributes.links == 0 || record.disposition.is_some() || self.is_doomed(file) {
+            self.set_global(Global::Doomed, file.as_bytes(), None);
         }
         self.set_inline(file, &[]);
         self.change_holdings(file, |holdings| *holdings = Holdings::default());
@@ -89,9 +90,18 @@ impl Files<'_> {
         }
     }
 
-    /// Whether `file` has lost its last label.
-    pub fn is_orphan(&self, file: &FileId) -> bool {
-        self.global(Global::Orphan, file.as_bytes()).is_some()
+    /// Whether `file` goes with its last handle.
+    pub fn is_doomed(&self, file: &FileId) -> bool {
+        self.global(Global::Doomed, file.as_bytes()).is_some()
+    }
+
+    fn set_doomed(&mut self, file: &FileId, doomed: bool, aftermath: &mut Aftermath) {
+        let nameless = self.record(file).is_some_and(|record| record.attributes.links == 0);
+        let row = (doomed || nameless).then(Vec::new);
+        self.set_global(Global::Doomed, file.as_bytes(), row);
+        if doomed {
+            aftermath.doomed.push(file.clone());
+        }
     }
 
     /// Removes some rows of a dead file; whether none is left.

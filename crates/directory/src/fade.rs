@@ -79,7 +79,8 @@ impl Turn<'_> {
             return Vec::new();
         }
         let holdings = self.files.holdings(file);
-        holdings.stuck().iter().copied().filter(|session| self.state.fading.contains(session)).collect()
+        let stuck = holdings.stuck().iter().map(|(session, _)| *session);
+        stuck.filter(|session| self.state.fading.contains(session)).collect()
     }
 
     fn forget_if_faded(&mut self, session: SessionId) {

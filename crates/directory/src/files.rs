@@ -99,12 +99,12 @@ impl<'a> Files<'a> {
     pub fn change_holdings(&mut self, file: &FileId, change: impl FnOnce(&mut Holdings)) {
         let Some(record) = self.record_mut(file) else { return };
         let holdings = Rc::make_mut(&mut record.holdings);
-        let before: SmallVec<[SessionId; 4]> = SmallVec::from_slice(holdings.stuck());
+        let stuck = |holdings: &Holdings| -> SmallVec<[SessionId; 4]> {
+            holdings.stuck().iter().map(|(session, _)| *session).collect()
+        };
+        let before = stuck(holdings);
         change(holdings);
-        if before[..] == *holdings.stuck() {
-            return;
-        }
-        let after: SmallVec<[SessionId; 4]> = SmallVec::from_slice(holdings.stuck());
+        let after = stuck(holdings);
         for session in before.iter().filter(|session| !after.contains(session)) {
             self.set_global(Global::Shield, &keys::shield(*session, file), None);
         }

@@ -4,7 +4,7 @@ use crate::desk::Asked;
 use crate::files::Files;
 use crate::turn::Turn;
 use ident::FileId;
-use lease::{Field, Held, Kind, Label, Lease, Released, SessionId};
+use lease::{Field, Held, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, Values};
@@ -69,7 +69,10 @@ impl Turn<'_> {
         let wants_labels = needs.iter().any(|(field, _)| is_of_labels(field));
         let writes_labels = self.files.holdings(file).held(session).is_some_and(holds_labels_to_write);
         let whole = self.may_be_granted_whole(session, file, wants_labels);
-        let fields = if whole { Vec::new() } else { self.widened(session, file, needs.clone()) };
+        let fields = match whole {
+            true => Vec::new(),
+            false => self.with_shared_open(request, file, self.widened(session, file, needs.clone())),
+        };
         let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
         self.files.change_holdings(file, |holdings| {
             if whole {
@@ -124,8 +127,9 @@ impl Turn<'_> {
         let Some(record) = self.files.record(file) else { return false };
         self.policy.generous
             && (!record.is_directory() || wants_labels || record.children == 0)
-            // An orphan's handles may be on their way back, for the server to dispose of it.
+            // The handles of what is to go with the last may be on their way back, for the server to dispose of it.
             && record.attributes.links > 0
+            && record.disposition.is_none()
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
             && !self.state.desk.others_wait(file, session)
@@ -145,7 +149,12 @@ impl Turn<'_> {
         }
         let holdings = self.files.holdings(file);
         let (now, desk) = (self.now, &self.state.desk);
+        let alone = holdings.is_alone(session);
         for (field, kind) in &mut needs {
+            // Of a black box each takes what it needs: what it could do without is in the way of one who opens next.
+            if field.is_black_box() && !alone {
+                continue;
+            }
             if !desk.is_contended(now, file, field)
                 && holdings.in_the_way(session, field, Kind::Write).is_empty()
             {
@@ -163,6 +172,34 @@ impl Turn<'_> {
             needs.extend(kind.map(|kind| (Field::Children, kind)));
         }
         needs
+    }
+
+    /// What any handle needs that keeps nobody from anything comes along with whatever an open needs, or fails for: such leases are in the way of those only
+    /// who exclude others. So who opens a file that others have open asks once, however often it tries, and in whichever modes that are shared.
+    fn with_shared_open(
+        &self,
+        request: &Asked,
+        file: &FileId,
+        mut fields: Vec<(Field, Kind)>,
+    ) -> Vec<(Field, Kind)> {
+        if !self.policy.generous
+            || !matches!(&request.operation, Operation::Open { file: f, .. } if f == file)
+        {
+            return fields;
+        }
+        let holdings = self.files.holdings(file);
+        let access = [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete];
+        let touches =
+            access.map(Field::Mode).into_iter().chain([Field::Handles]).map(|field| (field, Kind::Touch));
+        let reads = access.map(|mode| (Field::Mode(mode.against()), Kind::Read));
+        for (field, kind) in touches.chain(reads) {
+            if !fields.iter().any(|(known, _)| *known == field)
+                && holdings.in_the_way(request.session, &field, kind).is_empty()
+            {
+                fields.push((field, kind));
+            }
+        }
+        fields
     }
 
     /// What an infinite child lease among `fields` has to leave out: what others hold, and what they lately wanted. A label that was asked for has a
@@ -322,8 +359,11 @@ impl Files<'_> {
                     values.xattrs.extend(self.xattr(file, name).map(|value| (name.clone(), value)))
                 }
                 Field::Xattrs => values.xattrs = self.xattrs(file),
-                Field::Handles => values.others_open = record.holdings.black_box(field).other_value(session),
-                Field::Children | Field::Disposition | Field::Path => {}
+                Field::Disposition => values.disposition = Some(record.disposition.as_deref().cloned()),
+                Field::Handles | Field::Mode(_) => {
+                    values.others.set(field, record.holdings.black_box(field).other_value(session));
+                }
+                Field::Children | Field::Path => {}
             }
         }
         if let Some(From { after, limit, contiguous }) = page {
@@ -409,15 +449,12 @@ fn brings_integer(operation: &Operation, dir: &FileId) -> bool {
 
 /// The fields whose values go along with everything; and the labels that were asked for, which are not all in the page of a large directory.
 fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
-    let fields =
-        [Field::Attributes, Field::Content, Field::Times, Field::Parent, Field::Handles, Field::Xattrs];
     let labels = needs.into_iter().flatten().filter(|(field, _)| matches!(field, Field::Child(_)));
-    fields.into_iter().map(|field| (field, Kind::Write)).chain(labels.cloned()).collect()
+    all_but_labels().into_iter().chain([(Field::Content, Kind::Write)]).chain(labels.cloned()).collect()
 }
 
 /// Everything of a directory that does not depend on who looks into it.
 fn all_but_labels() -> Vec<(Field, Kind)> {
-    let fields =
-        [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Handles, Field::Xattrs];
-    fields.into_iter().map(|field| (field, Kind::Write)).collect()
+    let fields = [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Xattrs];
+    fields.into_iter().chain(Field::BLACK_BOXES).map(|field| (field, Kind::Write)).collect()
 }

@@ -34,15 +34,15 @@ pub(crate) enum Tag {
 pub(crate) enum Global {
     /// Sessions, counters, waiting requests: what [`crate::Directory::checkpoint`] writes.
     State = 0x01,
-    /// Files without a name that somebody may have open; then the identifier.
-    Orphan = 0x02,
+    /// Files that are to go with their last handle: without a name, or with their disposition set; then the identifier.
+    Doomed = 0x02,
     /// Files that are no more but have rows left; then the identifier.
     Dying = 0x03,
     /// The file that a share belongs to and how many of its extents refer to it; then the share.
     Share = 0x04,
     /// Shares whose adoption or drop the share server has not confirmed; then the share.
     Unsettled = 0x05,
-    /// Files that a session has open and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6); session, then the identifier.
+    /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6); session, then the identifier.
     Shield = 0x06,
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn globals(row: Global) -> (Key, Key) {
     (Key::from_slice(&[row as u8]), Key::from_slice(&[row as u8 + 1]))
 }
 
-/// The identifier in a row of [`Global::Orphan`] or [`Global::Dying`].
+/// The identifier in a row of [`Global::Doomed`] or [`Global::Dying`].
 pub(crate) fn file_of_global(key: &[u8]) -> Result<FileId, Corrupt> {
     FileId::from_bytes(key.get(1..).unwrap_or_default()).map_err(|_| Corrupt::at(key, "identifier"))
 }

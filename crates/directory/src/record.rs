@@ -3,7 +3,7 @@
 use crate::Corrupt;
 use ident::FileId;
 use lease::{Holdings, Label};
-use namespace::{Attributes, ContentHead, Entry, FileKind, Link, Links, Times, Timestamp};
+use namespace::{Attributes, ContentHead, Disposition, Entry, FileKind, Link, Links, Times, Timestamp};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -16,6 +16,8 @@ pub(crate) struct Record {
     /// Of a directory.
     pub times: Times,
     pub links: Links,
+    /// Its deletion, if that is pending.
+    pub disposition: Option<Box<Disposition>>,
     /// The next integer that this directory gives out; below it all have been.
     pub next_integer: u64,
     /// At this position and above, no entry of this directory has ever stood.
@@ -40,6 +42,7 @@ impl Record {
             content,
             times,
             links: Links::new(),
+            disposition: None,
             // The creator of a directory may use the integers below from the start, without asking.
             next_integer: wire::BIRTH_RESERVATION + 1,
             unused_from: 0,
@@ -106,6 +109,7 @@ struct Stored {
     xattrs: u32,
     /// A directory is absent where its identifier is the file's without the last integer.
     links: SmallVec<[(Option<FileId>, Label); 1]>,
+    disposition: Option<Box<Disposition>>,
     content: Option<StoredContent>,
     directory: Option<StoredDirectory>,
     holdings: Holdings,
@@ -173,6 +177,7 @@ impl Stored {
             atime: since(base, attributes.atime),
             xattrs: record.xattrs,
             links: record.links.iter().map(link).collect(),
+            disposition: record.disposition.clone(),
             content: (!record.is_directory()).then_some(stored_content),
             directory: record.is_directory().then_some(stored_directory),
             holdings: Holdings::clone(&record.holdings),
@@ -194,7 +199,8 @@ impl Stored {
             atime: at(base, self.atime),
         };
         let mut record = Record::born(attributes, ContentHead::default(), Times::default());
-        (record.xattrs, record.holdings) = (self.xattrs, Rc::new(self.holdings));
+        (record.xattrs, record.disposition) = (self.xattrs, self.disposition);
+        record.holdings = Rc::new(self.holdings);
         let parent = file.parent().unwrap_or_else(FileId::root);
         let link = |(dir, label): (Option<FileId>, Label)| Link {
             dir: dir.unwrap_or_else(|| parent.clone()),
@@ -275,6 +281,8 @@ mod tests {
         record.links.push(Link { dir: FileId::root().child(5), label: label(b"usual") });
         record.links.push(Link { dir: FileId::root().child(6), label: label(b"elsewhere") });
         record.xattrs = 2;
+        let link = record.links[1].clone();
+        record.disposition = Some(Box::new(Disposition { link, since: other }));
         if directory {
             record.content = ContentHead::default();
             (record.next_integer, record.unused_from, record.children) = (300, 200, 12);
@@ -302,7 +310,7 @@ mod tests {
         let file = FileId::root().child(5).child(9);
         let mut record = record(FileKind::Regular, TIMES[2], TIMES[2]);
         record.links.truncate(1);
-        (record.content.key, record.attributes.gid) = (None, 100);
+        (record.content.key, record.attributes.gid, record.disposition) = (None, 100, None);
         let row = record.to_bytes(&file);
         assert!(row.len() < 48, "{} bytes", row.len());
         let usual = Entry { file, kind: FileKind::Regular, ino: 1_000_000, position: 9 };

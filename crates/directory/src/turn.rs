@@ -6,6 +6,7 @@ use crate::effects::Aftermath;
 use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
+use crate::record::Record;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
@@ -19,8 +20,10 @@ use wire::{MachineId, ToClient, ToServer};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 pub const TERM_MS: u64 = 30_000;
-/// Orphans that are looked at in one tick, after a session's end.
-const ORPHANS_PER_STEP: usize = 256;
+/// Files to go with their last handle that are looked at in one tick, after a session's end.
+const DOOMED_PER_STEP: usize = 256;
+/// As whom the server decides for itself. No session has this number.
+pub(crate) const SERVER: SessionId = SessionId(0);
 /// The smallest and the largest block of a directory's integers.
 const RESERVATION: (u64, u64) = (64, 4096);
 
@@ -35,7 +38,7 @@ pub(crate) struct State {
     pub dying: u64,
     /// Running hash of all changes to rows.
     pub digest: u64,
-    /// How far the search for orphans that nobody has open any more has come; none is under way if absent.
+    /// How far the search for what is to go and nobody has open any more has come; none is under way if absent.
     pub sweep: Option<Vec<u8>>,
     /// Sessions that are over and may still be stuck at having files open: somebody sees that, or nobody has looked yet.
     pub fading: BTreeSet<SessionId>,
@@ -224,10 +227,14 @@ impl Turn<'_> {
         if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
             self.look_for_the_departed();
         }
-        let says_open =
-            matches!(operation, Operation::Unlink { open: true, .. } | Operation::Rename { open: true, .. });
-        for file in &aftermath.orphaned {
-            // Who unlinks what it has open says so, and will say when it has not.
+        let says_open = matches!(
+            operation,
+            Operation::Unlink { open: true, .. }
+                | Operation::Rename { open: true, .. }
+                | Operation::SetDisposition { .. }
+        );
+        for file in &aftermath.doomed {
+            // Who deletes what it has open says so, and will say when it has not.
             if !(says_open && self.files.holdings(file).black_box(&Field::Handles).writes(session)) {
                 self.dispose_unless_open(file);
             }
@@ -235,24 +242,31 @@ impl Turn<'_> {
         aftermath.born
     }
 
-    /// An orphan dies if nobody has it open any more. Who may have, and may not, is asked; when it has answered, this is tried again.
+    /// What is to go with its last handle goes if nobody has it open any more. Who may have, and may not, is asked; when it has answered, this is tried again.
     pub fn dispose_unless_open(&mut self, file: &FileId) {
-        let has_no_name = self.files.record(file).is_some_and(|record| record.attributes.links == 0);
-        if !has_no_name || !self.files.is_orphan(file) {
+        let Some(record) = self.files.record(file) else { return };
+        // Most files have a name and no deletion pending, and nobody need look for a row.
+        let doomed = record.attributes.links == 0 || record.disposition.is_some();
+        if !doomed || !self.files.is_doomed(file) {
             return;
         }
-        match self.files.holdings(file).anybody_open() {
+        match record.holdings.anybody(&Field::Handles) {
             Ok(true) => {}
-            Ok(false) => self.dispose(file),
+            Ok(false) => self.dispose(file, &record),
             Err(in_the_way) => self.recall(to_let_go(file, in_the_way).collect()),
         }
     }
 
-    /// What the last close would have done.
-    fn dispose(&mut self, file: &FileId) {
-        let operation = Operation::Dispose { file: file.clone() };
+    /// What the last close would have done. No lease is in the way of the death of what has no name; a name may be leased to others, so the server asks itself
+    /// for that in its turn.
+    fn dispose(&mut self, file: &FileId, record: &Record) {
+        let since = record.disposition.as_ref().map(|disposition| disposition.since);
+        let operation = Operation::Dispose { file: file.clone(), time: since.unwrap_or_default() };
+        if record.attributes.links > 0 {
+            return self.ask_itself(file, operation);
+        }
         let effects = [Effect::Death { file: file.clone() }];
-        self.carry_out(SessionId(0), &operation, &effects);
+        self.carry_out(SERVER, &operation, &effects);
     }
 
     /// Time has passed, or background work goes on: one step of each kind.
@@ -263,19 +277,25 @@ impl Turn<'_> {
             self.state.desk.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
         lapsed.into_iter().for_each(|session| self.fence(session, None));
         self.again |= self.files.clear_dying(&mut self.shares);
-        self.sweep_orphans();
+        self.sweep_doomed();
         self.sweep_shields();
     }
 
-    /// One step of looking for orphans that only sessions now over had open.
-    fn sweep_orphans(&mut self) {
+    /// Looks through all that is to go with its last handle, from the beginning.
+    pub fn look_for_the_doomed(&mut self) {
+        self.state.sweep = Some(keys::globals(Global::Doomed).0.into_vec());
+        self.again = true;
+    }
+
+    /// One step of looking for what is to go and only sessions now over had open.
+    fn sweep_doomed(&mut self) {
         let Some(from) = self.state.sweep.take() else { return };
-        let orphans = self.files.globals(Global::Orphan, Some(&from), ORPHANS_PER_STEP);
-        if orphans.len() == ORPHANS_PER_STEP {
-            self.state.sweep = orphans.last().map(|(key, _)| [key, [0].as_slice()].concat());
+        let doomed = self.files.globals(Global::Doomed, Some(&from), DOOMED_PER_STEP);
+        if doomed.len() == DOOMED_PER_STEP {
+            self.state.sweep = doomed.last().map(|(key, _)| [key, [0].as_slice()].concat());
             self.again = true;
         }
-        for (key, _) in orphans {
+        for (key, _) in doomed {
             if let Some(file) = self.files.parse_key(keys::file_of_global(&key)) {
                 self.dispose_unless_open(&file);
             }
@@ -326,8 +346,7 @@ impl Turn<'_> {
         self.state.fading.insert(session);
         self.look_for_the_departed();
         // What only it had open is to be disposed of.
-        self.state.sweep = Some(keys::globals(Global::Orphan).0.into_vec());
-        self.again = true;
+        self.look_for_the_doomed();
         true
     }
 }

@@ -31,6 +31,8 @@ impl From<Error> for Errno {
             Error::NoAttribute => libc::ENODATA,
             Error::TooBig => libc::EFBIG,
             Error::NotSupported => libc::EOPNOTSUPP,
+            Error::SharingViolation => libc::EBUSY,
+            Error::DeletePending => libc::ENOENT,
             Error::NoSpace => libc::ENOSPC,
             Error::Damaged | Error::CutOff => libc::EIO,
         })

@@ -1,6 +1,6 @@
 //! What is leased: one field of one file (Farsite §5.1).
 
-use crate::Label;
+use crate::{Label, Mode};
 use ident::FileId;
 use serde::{Deserialize, Serialize};
 
@@ -77,12 +77,14 @@ pub enum Field {
     Content,
     /// A directory's modification and change times: the multi-writer field.
     Times,
-    /// Whether the file is deleted at its last close.
+    /// Whether, and by which name, the file is deleted at its last close (BlackBox §3.3).
     Disposition,
     /// Where the file is linked: one (directory, label) for a directory, a set for anything else.
     Parent,
     /// Whether somebody has the file open: the black box over OR of "this client has a handle" (BlackBox §4.3).
     Handles,
+    /// Whether somebody has the file open in this mode: a black box over OR likewise (BlackBox §4.4).
+    Mode(Mode),
     /// The chain of identifiers up to the root; directories only, between servers only (Farsite §4.3). A client never
     /// holds it: an operation that wants it is shipped.
     Path,
@@ -102,12 +104,20 @@ impl Field {
         kind != Kind::Touch || *self == Field::Times || self.is_black_box()
     }
 
-    /// The black boxes; the six modes will be more.
-    pub const BLACK_BOXES: [Field; 1] = [Field::Handles];
+    /// The black boxes of each file.
+    pub const BLACK_BOXES: [Field; 7] = [
+        Field::Handles,
+        Field::Mode(Mode::AccessRead),
+        Field::Mode(Mode::AccessWrite),
+        Field::Mode(Mode::AccessDelete),
+        Field::Mode(Mode::ExcludeRead),
+        Field::Mode(Mode::ExcludeWrite),
+        Field::Mode(Mode::ExcludeDelete),
+    ];
 
     /// Whether each client has a value of its own of it, and sees what the others' come to (BlackBox §4.2).
     pub fn is_black_box(&self) -> bool {
-        matches!(self, Field::Handles)
+        matches!(self, Field::Handles | Field::Mode(_))
     }
 
     /// Whether leases on the two can be about the same thing: the same field, or one label (attribute) and all of them.

@@ -1,6 +1,6 @@
 //! What one session holds on one file.
 
-use crate::{Field, Kind, Label};
+use crate::{Field, Kind, Label, Mode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use std::fmt;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Held {
     /// Two bits for each of `SLOTS`.
-    kinds: u16,
+    kinds: u32,
     /// Not there when there are none.
     exceptions: Option<Box<Exceptions>>,
 }
@@ -29,7 +29,7 @@ struct Exceptions {
 }
 
 /// The fields that have a place of their own in `Held::kinds`.
-const SLOTS: [Field; 8] = [
+const SLOTS: [Field; 14] = [
     Field::Attributes,
     Field::Content,
     Field::Times,
@@ -38,10 +38,16 @@ const SLOTS: [Field; 8] = [
     Field::Handles,
     Field::Children,
     Field::Xattrs,
+    Field::Mode(Mode::AccessRead),
+    Field::Mode(Mode::AccessWrite),
+    Field::Mode(Mode::AccessDelete),
+    Field::Mode(Mode::ExcludeRead),
+    Field::Mode(Mode::ExcludeWrite),
+    Field::Mode(Mode::ExcludeDelete),
 ];
 
 /// All of `SLOTS` in `Write`.
-const EVERYTHING: u16 = u16::MAX;
+const EVERYTHING: u32 = (1 << (2 * SLOTS.len())) - 1;
 
 /// The index of one of `SLOTS`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -81,6 +87,7 @@ impl Place<'_> {
             Field::Disposition => Place::Plain(Slot(3)),
             Field::Parent => Place::Plain(Slot(4)),
             Field::Handles => Place::Plain(Slot(5)),
+            Field::Mode(mode) => Place::Plain(Slot(8 + *mode as u8)),
             Field::Children => Place::All(Family::Labels),
             Field::Xattrs => Place::All(Family::Xattrs),
             Field::Child(label) => Place::One(Family::Labels, label),
@@ -91,7 +98,7 @@ impl Place<'_> {
 }
 
 /// As `Held::kinds` has them. `Write` is both of the others' bits, so adding leases is "or" and letting go is "and".
-fn bits(kind: Option<Kind>) -> u16 {
+fn bits(kind: Option<Kind>) -> u32 {
     match kind {
         None => 0,
         Some(Kind::Read) => 1,
@@ -310,7 +317,7 @@ impl Held {
         };
         let mut tidied = self.clone();
         tidied.tidy();
-        sound(Family::Labels) && sound(Family::Xattrs) && tidied == *self
+        self.kinds <= EVERYTHING && sound(Family::Labels) && sound(Family::Xattrs) && tidied == *self
     }
 }
 
@@ -339,16 +346,16 @@ impl fmt::Debug for Held {
 #[serde(rename = "Held")]
 enum Written<'a> {
     Whole,
-    Fields(u16),
-    Named(u16, &'a Exceptions),
+    Fields(u32),
+    Named(u32, &'a Exceptions),
 }
 
 #[derive(Deserialize)]
 #[serde(rename = "Held")]
 enum Read {
     Whole,
-    Fields(u16),
-    Named(u16, Box<Exceptions>),
+    Fields(u32),
+    Named(u32, Box<Exceptions>),
 }
 
 impl Serialize for Held {

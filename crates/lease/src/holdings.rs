@@ -1,8 +1,8 @@
 //! The explicit table of who holds what, one row for each file.
 
 use crate::blackbox::{self, Answer, BlackBox, Departure, Or, Own, Policy, Recall, Row, SubLease};
-use crate::{Field, Held, Kind, Label, SessionId};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::{Field, Held, Kind, Label, Open, SessionId};
+use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The table does what it is told: whether a lease may be granted is what [`Holdings::in_the_way`] says. [`Holdings::check`] finds out
 /// afterwards.
 ///
-/// Of a black-box field it is known beside who holds which of its two leases whose own value is stuck TRUE: whoever returned `SelfWrite` with that
+/// Of the black-box fields it is known beside who holds which of their two leases whose own value is stuck TRUE: whoever returned `SelfWrite` with that
 /// value. All others are stuck at FALSE or hold `SelfWrite`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Holdings {
     /// By session, ascending; none holds nothing.
     holders: SmallVec<[(SessionId, Held); 1]>,
-    /// Who has the file open and cannot change that, ascending; none of them holds `SelfWrite`.
-    stuck: SmallVec<[SessionId; 1]>,
+    /// Who has the file open and cannot change that, ascending, and in which ways; nobody holds `SelfWrite` of what it is stuck at.
+    stuck: SmallVec<[(SessionId, Open); 1]>,
 }
 
 /// What must be let go before a lease can be granted.
@@ -91,11 +91,12 @@ impl Holdings {
 
     /// Whether nobody but `session` holds anything, or has the file open.
     pub fn is_alone(&self, session: SessionId) -> bool {
-        self.holders.iter().map(|(holder, _)| holder).chain(&self.stuck).all(|other| *other == session)
+        self.holders.iter().all(|(holder, _)| *holder == session)
+            && self.stuck.iter().all(|(stuck, _)| *stuck == session)
     }
 
-    /// Who has the file open and cannot change that, in the order of sessions.
-    pub fn stuck(&self) -> &[SessionId] {
+    /// Who has the file open and cannot change that, in the order of sessions, and in which ways.
+    pub fn stuck(&self) -> &[(SessionId, Open)] {
         &self.stuck
     }
 
@@ -104,7 +105,7 @@ impl Holdings {
     pub fn black_box(&self, field: &Field) -> BlackBox<Or> {
         let own = |session: SessionId, kind: Option<Kind>| match kind {
             Some(kind) if SubLease::SelfWrite.is_in(kind) => Own::Writing,
-            _ => Own::Stuck(self.is_stuck(session)),
+            _ => Own::Stuck(self.stuck_at(session).has(field)),
         };
         let row = |session: SessionId, kind: Option<Kind>| Row {
             session,
@@ -112,8 +113,8 @@ impl Holdings {
             reads: kind.is_some_and(|kind| SubLease::OtherRead.is_in(kind)),
         };
         let holders = self.holders.iter().map(|(session, held)| row(*session, held.kind(field)));
-        let others = self.stuck.iter().filter(|session| self.held(**session).is_none());
-        BlackBox::of(holders.chain(others.map(|session| row(*session, None))))
+        let others = self.stuck.iter().filter(|(session, _)| self.held(*session).is_none());
+        BlackBox::of(holders.chain(others.map(|(session, _)| row(*session, None))))
     }
 
     /// Sessions and what they hold, in the order of sessions.
@@ -147,23 +148,24 @@ impl Holdings {
         all
     }
 
-    /// Whether anybody has the file open, for the server itself: or what must be let go before that is known.
-    pub fn anybody_open(&self) -> Result<bool, Vec<InTheWay>> {
-        match self.black_box(&Field::Handles).ask_everyone(Policy::FARSITE, 0) {
-            Answer::Held(open) | Answer::Granted(open) => Ok(open),
-            Answer::Recall(recalls) => Err(self.to_be_returned(&Field::Handles, recalls)),
+    /// What everybody's values of the black box `field` come to, for the server itself: or what must be let go before that is known.
+    pub fn anybody(&self, field: &Field) -> Result<bool, Vec<InTheWay>> {
+        match self.black_box(field).ask_everyone(Policy::FARSITE, 0) {
+            Answer::Held(value) | Answer::Granted(value) => Ok(value),
+            Answer::Recall(recalls) => Err(self.to_be_returned(field, recalls)),
         }
     }
 
     /// `session` is over and no longer stuck: unless somebody sees that it was, who has to let go of that first.
     pub fn leave(&mut self, session: SessionId) -> Result<(), Vec<InTheWay>> {
-        match self.black_box(&Field::Handles).leave(session) {
-            Departure::Gone => {
-                self.unstick(session);
-                Ok(())
+        let mut seen = Vec::new();
+        for field in self.stuck_at(session).fields() {
+            match self.black_box(&field).leave(session) {
+                Departure::Gone => self.stick(session, &field, false),
+                Departure::Recall(recalls) => seen.extend(self.to_be_returned(&field, recalls)),
             }
-            Departure::Recall(recalls) => Err(self.to_be_returned(&Field::Handles, recalls)),
         }
+        if seen.is_empty() { Ok(()) } else { Err(seen) }
     }
 
     /// The labels (attributes) that an infinite lease `field` for `session` has to exclude, so that nobody need let go of anything.
@@ -189,26 +191,22 @@ impl Holdings {
     ) {
         self.change(session, |held| held.add_infinite(field.clone(), kind, excluded));
         if field.is_black_box() && SubLease::SelfWrite.is_in(kind) {
-            self.unstick(session);
+            self.stick(session, field, false);
         }
     }
 
     /// `session` holds everything in write from now on. Nobody else may have the file open.
     pub fn grant_whole(&mut self, session: SessionId) {
         self.change(session, |held| *held = Held::whole());
-        self.unstick(session);
+        self.stuck.retain(|(stuck, _)| *stuck != session);
     }
 
     /// `session` has let go of the black-box lease on `field` down to `keep`. If `SelfWrite` went with that, its own value is `value`.
     pub fn return_black_box(&mut self, session: SessionId, field: &Field, keep: Option<Kind>, value: bool) {
         let wrote = self.covers(session, field, Kind::Touch);
         self.release(session, field, keep);
-        if value
-            && wrote
-            && !self.covers(session, field, Kind::Touch)
-            && let Err(at) = self.stuck.binary_search(&session)
-        {
-            self.stuck.insert(at, session);
+        if value && wrote && !self.covers(session, field, Kind::Touch) {
+            self.stick(session, field, true);
         }
     }
 
@@ -279,18 +277,26 @@ impl Holdings {
         }
     }
 
-    fn is_stuck(&self, session: SessionId) -> bool {
-        self.stuck.binary_search(&session).is_ok()
+    /// In which ways `session` has the file open and cannot change that.
+    fn stuck_at(&self, session: SessionId) -> Open {
+        let at = self.stuck.binary_search_by_key(&session, |(stuck, _)| *stuck);
+        at.ok().and_then(|at| self.stuck.get(at)).map_or(Open::CLOSED, |(_, open)| *open)
     }
 
-    fn unstick(&mut self, session: SessionId) {
-        if let Ok(at) = self.stuck.binary_search(&session) {
-            self.stuck.remove(at);
+    fn stick(&mut self, session: SessionId, field: &Field, value: bool) {
+        let mut open = self.stuck_at(session);
+        open.set(field, value);
+        match self.stuck.binary_search_by_key(&session, |(stuck, _)| *stuck) {
+            Ok(at) if open.is_closed() => _ = self.stuck.remove(at),
+            Ok(at) => self.stuck[at].1 = open,
+            Err(_) if open.is_closed() => {}
+            Err(at) => self.stuck.insert(at, (session, open)),
         }
     }
 
     fn stuck_writer(&self, field: &Field) -> Option<SessionId> {
-        self.stuck.iter().copied().find(|session| self.covers(*session, field, Kind::Touch))
+        let stuck = self.stuck.iter().filter(|(_, open)| open.has(field));
+        stuck.map(|(session, _)| *session).find(|session| self.covers(*session, field, Kind::Touch))
     }
 
     /// The recalls as what may be kept, in the order of sessions.
@@ -305,26 +311,23 @@ impl Holdings {
     }
 }
 
-impl Serialize for Holdings {
-    /// The holders, then those that are stuck, as holders of nothing: who is stuck at nothing costs nothing.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let nothing = Held::default();
-        let holders = self.holders.iter().map(|(session, held)| (session, held));
-        let rows: SmallVec<[_; 4]> =
-            holders.chain(self.stuck.iter().map(|session| (session, &nothing))).collect();
-        rows.serialize(serializer)
-    }
-}
-
 impl<'de> Deserialize<'de> for Holdings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Holdings, D::Error> {
-        let mut holders: SmallVec<[(SessionId, Held); 1]> = Deserialize::deserialize(deserializer)?;
-        let first = holders.iter().position(|(_, held)| held.is_empty()).unwrap_or(holders.len());
-        let some = holders.iter().skip(first).all(|(_, held)| held.is_empty());
-        let stuck: SmallVec<[SessionId; 1]> = holders.drain(first..).map(|(session, _)| session).collect();
-        let ascending = holders.is_sorted_by(|(a, _), (b, _)| a < b) && stuck.is_sorted_by(|a, b| a < b);
+        /// As it is written.
+        #[derive(Deserialize)]
+        #[serde(rename = "Holdings")]
+        struct Written {
+            holders: SmallVec<[(SessionId, Held); 1]>,
+            stuck: SmallVec<[(SessionId, Open); 1]>,
+        }
+        let Written { holders, stuck } = Written::deserialize(deserializer)?;
+        let ascending =
+            holders.is_sorted_by(|(a, _), (b, _)| a < b) && stuck.is_sorted_by(|(a, _), (b, _)| a < b);
+        let some = holders.iter().all(|(_, held)| !held.is_empty())
+            && stuck.iter().all(|(_, open)| !open.is_closed());
         let holdings = Holdings { holders, stuck };
-        if ascending && some && holdings.stuck_writer(&Field::Handles).is_none() {
+        if ascending && some && Field::BLACK_BOXES.iter().all(|field| holdings.stuck_writer(field).is_none())
+        {
             Ok(holdings)
         } else {
             Err(serde::de::Error::custom("holders not in their one order"))

@@ -1,6 +1,6 @@
 //! What a session holds, against a table with a place for everything.
 
-use lease::{Field, Held, Kind, Label};
+use lease::{Field, Held, Kind, Label, Mode};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -12,8 +12,16 @@ fn child(name: &str) -> Field {
     Field::Child(label(name))
 }
 
-const PLAIN: [Field; 6] =
-    [Field::Attributes, Field::Content, Field::Times, Field::Disposition, Field::Parent, Field::Handles];
+const PLAIN: [Field; 8] = [
+    Field::Attributes,
+    Field::Content,
+    Field::Times,
+    Field::Disposition,
+    Field::Parent,
+    Field::Handles,
+    Field::Mode(Mode::AccessRead),
+    Field::Mode(Mode::ExcludeDelete),
+];
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Stands for all names that nobody ever names.
 const REST: &str = "rest";

@@ -1,6 +1,6 @@
 //! The table of who holds what: every pair that can meet, and random histories against the rule itself.
 
-use lease::{Field, Held, Holdings, InTheWay, Kind, Label, SessionId, Violation};
+use lease::{Field, Held, Holdings, InTheWay, Kind, Label, Mode, Open, SessionId, Violation};
 use proptest::prelude::*;
 
 const A: SessionId = SessionId(1);
@@ -50,8 +50,15 @@ fn every_pair_of_kinds_on_one_field() {
         (Write, Write, Some(None)),
     ];
     for (holds, asks, expected) in rows {
-        let fields =
-            [Field::Times, Field::Attributes, Field::Content, Field::Handles, child("a"), xattr("a")];
+        let fields = [
+            Field::Times,
+            Field::Attributes,
+            Field::Content,
+            Field::Handles,
+            Field::Mode(Mode::ExcludeWrite),
+            child("a"),
+            xattr("a"),
+        ];
         for field in fields.into_iter().filter(|field| field.admits(holds) && field.admits(asks)) {
             let answer = asked(&held(&[(field.clone(), holds, &[])]), &field, asks);
             let expected: Vec<_> = expected.iter().map(|keep| (field.clone(), *keep)).collect();
@@ -156,18 +163,26 @@ fn what_is_granted_without_asking_is_found() {
 }
 
 #[test]
-fn the_row_of_a_file_just_made_is_four_bytes() {
+fn the_row_of_a_file_just_made_is_five_bytes() {
     let mut holdings = Holdings::default();
     holdings.grant_whole(SessionId(300));
     let row = postcard::to_stdvec(&holdings).unwrap();
-    assert_eq!(row.len(), 4, "one holder; two bytes of session; everything");
+    assert_eq!(row.len(), 5, "one holder; two bytes of session; everything; nobody is stuck");
     assert_eq!(postcard::from_bytes::<Holdings>(&row).unwrap(), holdings);
-    // Holders twice, out of order, or after one that holds nothing.
-    for row in [&[2, 5, 0, 5, 0][..], &[2, 5, 0, 4, 0], &[2, 5, 1, 0, 6, 0]] {
+    // Holders twice, out of order, of nothing; stuck at nothing, at what there is not, at what one may change.
+    for row in [
+        &[2, 5, 0, 5, 0, 0][..],
+        &[2, 5, 0, 4, 0, 0],
+        &[1, 5, 1, 0, 0],
+        &[0, 1, 5, 0],
+        &[0, 1, 5, 0x80],
+        &[1, 5, 0, 1, 5, 1],
+    ] {
         assert!(postcard::from_bytes::<Holdings>(row).is_err(), "{row:?}");
     }
-    assert!(postcard::from_bytes::<Holdings>(&[2, 4, 0, 5, 0]).is_ok());
-    assert_eq!(postcard::from_bytes::<Holdings>(&[1, 5, 1, 0]).unwrap().stuck(), [SessionId(5)]);
+    assert!(postcard::from_bytes::<Holdings>(&[2, 4, 0, 5, 0, 0]).is_ok());
+    let stuck = postcard::from_bytes::<Holdings>(&[0, 1, 5, 3]).unwrap();
+    assert_eq!(stuck.stuck(), [(SessionId(5), Open::with([Mode::AccessRead]))]);
 }
 
 const SESSIONS: [SessionId; 3] = [A, B, SessionId(3)];
@@ -315,9 +330,9 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     let mut holdings = Holdings::default();
     holdings.grant(A, &handles, Write, []);
     assert_eq!(keeps(&holdings, B, Read), [(A, Some(Read))]);
-    assert_eq!(holdings.anybody_open().unwrap_err()[0].keep, Some(Read));
+    assert_eq!(holdings.anybody(&handles).unwrap_err()[0].keep, Some(Read));
     holdings.return_black_box(A, &handles, Some(Read), true);
-    assert_eq!((holdings.stuck(), holdings.anybody_open()), (&[A][..], Ok(true)));
+    assert_eq!((holdings.stuck(), holdings.anybody(&handles)), (&[(A, Open::with([]))][..], Ok(true)));
     holdings.grant(B, &handles, Read, []);
     assert_eq!(holdings.black_box(&handles).other_value(B), Some(true));
     assert_eq!(holdings.black_box(&handles).other_value(A), Some(false));
@@ -333,7 +348,11 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     let resting = holdings.leave(A).unwrap_err();
     assert_eq!((resting.len(), resting[0].session, resting[0].keep), (1, B, None));
     holdings.return_black_box(B, &handles, None, true);
-    assert_eq!(holdings.stuck(), [A], "B did not hold what it needs to change its own value");
+    assert_eq!(
+        holdings.stuck(),
+        [(A, Open::with([]))],
+        "B did not hold what it needs to change its own value"
+    );
     assert_eq!(holdings.leave(A), Ok(()));
     assert!(holdings.is_empty());
     // Who is granted everything is stuck no longer; and nobody is both.
@@ -342,15 +361,15 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     assert!(holdings.is_alone(A) && !holdings.is_empty());
     holdings.grant_whole(A);
     assert_eq!(holdings.stuck(), []);
-    let nothing = Held::default;
-    for (rows, sound) in [
-        (vec![(A, Held::whole()), (A, nothing())], false),
-        (vec![(A, Held::whole()), (B, nothing())], true),
-        (vec![(A, nothing()), (B, Held::whole())], false),
-        (vec![(A, nothing()), (B, nothing())], true),
-        (vec![(B, nothing()), (A, nothing())], false),
+    let open = Open::with([]);
+    for (holders, stuck, sound) in [
+        (vec![(A, Held::whole())], vec![(A, open)], false),
+        (vec![(A, Held::whole())], vec![(B, open)], true),
+        (vec![(B, Held::whole())], vec![(A, open)], true),
+        (vec![], vec![(A, open), (B, open)], true),
+        (vec![], vec![(B, open), (A, open)], false),
     ] {
-        let bytes = postcard::to_allocvec(&rows).unwrap();
-        assert_eq!(postcard::from_bytes::<Holdings>(&bytes).is_ok(), sound, "{rows:?}");
+        let bytes = postcard::to_allocvec(&(&holders, &stuck)).unwrap();
+        assert_eq!(postcard::from_bytes::<Holdings>(&bytes).is_ok(), sound, "{holders:?} {stuck:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use ident::FileId;
 use lease::{
-    Arrival, Field, Flushes, Holdings, InTheWay, Kind, Label, Lease, Queue, Recalls, Released, Request,
+    Arrival, Field, Flushes, Holdings, InTheWay, Kind, Label, Lease, Mode, Queue, Recalls, Released, Request,
     SessionId, Time, What,
 };
 use proptest::prelude::*;
@@ -246,6 +246,7 @@ fn step() -> impl Strategy<Value = Step> {
         Field::Content,
         Field::Times,
         Field::Handles,
+        Field::Mode(Mode::AccessRead),
         child("a"),
         child("b"),
         Field::Children,

@@ -127,6 +127,15 @@ pub struct Link {
     pub label: Label,
 }
 
+/// Deletion is pending: the file loses this link, and goes with it if that is its last, when nobody has it open any more (BlackBox §3.3).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disposition {
+    /// The link that it was opened by.
+    pub link: Link,
+    /// When that was decided.
+    pub since: Timestamp,
+}
+
 /// [`lease::Field::Parent`]: a directory has exactly one, the root none, a data file as many as links.
 pub type Links = SmallVec<[Link; 1]>;
 

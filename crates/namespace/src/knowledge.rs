@@ -1,6 +1,6 @@
 //! Three-valued knowledge: leases do not convey values, they convey knowledge of values (Farsite §6).
 
-use crate::{Attributes, ContentHead, Entry, Links, Times};
+use crate::{Attributes, ContentHead, Disposition, Entry, Links, Times};
 use ident::FileId;
 use lease::{Kind, Label};
 
@@ -54,8 +54,11 @@ pub trait Knowledge {
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>>;
     /// The names of all extended attributes.
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>>;
-    /// Whether anybody *else* has `file` open (rests on `OtherRead`, [`Kind::Read`] of [`lease::Field::Handles`]; BlackBox §4.3).
-    fn others_open(&self, file: &FileId) -> Known<bool>;
+    /// Its deletion, if that is pending.
+    fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>>;
+    /// What the values of everybody *else* in the black box `field` come to: whether others have `file` open, or open in a mode (rests on
+    /// `OtherRead`, [`Kind::Read`] of the field; BlackBox §4.3, §4.4).
+    fn others(&self, file: &FileId, field: &lease::Field) -> Known<bool>;
     /// Whether `ancestor` is `dir` or above it. Only a server knows (from its path leases or its own state).
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool>;
     /// May the field be touched or changed without asking for its value? (`Times`/`Touch`, `Parent`/`Write`.)

@@ -11,7 +11,9 @@ mod operation;
 mod traced;
 mod verdict;
 
-pub use attributes::{Attributes, ContentHead, Cred, Entry, FileKind, Link, Links, Times, Timestamp};
+pub use attributes::{
+    Attributes, ContentHead, Cred, Disposition, Entry, FileKind, Link, Links, Times, Timestamp,
+};
 pub use decide::{
     INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POSITION_MAX, RULES, SEAL_BYTES, TARGET_BYTES_MAX,
     XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,

@@ -3,9 +3,9 @@
 //! An operation holds everything that its decision needs beside knowledge: who asks, when, and the numbers drawn from the client's
 //! reservations. So deciding it again elsewhere can only give the same result.
 
-use crate::{Cred, FileKind, Timestamp};
+use crate::{Cred, FileKind, Link, Timestamp};
 use ident::FileId;
-use lease::Label;
+use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
 
 /// What a create makes.
@@ -157,8 +157,11 @@ pub enum Operation {
     Lookup { dir: FileId, label: Label, cred: Cred },
     /// `stat`.
     Stat { file: FileId },
-    /// May `cred` read, write, execute (bits 4, 2, 1)? `open` and `access` ask this.
+    /// May `cred` read, write, execute (bits 4, 2, 1)?
     Access { file: FileId, mask: u8, cred: Cred },
+    /// May `cred`, with these permissions, have one more handle: `open` beside `own`, which is what this client has? A question: the handle itself is a
+    /// change of own values of black boxes, which no server keeps.
+    Open { file: FileId, mask: u8, open: Open, own: Open, cred: Cred },
     /// Target of a symbolic link.
     ReadLink { file: FileId },
     /// All names and entries of `dir` are wanted.
@@ -216,8 +219,11 @@ pub enum Operation {
     /// The file was read at `time`. What has read it may, so only the lease counts; a client that has no lease to write attributes leaves
     /// it out, and nobody recalls one for it.
     Accessed { file: FileId, time: Timestamp },
-    /// The last handle of a file without links was closed.
-    Dispose { file: FileId },
+    /// From now on `link` goes with the last handle of `file` that anybody has, or none does after all (Windows' deletion disposition, BlackBox §3.3). `own` is what this
+    /// client has open, the right to delete among it.
+    SetDisposition { file: FileId, link: Option<Link>, own: Open, cred: Cred, time: Timestamp },
+    /// The last handle of a file was closed that has no links, or whose disposition is set. Who set it had the permission.
+    Dispose { file: FileId, time: Timestamp },
 }
 
 impl Operation {
@@ -228,6 +234,7 @@ impl Operation {
             Operation::Lookup { .. }
                 | Operation::Stat { .. }
                 | Operation::Access { .. }
+                | Operation::Open { .. }
                 | Operation::ReadLink { .. }
                 | Operation::List { .. }
                 | Operation::GetXattr { .. }

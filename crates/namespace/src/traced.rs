@@ -1,6 +1,6 @@
 //! What a decision rested on.
 
-use crate::{Attributes, ContentHead, Entry, Knowledge, Known, Links, Times, fold};
+use crate::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Times, fold};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
 use std::cell::RefCell;
@@ -78,9 +78,14 @@ impl<K: Knowledge + ?Sized> Knowledge for Traced<'_, K> {
         self.knowledge.xattrs(file)
     }
 
-    fn others_open(&self, file: &FileId) -> Known<bool> {
-        self.note(file, Field::Handles, Kind::Read);
-        self.knowledge.others_open(file)
+    fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
+        self.note(file, Field::Disposition, kind);
+        self.knowledge.disposition(file, kind)
+    }
+
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
+        self.note(file, field.clone(), Kind::Read);
+        self.knowledge.others(file, field)
     }
 
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {

@@ -1,6 +1,6 @@
 //! What deciding an operation gives.
 
-use crate::{Attributes, ContentChange, ContentHead, Entry, Link, Times, Timestamp};
+use crate::{Attributes, ContentChange, ContentHead, Disposition, Entry, Link, Times, Timestamp};
 use ident::FileId;
 use lease::{Label, Lease};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ use smallvec::SmallVec;
 /// | `Invalid` | EINVAL | INVALID_PARAMETER |
 /// | `TooManyLinks` | EMLINK | TOO_MANY_LINKS |
 /// | `Stale` | ESTALE | FILE_CLOSED |
+/// | `SharingViolation` | EBUSY | SHARING_VIOLATION |
+/// | `DeletePending` | ENOENT | DELETE_PENDING |
 /// | `NoAttribute` | ENODATA | NO_EAS_ON_FILE |
 /// | `TooBig` | attributes: E2BIG; content: EFBIG | EA_TOO_LARGE; FILE_TOO_LARGE |
 /// | `NotSupported` | EOPNOTSUPP | NOT_SUPPORTED |
@@ -60,6 +62,12 @@ pub enum Error {
     /// The file itself is gone (ESTALE).
     #[error("stale file")]
     Stale,
+    /// Another handle on the file does not go with the modes wanted (EBUSY, as Linux' SMB client has it; BlackBox §4.4).
+    #[error("open elsewhere, and not shared")]
+    SharingViolation,
+    /// The file goes with its last handle, and gets no more (ENOENT, likewise; BlackBox §3.3).
+    #[error("about to be deleted")]
+    DeletePending,
     /// No such extended attribute (ENODATA).
     #[error("no such attribute")]
     NoAttribute,
@@ -140,6 +148,8 @@ pub enum Effect {
     /// not tell what there was, so whoever carries this out adds the lengths of extents that rows gain, and subtracts those that they lose and the length of
     /// inline content that goes. With the other changes it is right as it stands.
     Content { file: FileId, head: ContentHead, change: ContentChange },
+    /// Deletion is pending from now on, or not any more.
+    Disposition { file: FileId, disposition: Option<Disposition> },
     /// The last link went, and somebody may have it open: it stays, without a name, until nobody has.
     Orphan { file: FileId },
     /// The file is no more: all its rows go, and its shares' leases with them.

@@ -33,9 +33,12 @@ fn check_monotone(tree: &Tree, operation: &Operation, choices: &mut Choices<'_>)
         match decide(operation, &Seen { tree, leases: &leases }) {
             Verdict::Unknown { wants } => {
                 assert!(!wants.is_empty(), "{operation:?} wants nothing and does not decide");
+                let mut goes_on = false;
                 for want in wants {
+                    // Past an other-value that is not known a rule goes on as if it were FALSE.
+                    goes_on |= want.field.is_black_box() && want.kind == Kind::Read;
                     assert!(
-                        trace.contains(&want),
+                        goes_on || trace.contains(&want),
                         "{operation:?} wants {want:?}, which does not matter: {trace:?}"
                     );
                     assert!(!leases.contains(&want), "{operation:?} wants {want:?} twice");
@@ -99,12 +102,14 @@ fn the_random_operations_reach_everything() {
             };
         });
     }
-    assert_eq!(done.len(), 17, "{done:?}");
+    assert_eq!(done.len(), 19, "{done:?}");
     let expected = "
         Access AccessDenied, Access Stale,
         Create AccessDenied, Create Exists, Create Invalid, Create NotDirectory, Create NotFound, Create NotPermitted,
         Dispose Invalid, GetXattr AccessDenied, GetXattr NoAttribute, GetXattr NotSupported,
         Link AccessDenied, Link Exists, Link NotFound, Link NotPermitted, Link Stale, List NotDirectory,
+        Open AccessDenied, Open DeletePending, Open SharingViolation, Open Stale,
+        SetDisposition AccessDenied, SetDisposition NotEmpty, SetDisposition Stale, Create DeletePending, Rename DeletePending,
         Lookup AccessDenied, Lookup NotDirectory, Lookup NotFound, Publish Invalid, ReadLink Invalid,
         RemoveXattr AccessDenied, RemoveXattr NoAttribute, RemoveXattr NotPermitted,
         Rename AccessDenied, Rename Exists, Rename Invalid, Rename IsDirectory, Rename NotDirectory, Rename NotEmpty,

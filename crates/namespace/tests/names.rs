@@ -6,7 +6,7 @@ mod situation;
 mod tree;
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease};
+use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Timestamp, Verdict, decide};
 use situation::{NOW, Situation, rows};
 use tree::{Seen, at};
@@ -218,16 +218,16 @@ fn an_orphan_is_disposed_of_and_linked_nowhere() {
     let link = s.operation(&["0:0", "link", "f", "new"]);
     let create = s.operation(&["0:0", "create", "644", "0", "empty/new"]);
     let into = s.operation(&["0:0", "rename", "g", "empty/new"]);
-    assert_eq!(s.run(&Operation::Dispose { file: f.clone() }), Err(Error::Invalid));
+    assert_eq!(s.run(&Operation::Dispose { file: f.clone(), time: at(9) }), Err(Error::Invalid));
     s.run_text("0:0 unlink f open").unwrap();
     s.run_text("0:0 rmdir empty open").unwrap();
     assert_eq!(s.run(&link), Err(Error::NotFound));
     assert_eq!(s.run(&create), Err(Error::NotFound));
     assert_eq!(s.run(&into), Err(Error::NotFound));
     for file in [f, empty] {
-        s.run(&Operation::Dispose { file: file.clone() }).unwrap();
+        s.run(&Operation::Dispose { file: file.clone(), time: at(9) }).unwrap();
         assert_eq!(s.run(&Operation::Stat { file: file.clone() }), Err(Error::Stale));
-        assert_eq!(s.run(&Operation::Dispose { file }), Err(Error::Stale));
+        assert_eq!(s.run(&Operation::Dispose { file, time: at(9) }), Err(Error::Stale));
     }
 }
 
@@ -256,7 +256,7 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     for (elsewhere, ends) in
         [(false, Effect::Death { file: f.clone() }), (true, Effect::Orphan { file: f.clone() })]
     {
-        s.tree.open_elsewhere = if elsewhere { [f.clone()].into() } else { [].into() };
+        s.tree.elsewhere = if elsewhere { [(f.clone(), Open::with([]))].into() } else { [].into() };
         let Verdict::Done { effects, .. } = decide(&closed, &Seen { tree: &s.tree, leases: &leases }) else {
             panic!()
         };
@@ -264,11 +264,11 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     }
     // Of an orphan that others have open, nobody else is to dispose.
     s.run_text("0:0 unlink f open").unwrap();
-    let dispose = Operation::Dispose { file: f.clone() };
+    let dispose = Operation::Dispose { file: f.clone(), time: at(9) };
     let Verdict::Refused { error, evidence } = decide(&dispose, &s.tree) else { panic!() };
     assert_eq!(error, Error::Invalid);
     assert!(evidence.contains(&others_open));
-    s.tree.open_elsewhere.clear();
+    s.tree.elsewhere.clear();
     assert!(matches!(decide(&dispose, &s.tree), Verdict::Done { .. }));
 }
 
@@ -288,8 +288,15 @@ fn a_rename_that_changes_nothing_only_reads() {
 fn moving_a_directory_wants_the_path() {
     let mut s = Situation::new(KINDS);
     let everything = |tree: &tree::Tree| -> Vec<Lease> {
-        let fields =
-            [Field::Attributes, Field::Parent, Field::Times, Field::Children, Field::Xattrs, Field::Handles];
+        let fields = [
+            Field::Attributes,
+            Field::Disposition,
+            Field::Parent,
+            Field::Times,
+            Field::Children,
+            Field::Xattrs,
+            Field::Handles,
+        ];
         let files = tree.files.keys();
         files
             .flat_map(|file| fields.iter().map(|f| Lease::new(file.clone(), f.clone(), Kind::Write)))

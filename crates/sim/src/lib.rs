@@ -46,8 +46,13 @@ mod tests {
             all.restarts += tally.restarts;
             all.nameless += tally.nameless;
             all.told_open += tally.told_open;
+            all.conflicts += tally.conflicts;
+            all.doomed += tally.doomed;
+            all.too_late += tally.too_late;
         }
         // Runs in which nothing happens prove nothing.
-        assert!(all.ends > 250 && all.restarts > 500 && all.nameless > 500 && all.told_open > 500, "{all:?}");
+        println!("{all:?}");
+        assert!(all.conflicts > 500 && all.doomed > 500 && all.too_late > 100, "{all:?}");
+        assert!(all.ends > 250 && all.restarts > 500 && all.nameless > 200 && all.told_open > 500, "{all:?}");
     }
 }

@@ -7,8 +7,8 @@ use crate::cluster::{Violation, root};
 use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket};
 use directory::{Directory, Input, MemoryStore, Store};
 use ident::FileId;
-use lease::{Label, SessionId, Time};
-use namespace::{Cred, Error, FileKind, RenameMode, Timestamp};
+use lease::{Field, Label, Mode, Open, SessionId, Time};
+use namespace::{Cred, Entry, Error, FileKind, Link, RenameMode, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,8 +16,21 @@ use wire::{MachineId, Space, ToClient};
 
 /// Labels are few, so that machines meet.
 const LABELS: [&str; 3] = ["a", "b", "c"];
+/// Directories, the root among them.
+const DIRS_MAX: usize = 4;
 /// Calls of one machine that may be under way at a time.
 const CALLS_MAX: usize = 3;
+/// How programs open files: mostly so that others may, too.
+const OPENINGS: [&[Mode]; 8] = [
+    &[Mode::AccessRead],
+    &[Mode::AccessRead, Mode::AccessWrite],
+    &[Mode::AccessDelete],
+    &[Mode::AccessRead, Mode::AccessDelete],
+    &[Mode::AccessRead, Mode::ExcludeWrite],
+    &[Mode::AccessWrite, Mode::ExcludeRead, Mode::ExcludeWrite],
+    &[Mode::AccessDelete, Mode::ExcludeDelete],
+    &[],
+];
 /// Events until everything must have come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
 
@@ -36,15 +49,23 @@ pub struct Tally {
     pub nameless: u64,
     /// Times somebody was told that others have a file open.
     pub told_open: u64,
+    /// Opens that did not go with somebody's handle.
+    pub conflicts: u64,
+    /// Files of which the deletion was set to happen at the last close.
+    pub doomed: u64,
+    /// Opens refused because of that.
+    pub too_late: u64,
 }
 
 /// What is done for a call that is under way.
 #[derive(Clone, Debug)]
 enum Doing {
-    Open(FileId),
+    Open(FileId, Open),
     /// With a handle, or without.
-    Create(bool),
+    Create(Option<Open>),
     Use(FileId),
+    /// Deletes at the last close, or takes that back.
+    Doom(bool),
     Name,
 }
 
@@ -60,8 +81,8 @@ struct Machine {
     to_server: VecDeque<Input>,
     to_client: VecDeque<ToClient>,
     calls: BTreeMap<Ticket, (Call, Doing)>,
-    /// Handles that its programs have.
-    open: BTreeMap<FileId, u32>,
+    /// Handles that its programs have; of no file none.
+    open: BTreeMap<FileId, Vec<Open>>,
 }
 
 /// See the module.
@@ -73,8 +94,14 @@ pub struct Office {
     machines: Vec<Machine>,
     /// Background work is left.
     again: bool,
-    /// Every file that anybody has heard of, and those that the server has had.
+    /// Every file that anybody has heard of and the name it was made by, and those that the server has had.
     known: Vec<FileId>,
+    names: BTreeMap<FileId, Link>,
+    /// Which machine, in which life, made a file: until the server has it nobody else can have heard of it.
+    makers: BTreeMap<FileId, (MachineId, u64)>,
+    dirs: Vec<FileId>,
+    /// What was last listed.
+    listed: Option<Vec<Entry>>,
     stored: BTreeSet<FileId>,
     /// Files that a session had open when it ended: until all is at rest, some may still be told so.
     ghosts: BTreeSet<FileId>,
@@ -111,6 +138,10 @@ impl Office {
             machines: Vec::new(),
             again: false,
             known: Vec::new(),
+            names: BTreeMap::new(),
+            makers: BTreeMap::new(),
+            dirs: vec![FileId::root()],
+            listed: None,
             stored: BTreeSet::new(),
             ghosts: BTreeSet::new(),
             faults: false,
@@ -207,7 +238,7 @@ impl Office {
         let open = std::mem::take(&mut machine.open);
         self.tally.ends += u64::from(!open.is_empty());
         // One that is being closed is open as others see it.
-        self.ghosts.extend(self.known.iter().filter(|file| machine.client.is_open(file)).cloned());
+        self.ghosts.extend(self.known.iter().filter(|file| !machine.client.own(file).is_closed()).cloned());
     }
 
     /// The server takes an input.
@@ -241,8 +272,8 @@ impl Office {
             return Ok(());
         };
         if let ToClient::Granted { grants, .. } = &message {
-            self.tally.told_open +=
-                grants.iter().filter(|grant| grant.values.others_open == Some(true)).count() as u64;
+            let told = |grant: &&wire::FileGrant| grant.values.others.get(&Field::Handles) == Some(true);
+            self.tally.told_open += grants.iter().filter(told).count() as u64;
         }
         if matches!(message, ToClient::Fenced) && !self.machines[at].over {
             self.session_over(at);
@@ -323,11 +354,12 @@ impl Office {
         let now = self.now();
         let mut out = Vec::new();
         let machine = &mut self.machines[at];
-        if let Call::Close { file, .. } = &call
-            && let Some(count) = machine.open.get_mut(file)
+        if let Call::Close { file, open } = &call
+            && let Some(handles) = machine.open.get_mut(file)
+            && let Some(at) = handles.iter().position(|handle| handle == open)
         {
-            *count -= 1;
-            machine.open.retain(|_, count| *count > 0);
+            handles.remove(at);
+            machine.open.retain(|_, handles| !handles.is_empty());
         }
         match machine.client.call(now, &Cred::default(), call.clone(), &mut out) {
             Outcome::Done(result) => self.answered(at, &call, doing, result)?,
@@ -337,38 +369,73 @@ impl Office {
     }
 
     fn some_call(&mut self, at: usize) -> (Call, Doing) {
-        let dir = FileId::root();
-        let open: Vec<FileId> = self.machines[at].open.keys().cloned().collect();
+        let (dir, label) = (self.some_dir(at), self.label());
+        let handles = |(file, handles): (&FileId, &Vec<Open>)| {
+            let file = file.clone();
+            handles.clone().into_iter().map(move |open| (file.clone(), open))
+        };
+        let open: Vec<(FileId, Open)> = self.machines[at].open.iter().flat_map(handles).collect();
         let pick = self.below(open.len() as u64) as usize;
         let some_open = open.get(pick).cloned();
         let pick = self.below(self.known.len() as u64) as usize;
-        let some_known = self.known.get(pick).cloned();
+        let some_known = self.known.get(pick).filter(|file| self.has_heard_of(at, file)).cloned();
         // A kernel lets go of a handle when what was asked through it has been answered.
         let calls = self.machines[at].calls.values();
         let used: Vec<FileId> = calls
             .filter_map(|(_, doing)| if let Doing::Use(file) = doing { Some(file.clone()) } else { None })
             .collect();
-        match (self.below(14), some_open, some_known) {
-            (0..4, Some(file), _) if !used.contains(&file) => {
-                (Call::Close { file, write: true }, Doing::Name)
+        match (self.below(20), some_open, some_known) {
+            (0..4, Some((file, open)), _) if !used.contains(&file) => {
+                (Call::Close { file, open }, Doing::Name)
             }
-            (4, Some(file), _) => (Call::Stat { file: file.clone() }, Doing::Use(file)),
-            (5, Some(file), _) => (Call::Read { file: file.clone(), offset: 0, length: 1 }, Doing::Use(file)),
-            (6..9, _, Some(file)) => {
-                (Call::Open { file: file.clone(), read: true, write: false }, Doing::Open(file))
+            (4, Some((file, _)), _) => (Call::Stat { file: file.clone() }, Doing::Use(file)),
+            (5, Some((file, open)), _) if open.has_mode(Mode::AccessRead) => {
+                (Call::Read { file: file.clone(), offset: 0, length: 1 }, Doing::Use(file))
             }
-            (9, ..) => (Call::Lookup { dir, label: self.label() }, Doing::Name),
-            (10, ..) => (Call::Unlink { dir, label: self.label(), directory: false }, Doing::Name),
-            (11, ..) => {
-                let (from, to, mode) = (self.label(), self.label(), RenameMode::Replace);
-                (Call::Rename { from_dir: dir.clone(), from, to_dir: dir, to, mode }, Doing::Name)
+            (6..8, Some((file, open)), _) if open.has_mode(Mode::AccessDelete) => {
+                let set = self.below(3) > 0;
+                let link = self.names.get(&file).filter(|_| set).cloned();
+                (Call::SetDisposition { file: file.clone(), link }, Doing::Doom(set))
+            }
+            (8..12, _, Some(file)) => {
+                let open = self.some_opening();
+                (Call::Open { file: file.clone(), open, mask: 0 }, Doing::Open(file, open))
+            }
+            (12, ..) => (Call::Lookup { dir, label }, Doing::Name),
+            (13, ..) => {
+                let directory = self.one_in(3);
+                (Call::Unlink { dir, label, directory }, Doing::Name)
+            }
+            (14, ..) => {
+                let (to_dir, to, mode) = (self.some_dir(at), self.label(), RenameMode::Replace);
+                (Call::Rename { from_dir: dir, from: label, to_dir, to, mode }, Doing::Name)
+            }
+            (15, _, Some(file)) => (Call::Link { file, dir, label }, Doing::Name),
+            (16, ..) if self.dirs.len() < DIRS_MAX => {
+                (creates(dir, label, FileKind::Directory, None), Doing::Create(None))
             }
             _ => {
-                let (label, open, target) = (self.label(), self.one_in(2), Vec::new());
-                let (kind, mode, umask, rdev) = (FileKind::Regular, 0o644, 0o022, 0);
-                (Call::Create { dir, label, kind, mode, umask, rdev, target, open }, Doing::Create(open))
+                let open = if self.one_in(2) { Some(self.some_opening()) } else { None };
+                (creates(dir, label, FileKind::Regular, open), Doing::Create(open))
             }
         }
+    }
+
+    fn some_opening(&mut self) -> Open {
+        let pick = self.below(OPENINGS.len() as u64) as usize;
+        Open::with(OPENINGS[pick].iter().copied())
+    }
+
+    fn some_dir(&mut self, at: usize) -> FileId {
+        let pick = self.below(self.dirs.len() as u64) as usize;
+        let dir = self.dirs[pick].clone();
+        if self.has_heard_of(at, &dir) { dir } else { FileId::root() }
+    }
+
+    /// Whether a program of that machine can know the file.
+    fn has_heard_of(&self, at: usize, file: &FileId) -> bool {
+        let Machine { id, incarnation, .. } = self.machines[at];
+        self.makers.get(file) == Some(&(id, incarnation)) || self.store.get(&record_key(file)).is_some()
     }
 
     fn label(&mut self) -> Label {
@@ -386,26 +453,69 @@ impl Office {
     ) -> Result<(), Violation> {
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {
-                self.known.push(entry.file.clone());
-                open.then(|| entry.file.clone())
+                if let Call::Create { dir, label, .. } = call {
+                    let link = Link { dir: dir.clone(), label: label.clone() };
+                    self.names.insert(entry.file.clone(), link);
+                    let Machine { id, incarnation, .. } = self.machines[at];
+                    self.makers.insert(entry.file.clone(), (id, incarnation));
+                }
+                match entry.kind {
+                    FileKind::Directory => self.dirs.push(entry.file.clone()),
+                    _ => self.known.push(entry.file.clone()),
+                }
+                open.map(|open| (entry.file.clone(), open))
             }
-            (Ok(Reply::Opened { .. }), Doing::Open(file)) => Some(file),
+            (Ok(Reply::Opened { .. }), Doing::Open(file, open)) => Some((file, open)),
             (Ok(Reply::Stat(stat)), Doing::Use(_)) => {
                 self.tally.nameless += u64::from(stat.attributes.links == 0);
                 None
             }
-            (Ok(_), Doing::Open(_) | Doing::Create(_)) => return Err(format!("{call:?} gave {result:?}")),
+            (Ok(_), Doing::Open(..) | Doing::Create(_)) => return Err(format!("{call:?} gave {result:?}")),
+            (Ok(_), Doing::Doom(set)) => {
+                self.tally.doomed += u64::from(set);
+                None
+            }
+            (Ok(Reply::Listing { entries, .. }), _) => {
+                self.listed = Some(entries.iter().map(|listed| listed.entry.clone()).collect());
+                None
+            }
             (Ok(_), _) | (Err(Error::CutOff), _) => None,
             (Err(error), Doing::Use(file)) if self.machines[at].open.contains_key(&file) => {
                 return Err(format!("{call:?}: {error}, though it is open here"));
             }
-            (Err(Error::NotFound | Error::Exists | Error::Stale), _) => None,
+            (Err(Error::SharingViolation), Doing::Open(file, open)) => {
+                self.tally.conflicts += 1;
+                let of_all = self.machines.iter().flat_map(|machine| machine.client.own(&file).modes());
+                let conflicts = of_all.into_iter().any(|mode| open.has_mode(mode.against()));
+                if !conflicts && !self.ghosts.contains(&file) && !self.machines[at].over {
+                    return Err(format!("{call:?} is refused, and nobody has it open so"));
+                }
+                None
+            }
+            (Err(Error::DeletePending), Doing::Open(..) | Doing::Create(_) | Doing::Name) => {
+                self.tally.too_late += 1;
+                None
+            }
+            // The handle that might have deleted may have been closed meanwhile.
+            (Err(Error::AccessDenied), Doing::Doom(..)) => None,
+            (
+                Err(
+                    Error::NotFound
+                    | Error::Exists
+                    | Error::Stale
+                    | Error::NotEmpty
+                    | Error::IsDirectory
+                    | Error::NotDirectory
+                    | Error::Invalid,
+                ),
+                _,
+            ) => None,
             (Err(error), _) => return Err(format!("{call:?}: {error}")),
         };
-        if let Some(file) = opened {
+        if let Some((file, open)) = opened {
             // Programs of a session that is over have nothing open.
             if !self.machines[at].over {
-                *self.machines[at].open.entry(file).or_default() += 1;
+                self.machines[at].open.entry(file).or_default().push(open);
             }
         }
         Ok(())
@@ -432,16 +542,28 @@ impl Office {
                 return Err(format!("{file} is gone, and somebody has it open"));
             }
         }
+        for file in &self.known {
+            let handles = self.machines.iter().filter_map(|machine| machine.open.get(file)).flatten();
+            let handles: Vec<&Open> = handles.collect();
+            for (at, open) in handles.iter().enumerate() {
+                let others = handles.iter().skip(at + 1);
+                if others.clone().any(|other| open.modes().any(|mode| other.has_mode(mode.against()))) {
+                    return Err(format!("{file} is open as does not go together: {handles:?}"));
+                }
+            }
+        }
         for machine in self.machines.iter().filter(|machine| !machine.over) {
             for file in &self.known {
-                let Some(belief) = machine.client.others_open(file) else { continue };
                 let others = self.machines.iter().filter(|other| other.id != machine.id && !other.over);
-                let open = others.clone().any(|other| other.client.is_open(file));
-                if belief != open && !(belief && self.ghosts.contains(file)) {
-                    return Err(format!(
-                        "{:?} knows {belief} of others and {file}, and it is {open}",
-                        machine.id
-                    ));
+                let open = others.fold(Open::CLOSED, |open, other| open.or(other.client.own(file)));
+                for field in &Field::BLACK_BOXES {
+                    let Some(belief) = machine.client.others(file, field) else { continue };
+                    if belief != open.has(field) && !(belief && self.ghosts.contains(file)) {
+                        let id = machine.id;
+                        return Err(format!(
+                            "{id:?} knows {belief} of {field:?} of {file}, and others have it {open:?}"
+                        ));
+                    }
                 }
             }
         }
@@ -486,38 +608,44 @@ impl Office {
         if let Some(violation) = violations.first() {
             return Err(format!("{} faults in the server's state, the first: {violation}", violations.len()));
         }
-        let dir = FileId::root();
-        self.machines[0].calls.clear();
-        let now = self.now();
-        let mut out = Vec::new();
-        let list = Call::List { dir, after: 0, limit: 1_000, stat: false };
-        let mut outcome = self.machines[0].client.call(now, &Cred::default(), list.clone(), &mut out);
-        for _ in 0..REST_MAX {
-            let Outcome::Waiting(ticket) = outcome else { break };
-            self.machines[0].calls.insert(ticket, (list.clone(), Doing::Name));
-            self.carry_out(0, std::mem::take(&mut out))?;
-            self.rest()?;
-            let now = self.now();
-            outcome = self.machines[0].client.call(now, &Cred::default(), list.clone(), &mut out);
+        let doomed = self.store.scan(&[2], &[3], usize::MAX).into_iter();
+        let doomed = doomed.filter_map(|(key, _)| FileId::from_bytes(&key[1..]).ok());
+        let is_open = |file: &FileId| self.machines.iter().any(|machine| machine.open.contains_key(file));
+        if let Some(file) = doomed.filter(|file| !is_open(file)).next() {
+            return Err(format!("{file} was to go with its last handle, and has none"));
         }
-        self.carry_out(0, out)?;
-        let Outcome::Done(Ok(Reply::Listing { entries, .. })) = outcome else {
-            return Err(format!("the root is not listed: {outcome:?}"));
-        };
-        let named = entries.into_iter().map(|listed| listed.entry.file);
+        let mut named: Vec<FileId> = Vec::new();
+        let mut dirs = vec![FileId::root()];
+        while let Some(dir) = dirs.pop() {
+            for entry in self.list(dir)? {
+                dirs.extend((entry.kind == FileKind::Directory).then(|| entry.file.clone()));
+                named.push(entry.file);
+            }
+        }
         let open = self.machines.iter().flat_map(|machine| machine.open.keys().cloned());
-        let expected: BTreeSet<FileId> = named.chain(open).collect();
+        let expected: BTreeSet<FileId> = named.into_iter().chain(open).collect();
         if let Some(file) = expected.iter().find(|file| self.store.get(&record_key(file)).is_none()) {
             return Err(format!("{file} is not there"));
         }
         let found = self.directory.status(self.now).files;
         if found != expected.len() as u64 + 1 {
+            let known = self.known.iter().chain(&self.dirs[1..]);
+            let left = known.filter(|f| !expected.contains(f) && self.store.get(&record_key(f)).is_some());
+            let left: Vec<_> = left.map(|file| (file, self.names.get(file))).collect();
             return Err(format!(
-                "{found} files, and with the root {} have a name or a handle",
+                "{found} files, and with the root {} have a name or a handle: {left:?} have not",
                 expected.len() + 1
             ));
         }
         Ok(())
+    }
+
+    /// What the first machine sees in `dir`.
+    fn list(&mut self, dir: FileId) -> Result<Vec<Entry>, Violation> {
+        self.listed = None;
+        self.call(0, Call::List { dir: dir.clone(), after: 0, limit: 1_000, stat: false }, Doing::Name)?;
+        self.rest()?;
+        self.listed.take().ok_or_else(|| format!("{dir} is not listed"))
     }
 
     /// Comes to rest with what is open, then without.
@@ -525,9 +653,9 @@ impl Office {
         self.rest()?;
         self.check_at_rest()?;
         for at in 0..self.machines.len() {
-            for (file, count) in self.machines[at].open.clone() {
-                for _ in 0..count {
-                    self.call(at, Call::Close { file: file.clone(), write: true }, Doing::Name)?;
+            for (file, handles) in self.machines[at].open.clone() {
+                for open in handles {
+                    self.call(at, Call::Close { file: file.clone(), open }, Doing::Name)?;
                 }
             }
         }
@@ -558,6 +686,11 @@ impl Machine {
         self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
         self.to_server.push_back(Input::Open { machine: self.id, incarnation: self.incarnation });
     }
+}
+
+fn creates(dir: FileId, label: Label, kind: FileKind, open: Option<Open>) -> Call {
+    let (mode, umask, rdev, target) = (0o755, 0o022, 0, Vec::new());
+    Call::Create { dir, label, kind, mode, umask, rdev, target, open }
 }
 
 /// Where a file's record stands: its identifier and the first tag.
@@ -592,23 +725,28 @@ mod tests {
             assert!(self.machines[at].calls.is_empty(), "{:?} wait", self.machines[at].calls);
         }
 
-        fn creates(&mut self, at: usize, open: bool) -> FileId {
-            let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0o022, 0, Vec::new());
-            let (dir, label) = (FileId::root(), Label::new(b"a").unwrap());
-            let call = Call::Create { dir, label, kind, mode, umask, rdev, target, open };
+        /// Makes `a`, without a handle or with one that was opened so.
+        fn creates(&mut self, at: usize, open: Option<Open>) -> FileId {
+            let call = creates(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
             self.calls(at, call, Doing::Create(open));
             self.calls(at, Call::SyncAll, Doing::Name);
             self.known.last().unwrap().clone()
         }
 
-        fn opens(&mut self, at: usize, file: &FileId) {
-            let call = Call::Open { file: file.clone(), read: true, write: false };
-            self.calls(at, call, Doing::Open(file.clone()));
-            assert!(self.machines[at].open.contains_key(file));
+        /// Whether it could be opened.
+        fn tries(&mut self, at: usize, file: &FileId, open: Open) -> bool {
+            let handles = |office: &Office| office.machines[at].open.get(file).map_or(0, Vec::len);
+            let before = handles(self);
+            self.calls(at, Call::Open { file: file.clone(), open, mask: 0 }, Doing::Open(file.clone(), open));
+            handles(self) > before
         }
 
-        fn closes(&mut self, at: usize, file: &FileId) {
-            self.calls(at, Call::Close { file: file.clone(), write: false }, Doing::Name);
+        fn opens(&mut self, at: usize, file: &FileId) {
+            assert!(self.tries(at, file, READING));
+        }
+
+        fn closes(&mut self, at: usize, file: &FileId, open: Open) {
+            self.calls(at, Call::Close { file: file.clone(), open }, Doing::Name);
         }
 
         fn unlinks(&mut self, at: usize) {
@@ -616,7 +754,21 @@ mod tests {
                 Call::Unlink { dir: FileId::root(), label: Label::new(b"a").unwrap(), directory: false };
             self.calls(at, call, Doing::Name);
         }
+
+        /// Sets the deletion disposition; refused if there is no handle that may.
+        fn dooms(&mut self, at: usize, file: &FileId) -> bool {
+            let before = self.tally.doomed;
+            let link = self.names.get(file).cloned();
+            self.calls(at, Call::SetDisposition { file: file.clone(), link }, Doing::Doom(true));
+            self.tally.doomed > before
+        }
+
+        fn is_there(&self, file: &FileId) -> bool {
+            self.store.get(&record_key(file)).is_some()
+        }
     }
+
+    const READING: Open = Open::posix(true, false);
 
     /// Farsite §8.3.3: what opens and closes cost depends on the clients, not on how often they open.
     #[test]
@@ -624,14 +776,14 @@ mod tests {
         let messages = |machines: u64, rounds: u32| {
             let mut office = Office::new(7, machines);
             office.drain();
-            let file = office.creates(0, false);
+            let file = office.creates(0, None);
             let before = office.tally.messages;
             for _ in 0..rounds {
                 for at in 0..machines as usize {
                     office.opens(at, &file);
                     office.opens(at, &file);
-                    office.closes(at, &file);
-                    office.closes(at, &file);
+                    office.closes(at, &file, READING);
+                    office.closes(at, &file, READING);
                 }
             }
             office.tally.messages - before
@@ -645,11 +797,101 @@ mod tests {
         assert_eq!(messages(1, 100), 0);
     }
 
+    /// Two handles as Windows describes them: what each may do, and what it lets others do, as bits for read, write and delete. They go together if neither may do what
+    /// the other does not share (BlackBox §4.4, in the words of its first paragraph).
+    fn go_together((access, share): (u8, u8), (other_access, other_share): (u8, u8)) -> bool {
+        access & !other_share == 0 && other_access & !share == 0
+    }
+
+    fn opening((access, share): (u8, u8)) -> Open {
+        let bits = |flags: u8, modes: [Mode; 3]| {
+            modes
+                .into_iter()
+                .enumerate()
+                .filter(move |(bit, _)| flags & (1 << bit) != 0)
+                .map(|(_, mode)| mode)
+        };
+        let access = bits(access, [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete]);
+        Open::with(access.chain(bits(!share, [Mode::ExcludeRead, Mode::ExcludeWrite, Mode::ExcludeDelete])))
+    }
+
+    fn all_openings() -> impl Iterator<Item = (u8, u8)> {
+        (0..8).flat_map(|access| (0..8).map(move |share| (access, share)))
+    }
+
+    /// All 64 × 64, on two machines and on one; and whoever fails again for the same reason asks nobody (Farsite §6).
+    #[test]
+    fn handles_go_together_as_windows_has_it() {
+        for first in all_openings() {
+            let mut office = Office::new(1, 2);
+            office.drain();
+            let file = office.creates(0, Some(opening(first)));
+            for second in all_openings() {
+                for at in [1, 0] {
+                    let opened = office.tries(at, &file, opening(second));
+                    assert_eq!(opened, go_together(first, second), "{first:?} and {second:?} at {at}");
+                    let before = office.tally.messages;
+                    if opened {
+                        office.closes(at, &file, opening(second));
+                    } else {
+                        assert!(!office.tries(at, &file, opening(second)));
+                        assert_eq!(office.tally.messages, before, "{first:?} and {second:?} at {at}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Among many creators a directory is removed exactly when it is empty, and what was made in it is not lost.
+    #[test]
+    fn a_directory_is_emptied_and_removed_among_many_creators() {
+        let (mut removed, mut refused) = (0, 0);
+        for seed in 0..200 {
+            let mut office = Office::new(seed, 4);
+            office.drain();
+            let name = Label::new(b"d").unwrap();
+            let root = FileId::root();
+            office.calls(
+                0,
+                creates(root.clone(), name.clone(), FileKind::Directory, None),
+                Doing::Create(None),
+            );
+            office.calls(0, Call::SyncAll, Doing::Name);
+            let dir = office.dirs.pop().unwrap();
+            for round in 0..60 {
+                let at = office.below(4) as usize;
+                let label = office.label();
+                let call = match office.below(7) {
+                    0..2 => creates(dir.clone(), label, FileKind::Regular, None),
+                    2..6 => Call::Unlink { dir: dir.clone(), label, directory: false },
+                    _ => Call::Unlink { dir: root.clone(), label: name.clone(), directory: true },
+                };
+                if office.machines[at].calls.len() < CALLS_MAX {
+                    office.call(at, call, Doing::Name).unwrap();
+                }
+                for _ in 0..office.below(6) {
+                    let at = office.below(4) as usize;
+                    office.server_receives(at).unwrap();
+                    office.client_receives(at).unwrap();
+                }
+                if round % 20 == 19 {
+                    office.rest().unwrap();
+                }
+            }
+            office.finish().unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+            if office.is_there(&dir) { refused += 1 } else { removed += 1 }
+        }
+        println!("removed in {removed} of {} runs", removed + refused);
+        assert!(removed > 50 && refused > 10, "{removed} {refused}");
+    }
+
     /// What happens in a run of [`a_file_is_there_while_anybody_has_it_open`].
     #[derive(Clone, Copy, Debug)]
     struct Plan {
-        /// Who removes the name: one that has it open, or the third.
-        unlinker: usize,
+        /// Whether it is unlinked, or its disposition set.
+        unlink: bool,
+        /// Who does that: one that has it open, or the third.
+        deleter: usize,
         /// Who closes first.
         first: usize,
         /// Who stops before which step.
@@ -661,10 +903,11 @@ mod tests {
     }
 
     fn carry_out(plan: Plan) {
-        let mut office = Office::new(plan.unlinker as u64, 3);
+        let mut office = Office::new(plan.deleter as u64, 3);
         office.drain();
-        let file = office.creates(0, true);
-        office.opens(1, &file);
+        let deleting = Open::with([Mode::AccessRead, Mode::AccessDelete]);
+        let file = office.creates(0, Some(deleting));
+        assert!(office.tries(1, &file, deleting));
         if plan.seen {
             // A second name for a moment: then removing the first asks nobody, so the last is what asks.
             let (dir, label) = (FileId::root(), Label::new(b"b").unwrap());
@@ -682,12 +925,22 @@ mod tests {
                 office.drain();
             }
             match step {
-                0 => {
-                    office.unlinks(plan.unlinker);
+                0 if plan.unlink => {
+                    office.unlinks(plan.deleter);
                     named = false;
                 }
-                1 => office.closes(plan.first, &file),
-                2 => office.closes(1 - plan.first, &file),
+                0 => {
+                    if plan.deleter == 2 {
+                        assert!(office.tries(2, &file, deleting));
+                    }
+                    named = !office.dooms(plan.deleter, &file);
+                    if plan.deleter == 2 {
+                        office.closes(2, &file, deleting);
+                    }
+                    assert!(named || !office.tries(2, &file, READING), "{plan:?}: it is to go");
+                }
+                1 => office.closes(plan.first, &file, deleting),
+                2 => office.closes(1 - plan.first, &file, deleting),
                 _ => {}
             }
             // What was done here is there.
@@ -695,25 +948,24 @@ mod tests {
                 office.calls(at, Call::SyncAll, Doing::Name);
             }
             let open = office.machines.iter().any(|machine| machine.open.contains_key(&file));
-            let there = office.store.get(&record_key(&file)).is_some();
-            assert_eq!(there, named || open, "{plan:?} after step {step}");
+            assert_eq!(office.is_there(&file), named || open, "{plan:?} after step {step}");
             let mut violations: Vec<directory::Violation> = Vec::new();
             office.directory.check(&office.store, &mut violations);
             assert!(violations.is_empty(), "{plan:?} after step {step}: {violations:?}");
         }
         office.finish().unwrap();
-        assert_eq!(office.directory.status(office.now).files, 1, "{plan:?}");
+        assert_eq!(office.directory.status(office.now).files, 1 + u64::from(named), "{plan:?}");
     }
 
-    /// Unlinked while open elsewhere, in every order of closes, with either session ending and the server starting again at each step.
+    /// Unlinked while open elsewhere, or to be deleted at the last close, in every order of closes, with either session ending and the server starting again at each step.
     #[test]
     fn a_file_is_there_while_anybody_has_it_open() {
         let stops = (0..2).flat_map(|at| (0..4).map(move |step| Some((at, step))));
         for stops in stops.chain([None]) {
             for restarts in (0..4).map(Some).chain([None]) {
-                for unlinker in 0..3 {
+                for (unlink, deleter) in (0..3).flat_map(|deleter| [(true, deleter), (false, deleter)]) {
                     for (first, seen) in [(0, false), (1, false), (0, true), (1, true)] {
-                        carry_out(Plan { unlinker, first, stops, restarts, seen });
+                        carry_out(Plan { unlink, deleter, first, stops, restarts, seen });
                     }
                 }
             }

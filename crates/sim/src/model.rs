@@ -178,7 +178,7 @@ impl Model {
                 let mode = if *kind == FileKind::Symlink { 0o777 } else { mode & !umask };
                 let mut file = File::new(*kind, mode);
                 file.content.clone_from(target);
-                file.open = u32::from(*open);
+                file.open = u32::from(open.is_some());
                 file.parent = (*kind == FileKind::Directory).then(|| dir.clone());
                 self.files.insert(id.clone(), file);
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), id));

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Violation};
 use crate::model::{File, Model, feed};
 use client::{Call, Outcome, Reply};
 use ident::FileId;
-use lease::Label;
+use lease::{Label, Open};
 use namespace::{Error, FileKind, RenameMode};
 use std::collections::BTreeMap;
 
@@ -306,7 +306,7 @@ impl Run {
         self.cluster.space = 1 << 30;
         for (file, state) in self.model.clone().files {
             for _ in 0..state.open {
-                let call = Call::Close { file: file.clone(), write: true };
+                let call = Call::Close { file: file.clone(), open: Open::posix(true, true) };
                 self.ask(call.clone())?;
                 self.model.apply(&call, None);
             }

@@ -5,7 +5,7 @@ use crate::model::Model;
 use bytes::Bytes;
 use client::{Allocate, Call};
 use ident::FileId;
-use lease::Label;
+use lease::{Label, Open};
 use namespace::{AttributeChange, FileKind, RenameMode, XattrMode};
 
 /// Labels are few, so that they collide.
@@ -69,11 +69,11 @@ impl Cluster {
                 Call::Rename { from_dir, from, to_dir, to, mode }
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
-                Some(file) => Call::Open { file, read: true, write: true },
+                Some(file) => Call::Open { file, open: Open::posix(true, true), mask: 6 },
                 None => self.create(model),
             },
             12 => match self.pick(model, open) {
-                Some(file) => Call::Close { file, write: true },
+                Some(file) => Call::Close { file, open: Open::posix(true, true) },
                 None => self.create(model),
             },
             13..18 => match self.pick(model, open) {
@@ -126,7 +126,7 @@ impl Cluster {
             _ => FileKind::Regular,
         };
         let target = if kind == FileKind::Symlink { b"some/where".to_vec() } else { Vec::new() };
-        let open = kind == FileKind::Regular && self.one_in(2);
+        let open = (kind == FileKind::Regular && self.one_in(2)).then(|| Open::posix(true, true));
         Call::Create { dir, label, kind, mode: 0o777, umask: 0o022, rdev: 0, target, open }
     }
 

@@ -2,8 +2,10 @@
 //! draw inferences).
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Released};
-use namespace::{Answer, Attributes, ContentHead, Effect, Entry, Error, Extent, Links, Operation, Times};
+use lease::{Field, Kind, Label, Lease, Others, Released};
+use namespace::{
+    Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Operation, Times,
+};
 use serde::{Deserialize, Serialize};
 
 /// A machine of the cluster.
@@ -149,8 +151,10 @@ pub struct Values {
     pub extents: Option<(Vec<Extent>, u64)>,
     pub times: Option<Times>,
     pub links: Option<Links>,
-    /// Whether anybody else has the file open, with `OtherRead`: what the others' values come to, and nothing else of them.
-    pub others_open: Option<bool>,
+    /// Its deletion, if that is pending.
+    pub disposition: Option<Option<Disposition>>,
+    /// How others have the file open, with `OtherRead`: what their values come to, and nothing else of them.
+    pub others: Others,
     /// Exact labels and what they are bound to.
     pub children: Vec<(Label, Entry)>,
     /// Folds of labels: everything that is bound to a label with one of these folds is in `children`.

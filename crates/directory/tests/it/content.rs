@@ -147,6 +147,6 @@ fn a_publication_of_an_older_version_is_refused() {
     assert_eq!(world.update(session, publish(&file, 2, 3, content())), Err(Error::Invalid));
     assert_eq!(world.update(session, publish(&file, 1, 3, content())), Ok(()));
     assert_eq!(world.update(session, publish(&file, 1, 3, content())), Err(Error::Invalid));
-    let gone = Operation::Dispose { file };
+    let gone = Operation::Dispose { file, time: namespace::Timestamp::default() };
     assert_eq!(world.update(session, gone), Err(Error::Invalid), "it has a name");
 }

@@ -31,7 +31,7 @@ fn ask(world: &mut World, session: SessionId, file: &FileId, kind: Kind) -> u64 
 fn told(grants: &[FileGrant]) -> (Vec<(Field, Kind)>, Option<bool>) {
     let [grant] = grants else { panic!("{grants:?}") };
     let handles = grant.fields.iter().filter(|(field, _)| *field == Field::Handles);
-    (handles.cloned().collect(), grant.values.others_open)
+    (handles.cloned().collect(), grant.values.others.get(&Field::Handles))
 }
 
 /// `sessions` open it, one after the other, and are stuck at that.
@@ -176,10 +176,10 @@ fn a_session_that_ends_with_many_files_open_fades_in_bounded_steps() {
     assert!(world.grants(b, number).is_some());
     world.open(1, 2);
     assert!(world.settle() > 1);
-    assert_eq!(world.recalled(b), [released(&files[7], Field::Handles, Some(Kind::Touch))]);
+    assert_eq!(world.recalled(b), [released(&files[7], Field::Handles, None)]);
     // Of the others nothing is left at once.
     let number = ask(&mut world, b, &files[9], Kind::Read);
-    assert_eq!(world.grants(b, number).unwrap()[0].values.others_open, Some(false));
+    assert_eq!(world.grants(b, number).unwrap()[0].values.others.get(&Field::Handles), Some(false));
     world.send(b, ToServer::Goodbye);
     world.settle();
     world.check();

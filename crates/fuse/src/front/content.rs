@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
+use lease::Open;
 use namespace::{AttributeChange, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
@@ -28,19 +29,22 @@ pub(crate) struct Opened {
 impl Handle {
     /// Of a file opened with `flags`.
     pub(crate) fn of(flags: i32) -> Handle {
-        Handle(u64::from(access(flags).1))
+        Handle(u64::from(opening(flags).0.bits()))
     }
 
-    fn write(self) -> bool {
-        self.0 & 1 != 0
+    /// As it was opened. What is no handle of ours is taken for one without modes.
+    fn open(self) -> Open {
+        u8::try_from(self.0).ok().and_then(|bits| Open::try_from(bits).ok()).unwrap_or(Open::with([]))
     }
 }
 
-/// Read, write. Access mode 3 is Linux' "neither, but ioctl".
-fn access(flags: i32) -> (bool, bool) {
-    // Executing needs no permission to read; the kernel has checked the one to execute.
-    let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR) && flags & FOR_EXEC == 0;
-    (read, matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR))
+/// How a file is opened, and the permissions that takes. Access mode 3 is Linux' "neither, but ioctl".
+pub(crate) fn opening(flags: i32) -> (Open, u8) {
+    let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
+    let write = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
+    // Executing reads and needs no permission to; the kernel has checked the one to execute.
+    let mask = 4 * u8::from(read && flags & FOR_EXEC == 0) + 2 * u8::from(write);
+    (Open::posix(read, write), mask)
 }
 
 impl Front {
@@ -59,8 +63,8 @@ impl Front {
             Ok(file) => file,
             Err(errno) => return reply(Err(errno)),
         };
-        let (read, write) = access(flags);
-        self.ask(node, asker, Call::Open { file, read, write }, move |_, told| {
+        let (open, mask) = opening(flags);
+        self.ask(node, asker, Call::Open { file, open, mask }, move |_, told| {
             reply(match told {
                 Ok(Told::Reply(Reply::Opened { keep_pages })) => {
                     Ok(Opened { handle: Handle::of(flags), keep_pages })
@@ -79,11 +83,9 @@ impl Front {
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         match self.nodes.file(node) {
-            Ok(file) => {
-                self.call(node, asker, Call::Close { file, write: handle.write() }, move |_, told| {
-                    reply(done(told))
-                })
-            }
+            Ok(file) => self.call(node, asker, Call::Close { file, open: handle.open() }, move |_, told| {
+                reply(done(told))
+            }),
             Err(errno) => reply(Err(errno)),
         }
     }
@@ -229,12 +231,18 @@ mod tests {
 
     #[test]
     fn access_modes() {
-        assert_eq!(access(libc::O_RDONLY), (true, false));
-        assert_eq!(access(libc::O_WRONLY | libc::O_APPEND), (false, true));
-        assert_eq!(access(libc::O_RDWR), (true, true));
-        assert_eq!(access(libc::O_RDONLY | FOR_EXEC), (false, false));
-        assert_eq!(access(libc::O_ACCMODE), (false, false));
-        assert!(Handle::of(libc::O_RDWR).write() && !Handle::of(libc::O_RDONLY).write());
+        let rows = [
+            (libc::O_RDONLY, (true, false), 4),
+            (libc::O_WRONLY | libc::O_APPEND, (false, true), 2),
+            (libc::O_RDWR, (true, true), 6),
+            (libc::O_RDONLY | FOR_EXEC, (true, false), 0),
+            (libc::O_ACCMODE, (false, false), 0),
+        ];
+        for (flags, (read, write), mask) in rows {
+            assert_eq!(opening(flags), (Open::posix(read, write), mask), "{flags:o}");
+            assert_eq!(Handle::of(flags).open(), Open::posix(read, write));
+        }
+        assert_eq!(Handle(u64::MAX).open(), Open::with([]));
     }
 
     #[test]

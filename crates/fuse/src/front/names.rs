@@ -1,13 +1,13 @@
 //! Names: looking them up, making, moving and removing them.
 
 use client::{Call, Reply};
-use lease::Label;
+use lease::{Label, Open};
 use namespace::{Entry, Error, FileKind, RenameMode, Stat};
 use node::Told;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::content::Handle;
+use super::content::{Handle, opening};
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
@@ -80,7 +80,7 @@ impl Front {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
-        let call = create(file, label.clone(), new, false);
+        let call = create(file, label.clone(), new, None);
         self.ask(dir, asker, call, move |front, told| reply(front.node_of(told, dir, &label)));
     }
 
@@ -98,7 +98,7 @@ impl Front {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
-        let call = create(file, label.clone(), new, true);
+        let call = create(file, label.clone(), new, Some(opening(flags).0));
         let name = label.clone();
         self.ask(dir, asker, call, move |front, told| match told {
             // Another machine made it after the kernel's lookup.
@@ -241,7 +241,7 @@ impl Front {
     }
 }
 
-fn create(dir: ident::FileId, label: Label, new: NewNode, open: bool) -> Call {
+fn create(dir: ident::FileId, label: Label, new: NewNode, open: Option<Open>) -> Call {
     let NewNode { kind, mode, umask, rdev, target } = new;
     Call::Create { dir, label, kind, mode, umask, rdev, target, open }
 }

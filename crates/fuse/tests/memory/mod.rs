@@ -107,6 +107,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::Rename { .. } => "rename",
         Call::SetAttributes { .. } => "set attributes",
         Call::Open { .. } => "open",
+        Call::SetDisposition { .. } => "set disposition",
         Call::Close { .. } => "close",
         Call::Read { .. } => "read",
         Call::Write { .. } => "write",
@@ -132,7 +133,7 @@ impl Tree {
             Call::Access { file, mask } => self.check(cred, &file, mask).map(|()| Reply::Nothing)?,
             Call::ReadLink { file } => Reply::Bytes(self.file(&file)?.content.clone()),
             Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
-                self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open)?
+                self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open.is_some())?
             }
             Call::Link { file, dir, label } => self.link(&file, &dir, &label)?,
             Call::Unlink { dir, label, directory } => self.unlink(&dir, &label, directory)?,
@@ -142,7 +143,8 @@ impl Tree {
             Call::SetAttributes { file, change, size, .. } => {
                 self.set_attributes(cred, &file, change, size)?
             }
-            Call::Open { file, read, write } => self.open(cred, &file, read, write)?,
+            Call::SetDisposition { .. } => return Err(Error::NotSupported),
+            Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
             Call::Read { file, offset, length } => return self.read(&file, offset, length).map(Told::Data),
             Call::Write { file, offset, data, append } => self.write(&file, offset, &data, append)?,

@@ -241,8 +241,8 @@ impl Tree {
         self.stat(id).map(Reply::Stat)
     }
 
-    pub fn open(&mut self, cred: &Cred, id: &FileId, read: bool, write: bool) -> Result<Reply, Error> {
-        self.check(cred, id, u8::from(read) << 2 | u8::from(write) << 1)?;
+    pub fn open(&mut self, cred: &Cred, id: &FileId, mask: u8) -> Result<Reply, Error> {
+        self.check(cred, id, mask)?;
         self.file_mut(id)?.open += 1;
         Ok(Reply::Opened { keep_pages: true })
     }

@@ -1,7 +1,8 @@
 //! An operation being decided: questions to knowledge, leases that were missed, effects so far.
 
 use crate::{
-    Attributes, ContentHead, Effect, Effects, Entry, Error, Knowledge, Known, Times, Timestamp, fold,
+    Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, Knowledge, Known, Links, Times,
+    Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -95,16 +96,38 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
         Ok(known?.unwrap_or_default())
     }
 
-    /// Whether anybody else has a file open. If that is not known the rule goes on with either answer: all that it can do then is find what else
+    /// Where it is linked.
+    pub fn links(&mut self, file: &FileId, kind: Kind) -> Result<Links, Stop> {
+        let known =
+            self.ask(kind, |k| Lease::new(file.clone(), Field::Parent, k), |k, kind| k.links(file, kind));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// Its deletion, if that is pending.
+    pub fn disposition(&mut self, file: &FileId, kind: Kind) -> Result<Option<Disposition>, Stop> {
+        let lease = |kind| Lease::new(file.clone(), Field::Disposition, kind);
+        let known = self.ask(kind, lease, |k, kind| k.disposition(file, kind));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// What the others' values of a black box come to. If that is not known the rule goes on with FALSE: all that it can do then is find what else
     /// it wants.
-    pub fn others_open(&mut self, file: &FileId) -> Result<bool, Stop> {
-        match self.knowledge.others_open(file) {
-            Known::Used(open) => Ok(open),
+    pub fn others(&mut self, file: &FileId, field: Field) -> Result<bool, Stop> {
+        match self.knowledge.others(file, &field) {
+            Known::Used(value) => Ok(value),
             Known::Unused => Err(Stop::Refused(Error::Stale)),
             Known::Unknown => {
-                self.want(Lease::new(file.clone(), Field::Handles, Kind::Read));
+                self.want(Lease::new(file.clone(), field, Kind::Read));
                 Ok(false)
             }
+        }
+    }
+
+    /// A directory about to be deleted gets no more entries.
+    pub fn may_gain_entries(&mut self, dir: &FileId) -> Result<(), Stop> {
+        match self.disposition(dir, Kind::Read)? {
+            Some(_) => Err(Error::DeletePending.into()),
+            None => Ok(()),
         }
     }
 

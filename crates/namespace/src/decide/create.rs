@@ -26,6 +26,7 @@ pub(super) fn create<K: Knowledge + ?Sized>(
         return Err(Error::Exists.into());
     }
     may_change(case, dir, &parent, cred)?;
+    case.may_gain_entries(dir)?;
     if is_privileged(new) && cred.uid != 0 {
         return Err(Error::NotPermitted.into());
     }

@@ -24,6 +24,7 @@ pub(super) fn link<K: Knowledge + ?Sized>(
         return Err(Error::Exists.into());
     }
     may_change(case, dir, &parent, cred)?;
+    case.may_gain_entries(dir)?;
     let attributes = case.attributes(file, Kind::Write)?;
     match attributes {
         Attributes { kind: FileKind::Directory, .. } => return Err(Error::NotPermitted.into()),

@@ -6,6 +6,7 @@ mod case;
 mod create;
 mod link;
 mod lookup;
+mod open;
 mod permission;
 mod publish;
 mod rename;
@@ -13,9 +14,9 @@ mod shape;
 mod unlink;
 mod xattr;
 
-use crate::{Answer, Error, Knowledge, Operation, Traced, Verdict};
+use crate::{Answer, Error, Knowledge, Known, Operation, Traced, Verdict};
 use case::{Case, Stop};
-use lease::{Kind, Lease};
+use lease::{Field, Kind, Lease};
 
 pub use link::LINKS_MAX;
 pub use publish::{INLINE_PIECE_BYTES_MAX, PIECE_BYTES_MAX, SEAL_BYTES};
@@ -55,7 +56,10 @@ fn evidence<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Vec<
     let mut evidence: Vec<Lease> = Vec::new();
     for lease in traced.into_leases() {
         let lease = Lease { kind: Kind::Read, ..lease };
-        if !evidence.contains(&lease) {
+        // A conflict of modes is proved by the one that is TRUE; that others are not adds nothing.
+        let adds = !matches!(lease.field, Field::Mode(_))
+            || knowledge.others(&lease.file, &lease.field) == Known::Used(true);
+        if adds && !evidence.contains(&lease) {
             evidence.push(lease);
         }
     }
@@ -70,6 +74,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
         Operation::Lookup { dir, label, cred } => lookup::lookup(case, dir, label, cred),
         Operation::Stat { file } => lookup::stat(case, file),
         Operation::Access { file, mask, cred } => lookup::access(case, file, *mask, cred),
+        Operation::Open { file, mask, open, own, cred } => open::open(case, file, *mask, *open, *own, cred),
         Operation::ReadLink { file } => lookup::read_link(case, file),
         Operation::List { dir } => lookup::list(case, dir),
         Operation::GetXattr { file, name, cred } => xattr::get(case, file, name, cred),
@@ -110,6 +115,9 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
             publish::publish(case, file, head, change)
         }
         Operation::Accessed { file, time } => attributes::accessed(case, file, *time),
-        Operation::Dispose { file } => unlink::dispose(case, file),
+        Operation::SetDisposition { file, link, own, cred, time } => {
+            open::set_disposition(case, file, link.as_ref(), *own, cred, *time)
+        }
+        Operation::Dispose { file, time } => open::dispose(case, file, *time),
     }
 }

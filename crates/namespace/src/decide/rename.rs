@@ -43,6 +43,7 @@ pub(super) fn rename<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, r: &Rename<'
     may_take(case, &from_dir, &source.file, r.cred)?;
     if !r.stays() {
         may_change(case, r.to_dir, &to_dir, r.cred)?;
+        case.may_gain_entries(r.to_dir)?;
     }
     if let Some(target) = &target {
         may_take(case, &to_dir, &target.file, r.cred)?;

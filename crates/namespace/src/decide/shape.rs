@@ -3,6 +3,7 @@
 
 use crate::{AttributeChange, FileKind, NewFile, Operation, RenameMode, SetTime, Timestamp};
 use ident::FileId;
+use lease::Field;
 
 /// The longest target of a symbolic link, in bytes (Linux' PATH_MAX less the zero byte).
 pub const TARGET_BYTES_MAX: usize = 4095;
@@ -14,6 +15,8 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
     match operation {
         Operation::Lookup { label, .. } => label.is_child(),
         Operation::Access { mask, .. } => *mask <= 7,
+        // Of the permissions of a handle all can be asked for, and it is a handle.
+        Operation::Open { mask, open, .. } => *mask <= 7 && open.has(&Field::Handles),
         Operation::Create { dir, label, position, new, time, .. } => {
             label.is_child() && is_number(*position) && is_time(*time) && is_new(dir, *position, new)
         }
@@ -29,14 +32,15 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
         Operation::SetAttributes { change, time, .. } => is_change(change) && is_time(*time),
         Operation::SetXattr { time, .. }
         | Operation::RemoveXattr { time, .. }
+        | Operation::SetDisposition { time, .. }
+        | Operation::Dispose { time, .. }
         | Operation::Accessed { time, .. } => is_time(*time),
         Operation::Publish { mtime, ctime, .. } => is_time(*mtime) && is_time(*ctime),
         Operation::Stat { .. }
         | Operation::ReadLink { .. }
         | Operation::List { .. }
         | Operation::GetXattr { .. }
-        | Operation::ListXattrs { .. }
-        | Operation::Dispose { .. } => true,
+        | Operation::ListXattrs { .. } => true,
     }
 }
 

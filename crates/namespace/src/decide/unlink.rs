@@ -65,7 +65,7 @@ pub(super) fn lose_link<K: Knowledge + ?Sized>(
     let attributes = case.attributes(file, Kind::Write)?;
     case.hold(file, Field::Parent, Kind::Write);
     let links = attributes.links.saturating_sub(1);
-    if links == 0 && !open && !case.others_open(file)? {
+    if links == 0 && !open && !case.others(file, Field::Handles)? {
         case.effects.push(Effect::Death { file: file.clone() });
         return Ok(());
     }
@@ -76,16 +76,4 @@ pub(super) fn lose_link<K: Knowledge + ?Sized>(
         case.effects.push(Effect::Orphan { file: file.clone() });
     }
     Ok(())
-}
-
-/// The last handle of an orphan was closed, as this client says of its own and knows of the others'.
-pub(super) fn dispose<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
-    if case.attributes(file, Kind::Write)?.links != 0 {
-        return Err(Error::Invalid.into());
-    }
-    if case.others_open(file)? {
-        return Err(Error::Invalid.into());
-    }
-    case.effects.push(Effect::Death { file: file.clone() });
-    Ok(Answer::Nothing)
 }

@@ -2,7 +2,7 @@
 
 use crate::tree::{Tree, at};
 use ident::FileId;
-use lease::Label;
+use lease::{Label, Mode, Open};
 use namespace::{
     AttributeChange, Attributes, ContentChange, Cred, FileKind, NewFile, Operation, RenameMode, SetTime,
     Timestamp, XattrMode,
@@ -61,10 +61,13 @@ impl World {
         let cred = cred(c);
         let (file, dir, label) = (self.file(c), self.dir(c), label(c));
         // Somebody else opens a file, or closes it.
-        if self.tree.files.contains_key(&file) && c.pick(3) == 1 && !self.tree.open_elsewhere.remove(&file) {
-            self.tree.open_elsewhere.insert(file.clone());
+        if self.tree.files.contains_key(&file)
+            && c.pick(3) == 1
+            && self.tree.elsewhere.remove(&file).is_none()
+        {
+            self.tree.elsewhere.insert(file.clone(), open(c));
         }
-        match c.pick(25) {
+        match c.pick(30) {
             0..5 => self.create(c, dir, label, cred, time),
             5 => Operation::Lookup { dir, label, cred },
             6 => Operation::Stat { file },
@@ -97,7 +100,13 @@ impl World {
             21 => Operation::RemoveXattr { file, name: name(c), cred, time },
             22 => self.publish(c, file, time),
             23 => Operation::Accessed { file, time },
-            _ => Operation::Dispose { file },
+            24 | 25 => Operation::Open { file, mask: c.pick(8) as u8, open: open(c), own: open(c), cred },
+            26 | 27 => {
+                let links = self.tree.files.get(&file).map(|file| file.links.clone()).unwrap_or_default();
+                let link = if c.rarely() || links.is_empty() { None } else { Some(c.of(&links)) };
+                Operation::SetDisposition { file, link, own: open(c), cred, time }
+            }
+            _ => Operation::Dispose { file, time },
         }
     }
 
@@ -170,6 +179,19 @@ impl World {
         };
         c.of(&self.tree.files.iter().filter_map(is_dir).collect::<Vec<_>>())
     }
+}
+
+fn open(c: &mut Choices<'_>) -> Open {
+    let modes = [
+        vec![Mode::AccessDelete],
+        vec![Mode::AccessRead],
+        vec![],
+        vec![Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete],
+        vec![Mode::ExcludeRead],
+        vec![Mode::AccessRead, Mode::ExcludeWrite],
+        vec![Mode::AccessDelete, Mode::ExcludeDelete],
+    ];
+    Open::with(c.of(&modes))
 }
 
 fn cred(c: &mut Choices<'_>) -> Cred {

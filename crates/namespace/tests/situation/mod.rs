@@ -53,6 +53,7 @@ impl Situation {
                     inline: Vec::new(),
                     times: Times::default(),
                     links: Links::new(),
+                    disposition: None,
                     children: BTreeMap::new(),
                     xattrs: BTreeMap::new(),
                 };

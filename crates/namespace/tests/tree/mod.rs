@@ -4,10 +4,10 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease};
+use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
-    Attributes, ContentChange, ContentHead, Effect, Entry, FileKind, Knowledge, Known, Links, Operation,
-    Times, Timestamp, Traced, Verdict, decide, fold,
+    Attributes, ContentChange, ContentHead, Disposition, Effect, Entry, FileKind, Knowledge, Known, Links,
+    Operation, Times, Timestamp, Traced, Verdict, decide, fold,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,7 @@ pub struct File {
     pub inline: Vec<u8>,
     pub times: Times,
     pub links: Links,
+    pub disposition: Option<Disposition>,
     pub children: BTreeMap<Label, Entry>,
     pub xattrs: BTreeMap<Label, Vec<u8>>,
 }
@@ -25,8 +26,8 @@ pub struct File {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
     pub files: BTreeMap<FileId, File>,
-    /// Files that others have open.
-    pub open_elsewhere: BTreeSet<FileId>,
+    /// How others have files open.
+    pub elsewhere: BTreeMap<FileId, Open>,
 }
 
 impl Tree {
@@ -37,10 +38,11 @@ impl Tree {
             inline: Vec::new(),
             times: Times::default(),
             links: Links::new(),
+            disposition: None,
             children: BTreeMap::new(),
             xattrs: BTreeMap::new(),
         };
-        Tree { files: BTreeMap::from([(FileId::root(), root)]), open_elsewhere: BTreeSet::new() }
+        Tree { files: BTreeMap::from([(FileId::root(), root)]), elsewhere: BTreeMap::new() }
     }
 
     fn file(&mut self, file: &FileId) -> &mut File {
@@ -50,8 +52,9 @@ impl Tree {
     pub fn apply(&mut self, effect: &Effect) {
         match effect.clone() {
             Effect::Birth { file, attributes, content, target, times } => {
-                let (links, children, xattrs) = Default::default();
-                let born = File { attributes, content, inline: target, times, links, children, xattrs };
+                let (links, disposition, children, xattrs) = Default::default();
+                let born =
+                    File { attributes, content, inline: target, times, links, disposition, children, xattrs };
                 assert_eq!(self.files.insert(file, born), None);
             }
             Effect::Bind { dir, label, entry } => {
@@ -82,10 +85,15 @@ impl Tree {
                     ContentChange::None => {}
                 }
             }
+            Effect::Disposition { file, disposition } => {
+                let file = self.file(&file);
+                assert_ne!(file.disposition, disposition, "nothing changes");
+                file.disposition = disposition;
+            }
             Effect::Orphan { file } => assert!(self.file(&file).links.is_empty()),
             Effect::Death { file } => {
                 assert!(self.files.remove(&file).is_some());
-                assert!(!self.open_elsewhere.contains(&file), "somebody has it open");
+                assert_eq!(self.elsewhere.get(&file), None, "somebody has it open");
             }
         }
     }
@@ -181,8 +189,12 @@ impl Knowledge for Tree {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         Known::of(self.files.get(file).map(|file| file.xattrs.keys().cloned().collect()))
     }
-    fn others_open(&self, file: &FileId) -> Known<bool> {
-        Known::of(self.files.get(file).map(|_| self.open_elsewhere.contains(file)))
+    fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
+        Known::of(self.files.get(file).map(|file| file.disposition.clone()))
+    }
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
+        let open = self.elsewhere.get(file).copied().unwrap_or_default();
+        Known::of(self.files.get(file).map(|_| open.has(field)))
     }
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         Known::Used(self.path(dir).unwrap().contains(&ancestor))
@@ -232,8 +244,11 @@ impl Knowledge for Seen<'_> {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
         self.guard(file, Field::Xattrs, Kind::Read, self.tree.xattrs(file))
     }
-    fn others_open(&self, file: &FileId) -> Known<bool> {
-        self.guard(file, Field::Handles, Kind::Read, self.tree.others_open(file))
+    fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
+        self.guard(file, Field::Disposition, kind, self.tree.disposition(file, kind))
+    }
+    fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
+        self.guard(file, field.clone(), Kind::Read, self.tree.others(file, field))
     }
     fn is_above(&self, ancestor: &FileId, dir: &FileId) -> Known<bool> {
         self.guard(dir, Field::Path, Kind::Read, self.tree.is_above(ancestor, dir))
@@ -304,6 +319,7 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
             Effect::Attributes { file, .. } | Effect::Orphan { file } => {
                 (file, vec![(Field::Attributes, Kind::Write)])
             }
+            Effect::Disposition { file, .. } => (file, vec![(Field::Disposition, Kind::Write)]),
             Effect::Touch { dir, .. } => (dir, vec![(Field::Times, Kind::Touch)]),
             Effect::Times { dir, .. } => (dir, vec![(Field::Times, Kind::Write)]),
             Effect::Xattr { file, name, .. } => (file, vec![(Field::Xattr(name.clone()), Kind::Write)]),

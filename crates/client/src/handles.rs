@@ -1,0 +1,179 @@
+//! Handles: opening, the deletion disposition, closing; and with them this client's own values of a file's black boxes (BlackBox §4.3, §4.4).
+
+use crate::client::Client;
+use crate::known::KnownFile;
+use crate::waiting::{Need, Stop, Waiting};
+use crate::{Now, Reply};
+use ident::FileId;
+use lease::{Field, Kind, Lease, Open, Released};
+use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
+
+/// How many handles this client has on a file: in all, and in each mode. What others see of it (and only as one of many) is which of these are not zero.
+#[derive(Debug, Default)]
+pub(crate) struct Handles([u32; Field::BLACK_BOXES.len()]);
+
+impl Handles {
+    /// This client's own values.
+    pub fn own(&self) -> Open {
+        self.but(Open::CLOSED)
+    }
+
+    /// Its own values without a handle that is open so.
+    fn but(&self, closed: Open) -> Open {
+        let mut own = Open::CLOSED;
+        for (field, count) in Field::BLACK_BOXES.iter().zip(&self.0) {
+            own.set(field, *count > u32::from(closed.has(field)));
+        }
+        own
+    }
+
+    fn add(&mut self, open: Open) {
+        for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
+            *count += u32::from(open.has(field));
+        }
+    }
+
+    fn remove(&mut self, open: Open) {
+        for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
+            *count = count.saturating_sub(u32::from(open.has(field)));
+        }
+    }
+}
+
+impl KnownFile {
+    /// How this client has it open: its own values of the black boxes.
+    pub fn own(&self) -> Open {
+        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
+    }
+
+    /// One handle more.
+    pub fn add_handle(&mut self, open: Open) {
+        self.handles.get_or_insert_default().add(open);
+    }
+
+    fn remove_handle(&mut self, open: Open) {
+        if let Some(handles) = &mut self.handles {
+            handles.remove(open);
+        }
+        self.handles.take_if(|handles| handles.own().is_closed());
+    }
+}
+
+impl Client {
+    /// How this client has `file` open.
+    pub fn own(&self, file: &FileId) -> Open {
+        self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
+    }
+
+    /// What the others' values of a black box come to, if this client knows. For tests and tools.
+    pub fn others(&self, file: &FileId, field: &Field) -> Option<bool> {
+        match self.files.others(file, field) {
+            Known::Used(value) => Some(value),
+            Known::Unused | Known::Unknown => None,
+        }
+    }
+
+    pub(crate) fn open(
+        &mut self,
+        now: Now,
+        cred: Cred,
+        file: FileId,
+        open: Open,
+        mask: u8,
+    ) -> Result<Reply, Stop> {
+        self.used(&file);
+        let own = self.own(&file);
+        self.decide(now, Operation::Open { file: file.clone(), mask, open, own, cred })?;
+        if let Some(known) = self.files.get_mut(&file) {
+            known.add_handle(open);
+        }
+        Ok(Reply::Opened { keep_pages: true })
+    }
+
+    /// Opens a handle on a file that the server has just made for this client.
+    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry, open: Open) -> Result<Reply, Stop> {
+        let file = entry.file.clone();
+        let stat = self.stat(now, &file)?;
+        // Who makes a file may use it as it says, whatever the permissions that it is born with.
+        self.open(now, Cred::default(), file, open, 0)?;
+        Ok(Reply::Node(entry, stat))
+    }
+
+    pub(crate) fn set_disposition(
+        &mut self,
+        now: Now,
+        cred: Cred,
+        file: FileId,
+        link: Option<Link>,
+    ) -> Result<Reply, Stop> {
+        self.require_quiet()?;
+        self.used(&file);
+        let own = self.own(&file);
+        self.decide(now, Operation::SetDisposition { file, link, own, cred, time: now.wall })?;
+        Ok(Reply::Nothing)
+    }
+
+    /// What was true of this handle alone is so no more, for which `SelfWrite` is needed. Others close theirs without a word to this one (BlackBox §4.3).
+    pub(crate) fn close_handle(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: &FileId,
+        open: Open,
+    ) -> Result<Reply, Stop> {
+        let Some(known) = self.files.get(file) else { return Ok(Reply::Nothing) };
+        let Some(handles) = &known.handles else { return Ok(Reply::Nothing) };
+        let ends = handles.own().but(handles.but(open));
+        let last = ends.has(&Field::Handles);
+        let mut hand_over = false;
+        if !known.gone {
+            let missing = ends.fields().filter(|field| !known.held.covers(field, Kind::Touch));
+            let wants: Vec<Lease> =
+                missing.map(|field| Lease::new(file.clone(), field, Kind::Touch)).collect();
+            if !wants.is_empty() {
+                let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+                return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
+            }
+            hand_over = last && self.dispose_at_last_close(now, waiting, file)?;
+        }
+        let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
+        known.remove_handle(open);
+        if known.gone && last {
+            self.files.0.remove(file);
+        } else if last {
+            self.shut(file);
+        }
+        if hand_over {
+            let keep = self.files.holds(file, &Field::Handles, Kind::Read).then_some(Kind::Read);
+            self.release(now, vec![Released { file: file.clone(), field: Field::Handles, keep }]);
+        }
+        Ok(Reply::Nothing)
+    }
+
+    /// Deletes the file if its last handle goes and it is to go with that. Whether the server has to see to it: it hears of whoever is really the
+    /// last.
+    fn dispose_at_last_close(&mut self, now: Now, waiting: &Waiting, file: &FileId) -> Result<bool, Stop> {
+        let has_name = match self.files.attributes(file, Kind::Read) {
+            Known::Used(attributes) => Some(attributes.links > 0),
+            Known::Unused | Known::Unknown => None,
+        };
+        let pending = match self.files.disposition(file, Kind::Read) {
+            Known::Used(disposition) => Some(disposition.is_some()),
+            Known::Unused | Known::Unknown => None,
+        };
+        if (has_name, pending) == (Some(true), Some(false)) {
+            return Ok(false);
+        }
+        let deletes = (has_name, pending) == (Some(true), Some(true));
+        if deletes {
+            self.require_quiet()?;
+        }
+        match self.decide(now, Operation::Dispose { file: file.clone(), time: now.wall }) {
+            // Others have it open, or nothing is pending after all.
+            Ok(_) | Err(Stop::Error(Error::Invalid)) => Ok(false),
+            // Whoever deletes by closing finds no such name afterwards: that is worth asking once for the leases.
+            Err(Stop::Need(need)) if deletes && !waiting.keeps_losing() => Err(Stop::Need(need)),
+            Err(_) => Ok(true),
+        }
+    }
+}
