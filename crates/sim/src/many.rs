@@ -609,9 +609,9 @@ impl Office {
             return Err(format!("{} faults in the server's state, the first: {violation}", violations.len()));
         }
         let doomed = self.store.scan(&[2], &[3], usize::MAX).into_iter();
-        let doomed = doomed.filter_map(|(key, _)| FileId::from_bytes(&key[1..]).ok());
+        let mut doomed = doomed.filter_map(|(key, _)| FileId::from_bytes(&key[1..]).ok());
         let is_open = |file: &FileId| self.machines.iter().any(|machine| machine.open.contains_key(file));
-        if let Some(file) = doomed.filter(|file| !is_open(file)).next() {
+        if let Some(file) = doomed.find(|file| !is_open(file)) {
             return Err(format!("{file} was to go with its last handle, and has none"));
         }
         let mut named: Vec<FileId> = Vec::new();

@@ -9,6 +9,8 @@
 //! The rows were also run on ext4 and tmpfs of Linux 6.18. They give the same, but for what is the kernel's own and not decided here: it follows
 //! symbolic links on the way, and may refuse links to other users' files (fs.protected_hardlinks).
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use crate::tree::{File, Tree, at, decide_proved};
 use ident::FileId;
 use lease::Label;
