@@ -15,6 +15,9 @@ pub struct Simulate {
     /// Calls of each run.
     #[arg(long, value_name = "M", default_value_t = 500)]
     steps: u64,
+    /// Machines that share the file system. With several it is names, handles and the ends of sessions that are looked at.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    machines: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -37,26 +40,41 @@ impl FromStr for Seeds {
 impl Simulate {
     /// Runs every seed; stops at the first violation and says how to see it again.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        let outcome = if self.machines > 1 { self.run_many() } else { self.run_one() };
+        Ok(match outcome {
+            Ok(summary) => {
+                println!("{summary}");
+                ExitCode::SUCCESS
+            }
+            Err(violation) => {
+                println!("VIOLATION {violation}");
+                ExitCode::FAILURE
+            }
+        })
+    }
+
+    fn run_one(&self) -> Result<String, String> {
         let (mut runs, mut calls, mut crashes, mut full) = (0, 0, 0, 0);
         let mut trace = 0;
         for seed in self.seed.0.clone() {
-            match sim::run(seed, self.steps) {
-                Ok(summary) => {
-                    runs += 1;
-                    calls += summary.calls;
-                    crashes += summary.crashes;
-                    full += summary.full;
-                    trace = summary.trace;
-                }
-                Err(failure) => {
-                    println!("VIOLATION {failure}");
-                    return Ok(ExitCode::FAILURE);
-                }
-            }
+            let summary = sim::run(seed, self.steps).map_err(|failure| failure.to_string())?;
+            runs += 1;
+            calls += summary.calls;
+            crashes += summary.crashes;
+            full += summary.full;
+            trace = summary.trace;
         }
-        println!(
+        Ok(format!(
             "{runs} runs, {calls} calls, {crashes} crashes, {full} times no space: nothing wrong (last trace {trace:016x})"
-        );
-        Ok(ExitCode::SUCCESS)
+        ))
+    }
+
+    fn run_many(&self) -> Result<String, String> {
+        let mut all = sim::Tally::default();
+        for seed in self.seed.0.clone() {
+            all += sim::run_many(seed, self.machines, self.steps)?;
+        }
+        let runs = self.seed.0.end - self.seed.0.start;
+        Ok(format!("{runs} runs: nothing wrong ({all:?})"))
     }
 }

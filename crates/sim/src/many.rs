@@ -57,6 +57,22 @@ pub struct Tally {
     pub too_late: u64,
 }
 
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        let Tally { calls, messages, ends, restarts, nameless, told_open, conflicts, doomed, too_late } =
+            other;
+        self.calls += calls;
+        self.messages += messages;
+        self.ends += ends;
+        self.restarts += restarts;
+        self.nameless += nameless;
+        self.told_open += told_open;
+        self.conflicts += conflicts;
+        self.doomed += doomed;
+        self.too_late += too_late;
+    }
+}
+
 /// What is done for a call that is under way.
 #[derive(Clone, Debug)]
 enum Doing {
