@@ -4,7 +4,7 @@ use crate::desk::Asked;
 use crate::files::Files;
 use crate::turn::Turn;
 use ident::FileId;
-use lease::{Field, Held, Kind, Label, Lease, Released, SessionId};
+use lease::{Field, Granularity, Held, Kind, Label, Lease, Released, SessionId};
 use namespace::{Entry, Operation, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, Values};
@@ -145,11 +145,16 @@ impl Turn<'_> {
         }
         let holdings = self.files.holdings(file);
         let (now, desk) = (self.now, &self.state.desk);
-        for (field, kind) in &mut needs {
-            if !desk.is_contended(now, file, field)
-                && holdings.in_the_way(session, field, Kind::Write).is_empty()
-            {
-                *kind = Kind::Write;
+        let granularity = self.policy.granularity;
+        let free = |field: &Field| {
+            !desk.is_contended(now, file, field)
+                && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
+        };
+        if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
+            for (field, kind) in &mut needs {
+                if free(field) {
+                    *kind = Kind::Write;
+                }
             }
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
