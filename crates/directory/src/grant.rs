@@ -71,6 +71,8 @@ impl Turn<'_> {
         let whole = self.may_be_granted_whole(session, file, wants_labels);
         let fields = if whole { Vec::new() } else { self.widened(session, file, needs.clone()) };
         let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
+        let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
+        let fields = self.not_held(request, file, fields);
         self.files.change_holdings(file, |holdings| {
             if whole {
                 holdings.grant_whole(session);
@@ -90,13 +92,22 @@ impl Turn<'_> {
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
-        let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
         let mut values = self.files.values(file, &shown, (session, &held), page, inline);
         // Integers come with the right to use them, unless the client shows that it has some.
         if !writes_labels && holds_labels_to_write(&held) && !brings_integer(&request.operation, file) {
             values.reservation = Some(self.reserve_integers(file));
         }
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
+    }
+
+    /// Of `fields` those that the asker does not hold yet, or that it says it misses. Of the others it gets the values once more, and no lease.
+    fn not_held(&self, request: &Asked, file: &FileId, mut fields: Vec<(Field, Kind)>) -> Vec<(Field, Kind)> {
+        let holdings = self.files.holdings(file);
+        fields.retain(|(field, kind)| {
+            let missed = |want: &Lease| want.file == *file && want.field == *field;
+            !holdings.covers(request.session, field, *kind) || request.wants.iter().any(missed)
+        });
+        fields
     }
 
     /// Recalls from whoever holds too many labels by name those labels, and from whoever is to leave too many out the infinite lease.

@@ -206,6 +206,28 @@ fn whoever_waits_gets_before_anybody_gets_more() {
     assert!(world.grants(c, second).is_some());
 }
 
+#[test]
+fn what_is_held_is_not_granted_again_unless_it_is_missed() {
+    let (mut world, a) = with_files(Policy::default(), 5);
+    let b = world.open(3, 1);
+    world.granted(b, lookup(&ROOT, "file0"), AskMode::Lease);
+    let asks = |world: &mut World, operation, wants| {
+        let number = world.ask(a, operation, wants, AskMode::Lease);
+        world.yields(b);
+        world.grants(a, number).unwrap().swap_remove(0)
+    };
+    let first = asks(&mut world, lookup(&ROOT, "file1"), Vec::new());
+    let child = |name| Field::Child(label(name));
+    assert_eq!(first.fields, [(Field::Attributes, Kind::Read), (child("file1"), Kind::Read)]);
+    let second = asks(&mut world, lookup(&ROOT, "file2"), Vec::new());
+    assert_eq!(second.fields, [(child("file2"), Kind::Read)]);
+    assert!(second.values.attributes.is_some(), "the value may be what was missing");
+    let again = vec![want(&ROOT, Field::Attributes, Kind::Read)];
+    let third = asks(&mut world, lookup(&ROOT, "file2"), again);
+    assert_eq!(third.fields, [(Field::Attributes, Kind::Read)]);
+    assert_eq!(third.values.told, [label("file2")]);
+}
+
 /// A control for Farsite §8.3.3: nobody else holds anything of a file that somebody may change, not even what the two would never both touch.
 #[test]
 fn with_a_single_lease_for_each_file_a_writer_is_alone() {
