@@ -5,7 +5,7 @@
 
 use crate::cluster::{Violation, root};
 use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket};
-use directory::{Directory, Input, MemoryStore, Store};
+use directory::{Directory, Input, MemoryStore, Policy, Store};
 use ident::FileId;
 use lease::{Label, SessionId, Time};
 use namespace::{Cred, Error, FileKind, RenameMode, Timestamp};
@@ -20,6 +20,8 @@ const LABELS: [&str; 3] = ["a", "b", "c"];
 const CALLS_MAX: usize = 3;
 /// Events until everything must have come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
+/// Events until programs must have come to their ends.
+const PROGRAM_STEPS_MAX: u32 = 1_000_000;
 
 /// What happened, in case it is of interest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,22 @@ enum Doing {
     Name,
 }
 
+/// What runs on a machine and calls its client: one call after the other.
+pub(crate) trait Program {
+    /// The next call, after the last one (if any) came to `answer`; nothing when all is done. It says what of the answer is wrong.
+    fn next(&mut self, answer: Option<Result<Reply, Error>>) -> Result<Option<Call>, Violation>;
+}
+
+/// What a machine does when it is its turn.
+enum Work {
+    /// What the seed says.
+    Any,
+    /// What a program says. The answer to its last call is here when it came.
+    Program(Box<dyn Program>, Option<Result<Reply, Error>>),
+    /// Nothing, or nothing any more.
+    Nothing,
+}
+
 struct Machine {
     id: MachineId,
     incarnation: u64,
@@ -62,12 +80,14 @@ struct Machine {
     calls: BTreeMap<Ticket, (Call, Doing)>,
     /// Handles that its programs have.
     open: BTreeMap<FileId, u32>,
+    work: Work,
 }
 
 /// See the module.
 pub struct Office {
     rng: ChaCha12Rng,
     now: Time,
+    policy: Policy,
     directory: Directory,
     store: MemoryStore,
     machines: Vec<Machine>,
@@ -80,13 +100,22 @@ pub struct Office {
     ghosts: BTreeSet<FileId>,
     /// Whether machines stop and vanish, and the server starts again.
     pub faults: bool,
+    /// Files of which a client remembers something.
+    files_max: usize,
+    /// What the server has sent, while somebody listens.
+    pub(crate) heard: Option<Vec<ToClient>>,
     /// What happened.
     pub tally: Tally,
 }
 
 /// Does what `seed` says with so many machines, and says what was wrong.
 pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
-    let mut office = Office::new(seed, machines);
+    run_many_under(Policy::default(), seed, machines, steps)
+}
+
+/// The same with another policy.
+pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
+    let mut office = Office::new(seed, machines, policy);
     office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
@@ -99,13 +128,28 @@ pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation
 
 impl Office {
     /// So many machines, and nothing but a root.
-    pub fn new(seed: u64, machines: u64) -> Office {
+    pub fn new(seed: u64, machines: u64, policy: Policy) -> Office {
+        // So few that files are forgotten all the time.
+        let mut office = Office::empty(seed, policy, 6);
+        office.add_machines(machines, || Work::Any);
+        office
+    }
+
+    /// So many machines that do what programs say, and nothing else.
+    pub(crate) fn with_programs(seed: u64, machines: u64, policy: Policy) -> Office {
+        let mut office = Office::empty(seed, policy, usize::MAX);
+        office.add_machines(machines, || Work::Nothing);
+        office
+    }
+
+    fn empty(seed: u64, policy: Policy, files_max: usize) -> Office {
         let rng = ChaCha12Rng::seed_from_u64(seed);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root());
-        let mut office = Office {
+        let directory = Directory::create(&mut store, root()).with_policy(policy);
+        Office {
             rng,
             now: Time(1_000),
+            policy,
             directory,
             store,
             machines: Vec::new(),
@@ -114,15 +158,36 @@ impl Office {
             stored: BTreeSet::new(),
             ghosts: BTreeSet::new(),
             faults: false,
+            files_max,
+            heard: None,
             tally: Tally::default(),
-        };
-        for id in 1..=machines {
-            let client = office.new_client();
-            let mut machine = Machine::new(MachineId(id), client);
-            machine.connect();
-            office.machines.push(machine);
         }
-        office
+    }
+
+    fn add_machines(&mut self, machines: u64, work: impl Fn() -> Work) {
+        for id in 1..=machines {
+            let client = self.new_client();
+            let mut machine = Machine::new(MachineId(id), client, work());
+            machine.connect();
+            self.machines.push(machine);
+        }
+    }
+
+    /// Runs a program on each of these machines, all at once and as the seed says, until all have come to their ends.
+    pub(crate) fn run_programs(
+        &mut self,
+        programs: impl IntoIterator<Item = (usize, Box<dyn Program>)>,
+    ) -> Result<(), Violation> {
+        for (at, program) in programs {
+            self.machines[at].work = Work::Program(program, None);
+        }
+        for _ in 0..PROGRAM_STEPS_MAX {
+            self.step()?;
+            if self.machines.iter().all(|machine| matches!(machine.work, Work::Nothing)) {
+                return Ok(());
+            }
+        }
+        Err(format!("the programs do not come to their ends in {PROGRAM_STEPS_MAX} steps"))
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -141,8 +206,7 @@ impl Office {
     fn new_client(&mut self) -> Client {
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
-        // So few that files are forgotten all the time.
-        Client::new(Settings { files_max: 6, ..Settings::new(seed) })
+        Client::new(Settings { files_max: self.files_max, ..Settings::new(seed) })
     }
 
     /// One thing happens.
@@ -152,7 +216,8 @@ impl Office {
             0..9 => self.server_receives(at)?,
             9..18 => self.client_receives(at)?,
             18..21 => self.begin(at)?,
-            21 => self.pass_time(2_000)?,
+            // As fast for each machine, however many there are.
+            21 => self.pass_time(4_000 / self.machines.len() as u64)?,
             22 if self.again => self.server(Input::Tick)?,
             23 if self.faults => self.fault(at)?,
             _ => {}
@@ -183,12 +248,13 @@ impl Office {
     fn restart(&mut self) -> Result<(), Violation> {
         self.tally.restarts += 1;
         self.directory.checkpoint(&mut self.store);
-        self.directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        let directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.directory = directory.with_policy(self.policy);
         self.server(Input::Lead)
     }
 
     /// The machine stops; the end of what it had sent does not arrive. It starts again at once.
-    fn stop(&mut self, at: usize) {
+    pub(crate) fn stop(&mut self, at: usize) {
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
         let client = self.new_client();
         self.session_over(at);
@@ -237,6 +303,9 @@ impl Office {
 
     fn send(&mut self, session: SessionId, message: ToClient) -> Result<(), Violation> {
         self.tally.messages += 1;
+        if let Some(heard) = &mut self.heard {
+            heard.push(message.clone());
+        }
         let Some(at) = self.machines.iter().position(|machine| machine.session == Some(session)) else {
             return Ok(());
         };
@@ -314,7 +383,34 @@ impl Office {
         if self.machines[at].calls.len() >= CALLS_MAX || self.machines[at].frozen {
             return Ok(());
         }
-        let (call, doing) = self.some_call(at);
+        let (call, doing) = match &mut self.machines[at].work {
+            Work::Any => self.some_call(at),
+            Work::Program(..) => return self.go_on(at),
+            Work::Nothing => return Ok(()),
+        };
+        self.call(at, call, doing)
+    }
+
+    /// The next call of a program, if its last one has been answered.
+    fn go_on(&mut self, at: usize) -> Result<(), Violation> {
+        let machine = &mut self.machines[at];
+        let Work::Program(program, answer) = &mut machine.work else { return Ok(()) };
+        if !machine.calls.is_empty() {
+            return Ok(());
+        }
+        let Some(call) = program.next(answer.take()).map_err(|what| format!("{:?}: {what}", machine.id))?
+        else {
+            machine.work = Work::Nothing;
+            return Ok(());
+        };
+        let doing = match &call {
+            Call::Open { file, .. } => Doing::Open(file.clone()),
+            Call::Create { open, .. } => Doing::Create(*open),
+            Call::Stat { file } | Call::Read { file, .. } | Call::Write { file, .. } => {
+                Doing::Use(file.clone())
+            }
+            _ => Doing::Name,
+        };
         self.call(at, call, doing)
     }
 
@@ -384,6 +480,9 @@ impl Office {
         doing: Doing,
         result: Result<Reply, Error>,
     ) -> Result<(), Violation> {
+        if let Work::Program(_, answer) = &mut self.machines[at].work {
+            *answer = Some(result.clone());
+        }
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {
                 self.known.push(entry.file.clone());
@@ -421,6 +520,20 @@ impl Office {
             }
         }
         self.server(Input::Tick)
+    }
+
+    /// Everything that is on its way arrives; no time passes.
+    pub(crate) fn deliver(&mut self) -> Result<(), Violation> {
+        let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
+        while self.again || !self.machines.iter().all(idle) {
+            let at = self.below(self.machines.len() as u64) as usize;
+            self.server_receives(at)?;
+            self.client_receives(at)?;
+            if self.again {
+                self.server(Input::Tick)?;
+            }
+        }
+        self.check()
     }
 
     /// What must hold at any time.
@@ -521,7 +634,7 @@ impl Office {
     }
 
     /// Comes to rest with what is open, then without.
-    fn finish(&mut self) -> Result<(), Violation> {
+    pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         self.rest()?;
         self.check_at_rest()?;
         for at in 0..self.machines.len() {
@@ -537,7 +650,7 @@ impl Office {
 }
 
 impl Machine {
-    fn new(id: MachineId, client: Client) -> Machine {
+    fn new(id: MachineId, client: Client, work: Work) -> Machine {
         Machine {
             id,
             incarnation: 0,
@@ -549,6 +662,7 @@ impl Machine {
             to_client: VecDeque::new(),
             calls: BTreeMap::new(),
             open: BTreeMap::new(),
+            work,
         }
     }
 
@@ -570,20 +684,8 @@ mod tests {
     use super::*;
 
     impl Office {
-        /// Everything that is on its way arrives; no time passes.
         fn drain(&mut self) {
-            loop {
-                let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
-                if self.machines.iter().all(idle) && !self.again {
-                    return self.check().unwrap();
-                }
-                let at = self.below(self.machines.len() as u64) as usize;
-                self.server_receives(at).unwrap();
-                self.client_receives(at).unwrap();
-                if self.again {
-                    self.server(Input::Tick).unwrap();
-                }
-            }
+            self.deliver().unwrap();
         }
 
         fn calls(&mut self, at: usize, call: Call, doing: Doing) {
@@ -622,7 +724,7 @@ mod tests {
     #[test]
     fn messages_are_in_proportion_to_clients_not_to_opens() {
         let messages = |machines: u64, rounds: u32| {
-            let mut office = Office::new(7, machines);
+            let mut office = Office::new(7, machines, Policy::default());
             office.drain();
             let file = office.creates(0, false);
             let before = office.tally.messages;
@@ -645,6 +747,34 @@ mod tests {
         assert_eq!(messages(1, 100), 0);
     }
 
+    /// A new file takes its access list from its directory's default list. That there is none is knowledge too, under a lease on that name alone as under any other.
+    #[test]
+    fn who_creates_again_asks_nobody() {
+        let mut office = Office::new(7, 2, Policy::default());
+        office.drain();
+        let mut creates = |at: usize, name: &[u8]| {
+            let before = office.tally.messages;
+            let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0o022, 0, Vec::new());
+            let (dir, label, open) = (FileId::root(), Label::new(name).unwrap(), false);
+            let call = Call::Create {
+                dir: dir.clone(),
+                label: label.clone(),
+                kind,
+                mode,
+                umask,
+                rdev,
+                target,
+                open,
+            };
+            office.calls(at, call, Doing::Create(open));
+            office.calls(at, Call::Unlink { dir, label, directory: false }, Doing::Name);
+            office.tally.messages - before
+        };
+        // The first has all of the directory, the second what it needs of it.
+        assert_ne!((creates(0, b"a"), creates(1, b"b")), (0, 0));
+        assert_eq!((creates(0, b"a"), creates(1, b"b")), (0, 0));
+    }
+
     /// What happens in a run of [`a_file_is_there_while_anybody_has_it_open`].
     #[derive(Clone, Copy, Debug)]
     struct Plan {
@@ -661,7 +791,7 @@ mod tests {
     }
 
     fn carry_out(plan: Plan) {
-        let mut office = Office::new(plan.unlinker as u64, 3);
+        let mut office = Office::new(plan.unlinker as u64, 3, Policy::default());
         office.drain();
         let file = office.creates(0, true);
         office.opens(1, &file);
