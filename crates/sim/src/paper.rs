@@ -28,7 +28,7 @@ const OPENED: &str = "document";
 pub struct Leases {
     /// On how many single fields of those that are counted: an infinite lease is one, and so is everything of a file.
     pub fields: u64,
-    /// In how many grants of the file: with a single lease for each file, that is the leases.
+    /// In how many grants of the file. With a single lease for each file that is the leases; the modes of an open are needed, and so granted, together.
     pub grants: u64,
     /// In how many messages any of them was recalled.
     pub recalls: u64,
@@ -308,8 +308,8 @@ impl Opener {
         Script::of(Opener { file, done: 0 })
     }
 
-    /// One iteration. Modes of access are to come: then the file is first opened for itself to read and write and for others to read, which is refused,
-    /// because the creator may write it; and then for all to read.
+    /// One iteration. Modes of access and sharing are to come. Then the creator has the file open to be read by others and written by nobody else, and here
+    /// stands first an open with the same, which comes to a conflict of modes, and then one that lets all others do what they do.
     fn iteration(&self) -> [(Call, Due); 3] {
         let file = self.file.clone();
         [
@@ -379,9 +379,9 @@ mod tests {
             let fields = disjunctive(seed, Granularity::Fields).unwrap();
             let single_writer = disjunctive(seed, Granularity::SingleWriter).unwrap();
             println!("seed {seed}: {fields:?}; one writer or many readers: {single_writer:?}");
-            assert!(fields.fields <= 13 && fields.recalls <= 1, "seed {seed}: {fields:?}");
-            let Leases { fields, recalls, .. } = single_writer;
-            assert!(fields > 1_200 && recalls > 1_200, "seed {seed}: {single_writer:?}");
+            assert!(fields.grants <= 13 && fields.recalls <= 1, "seed {seed}: {fields:?}");
+            let Leases { grants, recalls, .. } = single_writer;
+            assert!(grants > 1_200 && recalls > 1_200, "seed {seed}: {single_writer:?}");
         }
     }
 
