@@ -3,6 +3,8 @@
 //! Each channel keeps its order; between channels the seed decides what arrives next. Machines stop and start again, or are not heard of until they are fenced; the server
 //! starts again from what it wrote down. The oracle knows nothing of leases: it remembers which machine has which handle.
 
+mod programs;
+
 use crate::cluster::{Violation, root};
 use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket};
 use directory::{Directory, Input, MemoryStore, Policy, Store};
@@ -14,14 +16,14 @@ use rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{MachineId, Space, ToClient};
 
+pub(crate) use programs::Program;
+
 /// Labels are few, so that machines meet.
 const LABELS: [&str; 3] = ["a", "b", "c"];
 /// Calls of one machine that may be under way at a time.
 const CALLS_MAX: usize = 3;
 /// Events until everything must have come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
-/// Events until programs must have come to their ends.
-const PROGRAM_STEPS_MAX: u32 = 1_000_000;
 
 /// What happened, in case it is of interest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,12 +50,6 @@ enum Doing {
     Create(bool),
     Use(FileId),
     Name,
-}
-
-/// What runs on a machine and calls its client: one call after the other.
-pub(crate) trait Program {
-    /// The next call, after the last one (if any) came to `answer`; nothing when all is done. It says what of the answer is wrong.
-    fn next(&mut self, answer: Option<Result<Reply, Error>>) -> Result<Option<Call>, Violation>;
 }
 
 /// What a machine does when it is its turn.
@@ -115,7 +111,7 @@ pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation
 
 /// The same with another policy.
 pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
-    let mut office = Office::new(seed, machines, policy);
+    let mut office = Office::under(policy, seed, machines);
     office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
@@ -128,17 +124,15 @@ pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> R
 
 impl Office {
     /// So many machines, and nothing but a root.
-    pub fn new(seed: u64, machines: u64, policy: Policy) -> Office {
+    pub fn new(seed: u64, machines: u64) -> Office {
+        Office::under(Policy::default(), seed, machines)
+    }
+
+    /// The same with another policy.
+    pub fn under(policy: Policy, seed: u64, machines: u64) -> Office {
         // So few that files are forgotten all the time.
         let mut office = Office::empty(seed, policy, 6);
         office.add_machines(machines, || Work::Any);
-        office
-    }
-
-    /// So many machines that do what programs say, and nothing else.
-    pub(crate) fn with_programs(seed: u64, machines: u64, policy: Policy) -> Office {
-        let mut office = Office::empty(seed, policy, usize::MAX);
-        office.add_machines(machines, || Work::Nothing);
         office
     }
 
@@ -171,23 +165,6 @@ impl Office {
             machine.connect();
             self.machines.push(machine);
         }
-    }
-
-    /// Runs a program on each of these machines, all at once and as the seed says, until all have come to their ends.
-    pub(crate) fn run_programs(
-        &mut self,
-        programs: impl IntoIterator<Item = (usize, Box<dyn Program>)>,
-    ) -> Result<(), Violation> {
-        for (at, program) in programs {
-            self.machines[at].work = Work::Program(program, None);
-        }
-        for _ in 0..PROGRAM_STEPS_MAX {
-            self.step()?;
-            if self.machines.iter().all(|machine| matches!(machine.work, Work::Nothing)) {
-                return Ok(());
-            }
-        }
-        Err(format!("the programs do not come to their ends in {PROGRAM_STEPS_MAX} steps"))
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -387,29 +364,6 @@ impl Office {
             Work::Any => self.some_call(at),
             Work::Program(..) => return self.go_on(at),
             Work::Nothing => return Ok(()),
-        };
-        self.call(at, call, doing)
-    }
-
-    /// The next call of a program, if its last one has been answered.
-    fn go_on(&mut self, at: usize) -> Result<(), Violation> {
-        let machine = &mut self.machines[at];
-        let Work::Program(program, answer) = &mut machine.work else { return Ok(()) };
-        if !machine.calls.is_empty() {
-            return Ok(());
-        }
-        let Some(call) = program.next(answer.take()).map_err(|what| format!("{:?}: {what}", machine.id))?
-        else {
-            machine.work = Work::Nothing;
-            return Ok(());
-        };
-        let doing = match &call {
-            Call::Open { file, .. } => Doing::Open(file.clone()),
-            Call::Create { open, .. } => Doing::Create(*open),
-            Call::Stat { file } | Call::Read { file, .. } | Call::Write { file, .. } => {
-                Doing::Use(file.clone())
-            }
-            _ => Doing::Name,
         };
         self.call(at, call, doing)
     }
@@ -724,7 +678,7 @@ mod tests {
     #[test]
     fn messages_are_in_proportion_to_clients_not_to_opens() {
         let messages = |machines: u64, rounds: u32| {
-            let mut office = Office::new(7, machines, Policy::default());
+            let mut office = Office::new(7, machines);
             office.drain();
             let file = office.creates(0, false);
             let before = office.tally.messages;
@@ -750,7 +704,7 @@ mod tests {
     /// A new file takes its access list from its directory's default list. That there is none is knowledge too, under a lease on that name alone as under any other.
     #[test]
     fn who_creates_again_asks_nobody() {
-        let mut office = Office::new(7, 2, Policy::default());
+        let mut office = Office::new(7, 2);
         office.drain();
         let mut creates = |at: usize, name: &[u8]| {
             let before = office.tally.messages;
@@ -791,7 +745,7 @@ mod tests {
     }
 
     fn carry_out(plan: Plan) {
-        let mut office = Office::new(plan.unlinker as u64, 3, Policy::default());
+        let mut office = Office::new(plan.unlinker as u64, 3);
         office.drain();
         let file = office.creates(0, true);
         office.opens(1, &file);
