@@ -92,7 +92,8 @@ impl Experiment {
                 "child-field leases issued",
                 (6, fields.fields, Bar::AtMost(6)),
                 "The first to come finds the directory unused and has it whole, in one grant (a single infinite child lease). From then on only what the second \
-                 touches is asked back, name by name: its two names to be read, then to be changed. The paper's server never gives more than a name.",
+                 touches is asked back, name by name: its two names to be read, then to be changed. The paper's server never gives more than a name. \
+                 Of a lease that a client holds already only the value is told.",
             ),
             self.row(
                 true,
@@ -189,7 +190,7 @@ mod tests {
 
     #[test]
     fn every_figure_is_printed() {
-        let leases = |fields| Leases { fields, grants: fields, recalls: 1 };
+        let leases = |fields| Leases { fields, grants: fields, recalls: 1, shipped: 0 };
         let rows: Vec<Row> = [
             Experiment::FileField.file_field(leases(7), leases(202)),
             Experiment::Disjunctive.disjunctive(leases(12), leases(1300)),
