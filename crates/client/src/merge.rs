@@ -107,6 +107,14 @@ impl Files {
             }
         }
         known.learn(grant.values);
+        if !known.xattrs_complete {
+            // An attribute that is granted by name comes with its value, so one without does not exist.
+            for (field, _) in grant.fields {
+                if let Field::Xattr(name) = field {
+                    known.xattrs.entry(name).or_insert(None);
+                }
+            }
+        }
     }
 
     /// Lets go of a lease and forgets what it gave knowledge of.

@@ -123,8 +123,12 @@ impl Turn<'_> {
             let known = strongest.entry((lease.file, lease.field)).or_insert(kind);
             *known = known.and(kind);
         }
-        let needs = strongest.into_iter().map(|((file, field), kind)| Lease { file, field, kind });
-        Found { verdict, needs: needs.collect(), gone }
+        let needs = strongest.into_iter().map(|((file, field), kind)| Lease { file, field, kind }).collect();
+        let needs = match request.mode {
+            AskMode::Report => needs,
+            _ => self.policy.granularity.rounded(needs),
+        };
+        Found { verdict, needs, gone }
     }
 
     /// What others hold that goes ill with what is needed.
@@ -136,7 +140,10 @@ impl Turn<'_> {
                 AskMode::Ship if need.field.is_black_box() => {
                     holdings.anybody(&need.field).err().unwrap_or_default()
                 }
-                _ => holdings.in_the_way(asked.session, &need.field, need.kind),
+                _ => {
+                    let granularity = self.policy.granularity;
+                    granularity.in_the_way(&holdings, asked.session, &need.field, need.kind)
+                }
             };
             holders.extend(to_let_go(&need.file, in_the_way));
             if need.field.is_black_box() {

@@ -82,7 +82,7 @@ impl Knowledge for Authority<'_, '_> {
         Known::Used(true)
     }
 
-    /// All authority that is not with somebody else is here.
+    /// All authority that is not with somebody else is here. (With coarser leases more is in the way, and nothing less.)
     fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
         self.files.holdings(file).in_the_way(self.session, field, kind).is_empty()
     }

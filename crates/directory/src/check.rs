@@ -7,7 +7,7 @@ use crate::record::{Record, entry_from_bytes, exact};
 use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
-use lease::{Label, SessionId};
+use lease::{Granularity, Label, SessionId};
 use namespace::{Entry, Extent, FileKind, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -155,9 +155,15 @@ impl Inspector for Vec<Violation> {
 }
 
 /// Walks all rows once, in order. Memory grows with directories and shares, not with files.
-pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspector) {
+pub(crate) fn check(
+    state: &State,
+    granularity: Granularity,
+    store: &dyn Store,
+    inspector: &mut dyn Inspector,
+) {
     let mut walk = Walk {
         store,
+        granularity,
         inspector,
         next_inode: state.sessions.next_inode,
         reachable: FxHashSet::from_iter([FileId::root()]),
@@ -200,6 +206,7 @@ pub(crate) fn check(state: &State, store: &dyn Store, inspector: &mut dyn Inspec
 
 struct Walk<'a> {
     store: &'a dyn Store,
+    granularity: Granularity,
     inspector: &'a mut dyn Inspector,
     next_inode: u64,
     /// Directories known to be below the root.
@@ -291,7 +298,9 @@ impl Walk<'_> {
             tag if tag == Tag::Record as u8 => {
                 self.files += 1;
                 if let Some(record) = at.record.clone() {
-                    if let Err(what) = record.holdings.check() {
+                    let sound =
+                        record.holdings.check().and_then(|()| self.granularity.check(&record.holdings));
+                    if let Err(what) = sound {
                         let (file, what) = (at.file.clone(), what.to_string());
                         self.inspector.violation(Violation::Holdings { file, what });
                     }

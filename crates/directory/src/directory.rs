@@ -9,7 +9,7 @@ use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
 use crate::{Corrupt, Inspector};
 use ident::FileId;
-use lease::{SessionId, Time};
+use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
@@ -22,11 +22,13 @@ pub struct Policy {
     pub generous: bool,
     /// Who creates a file holds everything in it. Clients count on it; off only to measure what it saves.
     pub birthright: bool,
+    /// What leases are about; coarser than fields only to measure what the finer ones save.
+    pub granularity: Granularity,
 }
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { generous: true, birthright: true }
+        Policy { generous: true, birthright: true, granularity: Granularity::Fields }
     }
 }
 
@@ -159,7 +161,7 @@ impl Directory {
 
     /// Shows `inspector` what does not hold though it should, in the whole state.
     pub fn check(&self, store: &dyn Store, inspector: &mut dyn Inspector) {
-        crate::check::check(&self.state, store, inspector);
+        crate::check::check(&self.state, self.policy.granularity, store, inspector);
     }
 }
 

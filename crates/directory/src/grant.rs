@@ -4,7 +4,7 @@ use crate::desk::Asked;
 use crate::files::Files;
 use crate::turn::Turn;
 use ident::FileId;
-use lease::{Field, Held, Kind, Label, Lease, Mode, Released, SessionId};
+use lease::{Field, Granularity, Held, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, Values};
@@ -74,6 +74,8 @@ impl Turn<'_> {
             false => self.with_shared_open(request, file, self.widened(session, file, needs.clone())),
         };
         let excluded = if whole { Vec::new() } else { self.excluded(session, file, &fields, &needs) };
+        let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
+        let fields = self.not_held(request, file, fields);
         self.files.change_holdings(file, |holdings| {
             if whole {
                 holdings.grant_whole(session);
@@ -93,13 +95,22 @@ impl Turn<'_> {
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
-        let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
         let mut values = self.files.values(file, &shown, (session, &held), page, inline);
         // Integers come with the right to use them, unless the client shows that it has some.
         if !writes_labels && holds_labels_to_write(&held) && !brings_integer(&request.operation, file) {
             values.reservation = Some(self.reserve_integers(file));
         }
         FileGrant { file: file.clone(), whole, fields, excluded, excluded_xattrs: Vec::new(), values }
+    }
+
+    /// Of `fields` those that the asker does not hold yet, or that it says it misses. Of the others it gets the values once more, and no lease.
+    fn not_held(&self, request: &Asked, file: &FileId, mut fields: Vec<(Field, Kind)>) -> Vec<(Field, Kind)> {
+        let holdings = self.files.holdings(file);
+        fields.retain(|(field, kind)| {
+            let missed = |want: &Lease| want.file == *file && want.field == *field;
+            !holdings.covers(request.session, field, *kind) || request.wants.iter().any(missed)
+        });
+        fields
     }
 
     /// Recalls from whoever holds too many labels by name those labels, and from whoever is to leave too many out the infinite lease.
@@ -149,16 +160,19 @@ impl Turn<'_> {
         }
         let holdings = self.files.holdings(file);
         let (now, desk) = (self.now, &self.state.desk);
+        let granularity = self.policy.granularity;
         let alone = holdings.is_alone(session);
-        for (field, kind) in &mut needs {
+        let free = |field: &Field| {
             // Of a black box each takes what it needs: what it could do without is in the way of one who opens next.
-            if field.is_black_box() && !alone {
-                continue;
-            }
-            if !desk.is_contended(now, file, field)
-                && holdings.in_the_way(session, field, Kind::Write).is_empty()
-            {
-                *kind = Kind::Write;
+            (alone || !field.is_black_box())
+                && !desk.is_contended(now, file, field)
+                && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
+        };
+        if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
+            for (field, kind) in &mut needs {
+                if free(field) {
+                    *kind = Kind::Write;
+                }
             }
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
@@ -194,7 +208,7 @@ impl Turn<'_> {
         let reads = access.map(|mode| (Field::Mode(mode.against()), Kind::Read));
         for (field, kind) in touches.chain(reads) {
             if !fields.iter().any(|(known, _)| *known == field)
-                && holdings.in_the_way(request.session, &field, kind).is_empty()
+                && self.policy.granularity.in_the_way(&holdings, request.session, &field, kind).is_empty()
             {
                 fields.push((field, kind));
             }

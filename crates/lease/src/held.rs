@@ -29,7 +29,7 @@ struct Exceptions {
 }
 
 /// The fields that have a place of their own in `Held::kinds`.
-const SLOTS: [Field; 14] = [
+pub(crate) const SLOTS: [Field; 14] = [
     Field::Attributes,
     Field::Content,
     Field::Times,

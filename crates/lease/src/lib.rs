@@ -3,6 +3,7 @@
 pub mod blackbox;
 mod field;
 mod flushes;
+mod granularity;
 mod held;
 mod holdings;
 mod label;
@@ -13,6 +14,7 @@ mod time;
 
 pub use field::{Field, Kind, Lease, Released, SessionId};
 pub use flushes::Flushes;
+pub use granularity::Granularity;
 pub use held::Held;
 pub use holdings::{Holdings, InTheWay, Violation};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};

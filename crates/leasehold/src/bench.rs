@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use bench::local::{self, Part, Settings};
+use bench::paper::{self, Experiment};
 use bench::{floor, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -17,6 +18,11 @@ pub enum Bench {
     ///
     /// Needs root, to drop the kernel's caches. Figures are only comparable within one run. Exits with 1 if a bar is missed.
     Local(Local),
+    /// The Farsite paper's experiments on leases, in one thread: its figures, and what is measured here.
+    ///
+    /// Real clients and a real server on a simulated network; leases are counted, with coarser leases beside as controls. Needs no root, no network and no
+    /// disk. The same seed gives the same figures, everywhere. Exits with 1 if a bar is missed.
+    Paper(Paper),
     /// Mount the null FUSE file system (what `local` compares with) until it is killed.
     #[command(hide = true)]
     Floor {
@@ -58,6 +64,27 @@ pub struct Local {
     load_files: usize,
 }
 
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Paper {
+    /// As JSON: a list of rows.
+    #[arg(long)]
+    json: bool,
+    /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3); twelve that open one file (§8.3.4).
+    #[arg(long, value_name = "EXPERIMENTS", value_delimiter = ',', value_parser = experiment())]
+    only: Vec<Experiment>,
+    /// Which client does something next, and which message arrives.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Reads an experiment by its name.
+fn experiment() -> impl TypedValueParser<Value = Experiment> {
+    let named = |name: String| Experiment::ALL.into_iter().find(|experiment| experiment.name() == name);
+    PossibleValuesParser::new(Experiment::ALL.map(Experiment::name))
+        .try_map(move |name| named(name).ok_or("not one of the experiments"))
+}
+
 /// Reads a part by its name.
 fn part() -> impl TypedValueParser<Value = Part> {
     let named = |name: String| Part::ALL.into_iter().find(|part| part.name() == name);
@@ -70,6 +97,7 @@ impl Bench {
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Bench::Local(local) => local.run(),
+            Bench::Paper(paper) => paper.run(),
             Bench::Floor { dir } => {
                 floor::run(&dir, || println!("mounted on {}", dir.display()))?;
                 Ok(ExitCode::SUCCESS)
@@ -109,6 +137,24 @@ impl Local {
             print!("{}", table::text(&rows));
         }
         let missed = rows.iter().any(|row| row.met == Some(false));
+        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+impl Paper {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let mut rows = Vec::new();
+        for experiment in Experiment::ALL {
+            if self.only.is_empty() || self.only.contains(&experiment) {
+                rows.extend(experiment.run(self.seed)?);
+            }
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&rows)?);
+        } else {
+            print!("{}", paper::text(&rows));
+        }
+        let missed = rows.iter().any(|row| !row.met);
         Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }

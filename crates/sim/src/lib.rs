@@ -5,16 +5,20 @@
 mod cluster;
 mod many;
 mod model;
+mod paper;
 mod run;
 mod workload;
 
 pub use cluster::Violation;
-pub use many::{Office, Tally, run_many};
+pub use many::{Office, Tally, run_many, run_many_under};
+pub use paper::{Leases, disjunctive, file_field};
 pub use run::{Failure, Summary, run};
 
 #[cfg(test)]
 mod tests {
-    use super::{Tally, run, run_many};
+    use super::{Tally, run, run_many, run_many_under};
+    use directory::Policy;
+    use lease::Granularity;
 
     /// What leaks time, order or chance from outside shows here first.
     #[test]
@@ -47,5 +51,24 @@ mod tests {
         println!("{all:?}");
         assert!(all.conflicts > 500 && all.doomed > 500 && all.too_late > 100, "{all:?}");
         assert!(all.ends > 250 && all.restarts > 500 && all.nameless > 200 && all.told_open > 500, "{all:?}");
+    }
+
+    /// What the benchmarks compare with is a file system too: everything is answered, and nothing is wrong.
+    #[test]
+    fn coarser_leases_promise_the_same() {
+        for granularity in [Granularity::SingleWriter, Granularity::Files] {
+            let policy = Policy { granularity, ..Policy::default() };
+            let mut all = Tally::default();
+            for seed in 0..1_000 {
+                let tally = run_many_under(policy, seed, 2 + seed % 2, 400)
+                    .unwrap_or_else(|violation| panic!("{granularity:?}: {violation}"));
+                all.ends += tally.ends;
+                all.restarts += tally.restarts;
+                all.nameless += tally.nameless;
+                all.told_open += tally.told_open;
+            }
+            assert!(all.ends > 80 && all.restarts > 150, "{granularity:?}: {all:?}");
+            assert!(all.nameless > 150 && all.told_open > 150, "{granularity:?}: {all:?}");
+        }
     }
 }

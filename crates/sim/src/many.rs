@@ -3,9 +3,11 @@
 //! Each channel keeps its order; between channels the seed decides what arrives next. Machines stop and start again, or are not heard of until they are fenced; the server
 //! starts again from what it wrote down. The oracle knows nothing of leases: it remembers which machine has which handle.
 
+mod programs;
+
 use crate::cluster::{Violation, root};
 use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket};
-use directory::{Directory, Input, MemoryStore, Store};
+use directory::{Directory, Input, MemoryStore, Policy, Store};
 use ident::FileId;
 use lease::{Field, Label, Mode, Open, SessionId, Time};
 use namespace::{Cred, Entry, Error, FileKind, Link, RenameMode, Timestamp};
@@ -13,6 +15,8 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{MachineId, Space, ToClient};
+
+pub(crate) use programs::Program;
 
 /// Labels are few, so that machines meet.
 const LABELS: [&str; 3] = ["a", "b", "c"];
@@ -85,6 +89,16 @@ enum Doing {
     Name,
 }
 
+/// What a machine does when it is its turn.
+enum Work {
+    /// What the seed says.
+    Any,
+    /// What a program says. The answer to its last call is here when it came.
+    Program(Box<dyn Program>, Option<Result<Reply, Error>>),
+    /// Nothing, or nothing any more.
+    Nothing,
+}
+
 struct Machine {
     id: MachineId,
     incarnation: u64,
@@ -99,12 +113,14 @@ struct Machine {
     calls: BTreeMap<Ticket, (Call, Doing)>,
     /// Handles that its programs have; of no file none.
     open: BTreeMap<FileId, Vec<Open>>,
+    work: Work,
 }
 
 /// See the module.
 pub struct Office {
     rng: ChaCha12Rng,
     now: Time,
+    policy: Policy,
     directory: Directory,
     store: MemoryStore,
     machines: Vec<Machine>,
@@ -123,13 +139,22 @@ pub struct Office {
     ghosts: BTreeSet<FileId>,
     /// Whether machines stop and vanish, and the server starts again.
     pub faults: bool,
+    /// Files of which a client remembers something.
+    files_max: usize,
+    /// What the server has sent, while somebody listens.
+    pub(crate) heard: Option<Vec<ToClient>>,
     /// What happened.
     pub tally: Tally,
 }
 
 /// Does what `seed` says with so many machines, and says what was wrong.
 pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
-    let mut office = Office::new(seed, machines);
+    run_many_under(Policy::default(), seed, machines, steps)
+}
+
+/// The same with another policy.
+pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
+    let mut office = Office::under(policy, seed, machines);
     office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
@@ -143,12 +168,25 @@ pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation
 impl Office {
     /// So many machines, and nothing but a root.
     pub fn new(seed: u64, machines: u64) -> Office {
+        Office::under(Policy::default(), seed, machines)
+    }
+
+    /// The same with another policy.
+    pub fn under(policy: Policy, seed: u64, machines: u64) -> Office {
+        // So few that files are forgotten all the time.
+        let mut office = Office::empty(seed, policy, 6);
+        office.add_machines(machines, || Work::Any);
+        office
+    }
+
+    fn empty(seed: u64, policy: Policy, files_max: usize) -> Office {
         let rng = ChaCha12Rng::seed_from_u64(seed);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root());
-        let mut office = Office {
+        let directory = Directory::create(&mut store, root()).with_policy(policy);
+        Office {
             rng,
             now: Time(1_000),
+            policy,
             directory,
             store,
             machines: Vec::new(),
@@ -161,15 +199,19 @@ impl Office {
             stored: BTreeSet::new(),
             ghosts: BTreeSet::new(),
             faults: false,
+            files_max,
+            heard: None,
             tally: Tally::default(),
-        };
-        for id in 1..=machines {
-            let client = office.new_client();
-            let mut machine = Machine::new(MachineId(id), client);
-            machine.connect();
-            office.machines.push(machine);
         }
-        office
+    }
+
+    fn add_machines(&mut self, machines: u64, work: impl Fn() -> Work) {
+        for id in 1..=machines {
+            let client = self.new_client();
+            let mut machine = Machine::new(MachineId(id), client, work());
+            machine.connect();
+            self.machines.push(machine);
+        }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
@@ -188,8 +230,7 @@ impl Office {
     fn new_client(&mut self) -> Client {
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
-        // So few that files are forgotten all the time.
-        Client::new(Settings { files_max: 6, ..Settings::new(seed) })
+        Client::new(Settings { files_max: self.files_max, ..Settings::new(seed) })
     }
 
     /// One thing happens.
@@ -199,7 +240,8 @@ impl Office {
             0..9 => self.server_receives(at)?,
             9..18 => self.client_receives(at)?,
             18..21 => self.begin(at)?,
-            21 => self.pass_time(2_000)?,
+            // As fast for each machine, however many there are.
+            21 => self.pass_time(4_000 / self.machines.len() as u64)?,
             22 if self.again => self.server(Input::Tick)?,
             23 if self.faults => self.fault(at)?,
             _ => {}
@@ -230,12 +272,13 @@ impl Office {
     fn restart(&mut self) -> Result<(), Violation> {
         self.tally.restarts += 1;
         self.directory.checkpoint(&mut self.store);
-        self.directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        let directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.directory = directory.with_policy(self.policy);
         self.server(Input::Lead)
     }
 
     /// The machine stops; the end of what it had sent does not arrive. It starts again at once.
-    fn stop(&mut self, at: usize) {
+    pub(crate) fn stop(&mut self, at: usize) {
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
         let client = self.new_client();
         self.session_over(at);
@@ -284,6 +327,9 @@ impl Office {
 
     fn send(&mut self, session: SessionId, message: ToClient) -> Result<(), Violation> {
         self.tally.messages += 1;
+        if let Some(heard) = &mut self.heard {
+            heard.push(message.clone());
+        }
         let Some(at) = self.machines.iter().position(|machine| machine.session == Some(session)) else {
             return Ok(());
         };
@@ -361,7 +407,11 @@ impl Office {
         if self.machines[at].calls.len() >= CALLS_MAX || self.machines[at].frozen {
             return Ok(());
         }
-        let (call, doing) = self.some_call(at);
+        let (call, doing) = match &mut self.machines[at].work {
+            Work::Any => self.some_call(at),
+            Work::Program(..) => return self.go_on(at),
+            Work::Nothing => return Ok(()),
+        };
         self.call(at, call, doing)
     }
 
@@ -467,6 +517,9 @@ impl Office {
         doing: Doing,
         result: Result<Reply, Error>,
     ) -> Result<(), Violation> {
+        if let Work::Program(_, answer) = &mut self.machines[at].work {
+            *answer = Some(result.clone());
+        }
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {
                 if let Call::Create { dir, label, .. } = call {
@@ -547,6 +600,20 @@ impl Office {
             }
         }
         self.server(Input::Tick)
+    }
+
+    /// Everything that is on its way arrives; no time passes.
+    pub(crate) fn deliver(&mut self) -> Result<(), Violation> {
+        let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
+        while self.again || !self.machines.iter().all(idle) {
+            let at = self.below(self.machines.len() as u64) as usize;
+            self.server_receives(at)?;
+            self.client_receives(at)?;
+            if self.again {
+                self.server(Input::Tick)?;
+            }
+        }
+        self.check()
     }
 
     /// What must hold at any time.
@@ -665,7 +732,7 @@ impl Office {
     }
 
     /// Comes to rest with what is open, then without.
-    fn finish(&mut self) -> Result<(), Violation> {
+    pub(crate) fn finish(&mut self) -> Result<(), Violation> {
         self.rest()?;
         self.check_at_rest()?;
         for at in 0..self.machines.len() {
@@ -681,7 +748,7 @@ impl Office {
 }
 
 impl Machine {
-    fn new(id: MachineId, client: Client) -> Machine {
+    fn new(id: MachineId, client: Client, work: Work) -> Machine {
         Machine {
             id,
             incarnation: 0,
@@ -693,6 +760,7 @@ impl Machine {
             to_client: VecDeque::new(),
             calls: BTreeMap::new(),
             open: BTreeMap::new(),
+            work,
         }
     }
 
@@ -719,20 +787,8 @@ mod tests {
     use super::*;
 
     impl Office {
-        /// Everything that is on its way arrives; no time passes.
         fn drain(&mut self) {
-            loop {
-                let idle = |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty();
-                if self.machines.iter().all(idle) && !self.again {
-                    return self.check().unwrap();
-                }
-                let at = self.below(self.machines.len() as u64) as usize;
-                self.server_receives(at).unwrap();
-                self.client_receives(at).unwrap();
-                if self.again {
-                    self.server(Input::Tick).unwrap();
-                }
-            }
+            self.deliver().unwrap();
         }
 
         fn calls(&mut self, at: usize, call: Call, doing: Doing) {
@@ -899,6 +955,24 @@ mod tests {
         }
         println!("removed in {removed} of {} runs", removed + refused);
         assert!(removed > 50 && refused > 10, "{removed} {refused}");
+    }
+
+    /// A new file takes its access list from its directory's default list. That there is none is knowledge too, under a lease on that name alone as under any other.
+    #[test]
+    fn who_creates_again_asks_nobody() {
+        let mut office = Office::new(7, 2);
+        office.drain();
+        let mut makes = |at: usize, name: &[u8]| {
+            let before = office.tally.messages;
+            let (dir, label) = (FileId::root(), Label::new(name).unwrap());
+            let call = creates(dir.clone(), label.clone(), FileKind::Regular, None);
+            office.calls(at, call, Doing::Create(None));
+            office.calls(at, Call::Unlink { dir, label, directory: false }, Doing::Name);
+            office.tally.messages - before
+        };
+        // The first has all of the directory, the second what it needs of it.
+        assert_ne!((makes(0, b"a"), makes(1, b"b")), (0, 0));
+        assert_eq!((makes(0, b"a"), makes(1, b"b")), (0, 0));
     }
 
     /// What happens in a run of [`a_file_is_there_while_anybody_has_it_open`].

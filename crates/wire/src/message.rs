@@ -98,7 +98,7 @@ pub enum ToClient {
     Renewed { space: Space },
     /// Answers an `Ask` in mode `Lease` or `Page`. A client ignores of it whatever it let go in log entries that are not yet `Applied`: the
     /// grant was made before they were seen, and they take it back. Labels among `fields` are always fully valued, so one that has no entry in
-    /// `children` is unused, even where an infinite lease comes along of which not all pages are there.
+    /// `children` is unused, even where an infinite lease comes along of which not all pages are there. Likewise attributes and `xattrs`.
     Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
     /// Answers an `Ask` in mode `Ship`. The effects bring the client's own knowledge up to date, as far as it holds leases.
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },

@@ -3,7 +3,7 @@
 use crate::support::*;
 use directory::{PAGE, Policy};
 use ident::FileId;
-use lease::{Field, Kind, SessionId};
+use lease::{Field, Granularity, Kind, SessionId};
 use namespace::FileKind;
 use wire::{AskMode, LogEntry};
 
@@ -97,7 +97,7 @@ fn a_lookup_in_a_large_directory_brings_those_that_follow() {
 
 #[test]
 fn an_infinite_lease_leaves_out_what_others_hold() {
-    let (mut world, session) = with_files(Policy { generous: false, birthright: true }, 5);
+    let (mut world, session) = with_files(Policy { generous: false, ..Policy::default() }, 5);
     let other = world.open(3, 1);
     let wants = vec![want(&ROOT, Field::Child(label("file1")), Kind::Write)];
     world.ask(other, lookup(&ROOT, "file1"), wants, AskMode::Lease);
@@ -147,14 +147,15 @@ fn stats(policy: Policy) -> usize {
 
 #[test]
 fn generous_grants_save_messages() {
-    let (generous, narrow) = (stats(Policy::default()), stats(Policy { generous: false, birthright: true }));
+    let (generous, narrow) =
+        (stats(Policy::default()), stats(Policy { generous: false, ..Policy::default() }));
     assert!(generous < narrow, "{generous} against {narrow}");
     assert_eq!((generous, narrow), (2, 80));
 }
 
 /// Makes a directory and 20 files in it; messages that it takes.
 fn creates(birthright: bool) -> usize {
-    let mut world = World::with_policy(Policy { generous: true, birthright });
+    let mut world = World::with_policy(Policy { birthright, ..Policy::default() });
     let session = world.open(1, 1);
     let n = world.take_root(session);
     world.messages = 0;
@@ -203,4 +204,48 @@ fn whoever_waits_gets_before_anybody_gets_more() {
     );
     world.log(b, vec![LogEntry::Release(vec![released(&ROOT, Field::Attributes, None)])]);
     assert!(world.grants(c, second).is_some());
+}
+
+#[test]
+fn what_is_held_is_not_granted_again_unless_it_is_missed() {
+    let (mut world, a) = with_files(Policy::default(), 5);
+    let b = world.open(3, 1);
+    world.granted(b, lookup(&ROOT, "file0"), AskMode::Lease);
+    let asks = |world: &mut World, operation, wants| {
+        let number = world.ask(a, operation, wants, AskMode::Lease);
+        world.yields(b);
+        world.grants(a, number).unwrap().swap_remove(0)
+    };
+    let first = asks(&mut world, lookup(&ROOT, "file1"), Vec::new());
+    let child = |name| Field::Child(label(name));
+    assert_eq!(first.fields, [(Field::Attributes, Kind::Read), (child("file1"), Kind::Read)]);
+    let second = asks(&mut world, lookup(&ROOT, "file2"), Vec::new());
+    assert_eq!(second.fields, [(child("file2"), Kind::Read)]);
+    assert!(second.values.attributes.is_some(), "the value may be what was missing");
+    let again = vec![want(&ROOT, Field::Attributes, Kind::Read)];
+    let third = asks(&mut world, lookup(&ROOT, "file2"), again);
+    assert_eq!(third.fields, [(Field::Attributes, Kind::Read)]);
+    assert_eq!(third.values.told, [label("file2")]);
+}
+
+/// A control for Farsite §8.3.3: nobody else holds anything of a file that somebody may change, not even what the two would never both touch.
+#[test]
+fn with_a_single_lease_for_each_file_a_writer_is_alone() {
+    let (mut world, a) = with_files(Policy { granularity: Granularity::Files, ..Policy::default() }, 5);
+    let b = world.open(3, 1);
+    world.granted(a, lookup(&ROOT, "file0"), AskMode::Lease);
+    let read = world.ask(b, lookup(&ROOT, "file1"), Vec::new(), AskMode::Lease);
+    assert!(world.yields(a) > 5);
+    let grants = world.grants(b, read).unwrap();
+    assert!(grants[0].fields.iter().all(|(_, kind)| *kind == Kind::Read), "{:?}", grants[0].fields);
+    assert!(grants[0].fields.contains(&(Field::Children, Kind::Read)));
+    assert_eq!(grants[0].values.children.len(), 5);
+    // Both read, until one is to change anything.
+    let write = world.ask(b, unlink(&ROOT, "file1", false), Vec::new(), AskMode::Lease);
+    let recalled = world.recalled(a);
+    assert!(recalled.iter().any(|it| it.file == ROOT && it.field == Field::Children && it.keep.is_none()));
+    world.log(a, letting_go(recalled));
+    let grants = world.grants(b, write).unwrap();
+    assert!(grants[0].fields.iter().all(|(_, kind)| *kind == Kind::Write), "{:?}", grants[0].fields);
+    assert!(grants[0].fields.contains(&(Field::Xattrs, Kind::Write)));
 }

@@ -1,0 +1,209 @@
+//! `leasehold bench paper`: what the Farsite paper measured of its leases, measured here.
+//!
+//! Leases are counted, not time: real clients and a real server, a simulated network, and a seed. So the same figures come out everywhere.
+
+use lease::Granularity;
+use serde::Serialize;
+use sim::Leases;
+use std::fmt::Write;
+
+/// One of the paper's experiments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Experiment {
+    /// Two clients edit two files in one directory (Farsite §8.2.3, §8.3.3).
+    FileField,
+    /// Twelve clients open one file (Farsite §8.2.4, §8.3.4).
+    Disjunctive,
+}
+
+/// A figure of the paper's, and ours.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Which experiment.
+    pub experiment: &'static str,
+    /// Whether the leases are coarser than the experiment is about: what it is compared with.
+    pub control: bool,
+    /// What was counted.
+    pub counted: &'static str,
+    /// In the paper.
+    pub paper: u64,
+    /// Here.
+    pub measured: u64,
+    /// What the figure must be.
+    pub bar: String,
+    /// Whether it is.
+    pub met: bool,
+    /// Why it is not the paper's figure.
+    pub why: &'static str,
+}
+
+#[derive(Clone, Copy)]
+enum Bar {
+    AtMost(u64),
+    MoreThan(u64),
+}
+
+impl Bar {
+    fn text(self) -> String {
+        match self {
+            Bar::AtMost(most) => format!("at most {most}"),
+            Bar::MoreThan(least) => format!("more than {least}"),
+        }
+    }
+
+    fn is_met_by(self, figure: u64) -> bool {
+        match self {
+            Bar::AtMost(most) => figure <= most,
+            Bar::MoreThan(least) => figure > least,
+        }
+    }
+}
+
+impl Experiment {
+    /// All, in the order in which they are done.
+    pub const ALL: [Experiment; 2] = [Experiment::FileField, Experiment::Disjunctive];
+
+    /// What the command line calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Experiment::FileField => "file-field",
+            Experiment::Disjunctive => "disjunctive",
+        }
+    }
+
+    /// Does it, and what it is compared with. Fails with what was wrong, if an operation came to anything else than it should.
+    pub fn run(self, seed: u64) -> Result<Vec<Row>, sim::Violation> {
+        match self {
+            Experiment::FileField => {
+                let fields = sim::file_field(seed, Granularity::Fields)?;
+                Ok(self.file_field(fields, sim::file_field(seed, Granularity::Files)?))
+            }
+            Experiment::Disjunctive => {
+                let fields = sim::disjunctive(seed, Granularity::Fields)?;
+                Ok(self.disjunctive(fields, sim::disjunctive(seed, Granularity::SingleWriter)?))
+            }
+        }
+    }
+
+    fn file_field(self, fields: Leases, control: Leases) -> Vec<Row> {
+        vec![
+            self.row(
+                false,
+                "child-field leases issued",
+                (6, fields.fields, Bar::AtMost(6)),
+                "The first to come finds the directory unused and has it whole, in one grant (a single infinite child lease). From then on only what the second \
+                 touches is asked back, name by name: its two names to be read, then to be changed. The paper's server never gives more than a name. \
+                 Of a lease that a client holds already only the value is told.",
+            ),
+            self.row(
+                true,
+                "one lease for each file: issued on the directory",
+                (202, control.grants, Bar::MoreThan(100)),
+                "A save here looks up five names beside changing three, so the lease is often taken to read and then once more to write; and the two clients \
+                 take turns at every call, not at every save.",
+            ),
+        ]
+    }
+
+    fn disjunctive(self, fields: Leases, control: Leases) -> Vec<Row> {
+        let why_control = "The handle field alone, until there are modes: an open and a close change it each time, and others have asked for it in between.";
+        vec![
+            self.row(
+                false,
+                "black-box leases issued on the file",
+                (13, fields.grants, Bar::AtMost(13)),
+                "Who creates a file holds everything in it by birthright, so no lease is issued to the creator.",
+            ),
+            self.row(
+                false,
+                "black-box leases recalled on the file",
+                (1, fields.recalls, Bar::AtMost(1)),
+                "As in the paper: the creator's, by the first that opens the file.",
+            ),
+            self.row(
+                true,
+                "one writer or many readers: issued",
+                (1237, control.grants, Bar::MoreThan(1200)),
+                why_control,
+            ),
+            self.row(
+                true,
+                "one writer or many readers: recalled",
+                (1203, control.recalls, Bar::MoreThan(1200)),
+                why_control,
+            ),
+        ]
+    }
+
+    fn row(
+        self,
+        control: bool,
+        counted: &'static str,
+        (paper, measured, bar): (u64, u64, Bar),
+        why: &'static str,
+    ) -> Row {
+        let (bar, met) = (bar.text(), bar.is_met_by(measured));
+        Row { experiment: self.name(), control, counted, paper, measured, bar, met, why }
+    }
+}
+
+/// The rows as text.
+pub fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{:<12} {:<62} {:>8} {:>8}  bar", "", "", "paper", "measured");
+    for row in rows {
+        let counted =
+            if row.control { format!("  control: {}", row.counted) } else { row.counted.to_owned() };
+        let verdict = if row.met { "met" } else { "MISSED" };
+        let _ = writeln!(
+            out,
+            "{:<12} {counted:<62} {:>8} {:>8}  {verdict}: {}",
+            row.experiment, row.paper, row.measured, row.bar
+        );
+    }
+    out.push('\n');
+    let mut told: Vec<&str> = Vec::new();
+    for row in rows.iter().filter(|row| row.paper != row.measured) {
+        if !told.contains(&row.why) {
+            let _ = writeln!(out, "{}, {}, not {}: {}", row.experiment, row.measured, row.paper, row.why);
+            told.push(row.why);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_met_or_missed() {
+        for (bar, figure, met) in [
+            (Bar::AtMost(6), 6, true),
+            (Bar::AtMost(6), 7, false),
+            (Bar::MoreThan(100), 101, true),
+            (Bar::MoreThan(100), 100, false),
+        ] {
+            assert_eq!(bar.is_met_by(figure), met, "{figure} {}", bar.text());
+        }
+    }
+
+    #[test]
+    fn every_figure_is_printed() {
+        let leases = |fields| Leases { fields, grants: fields, recalls: 1, shipped: 0 };
+        let rows: Vec<Row> = [
+            Experiment::FileField.file_field(leases(7), leases(202)),
+            Experiment::Disjunctive.disjunctive(leases(12), leases(1300)),
+        ]
+        .concat();
+        let text = text(&rows);
+        assert_eq!(text.matches("MISSED").count(), 2, "{text}");
+        assert!(text.contains("file-field, 7, not 6: "), "{text}");
+        assert!(!text.contains("file-field, 202"), "{text}");
+        assert!(
+            rows.iter()
+                .filter(|row| row.control)
+                .all(|row| row.met == (row.measured > 100 && row.counted.contains("issued")))
+        );
+    }
+}
