@@ -106,29 +106,31 @@ impl Experiment {
     }
 
     fn disjunctive(self, fields: Leases, control: Leases) -> Vec<Row> {
-        let why_control = "The handle field alone, until there are modes: an open and a close change it each time, and others have asked for it in between.";
+        let why_control = "Each iteration opens for reading, which changes who reads it and who has it open, and closes, which changes both back; others have asked for either in between. \
+                           The two change hands in grants of their own, and a client may be recalled between its open and its close; the paper's were recalled about once for each iteration.";
         vec![
             self.row(
                 false,
-                "black-box leases issued on the file",
+                "grants of mode-field leases on the file",
                 (13, fields.grants, Bar::AtMost(13)),
-                "Who creates a file holds everything in it by birthright, so no lease is issued to the creator.",
+                "Who creates a file holds everything in it by birthright, so no lease is issued to the creator. Of the twelve each is granted at its first open all that any open \
+                 needs which excludes nobody, together with the conflict that it fails for: five fields in one grant, and nothing ever again.",
             ),
             self.row(
                 false,
-                "black-box leases recalled on the file",
+                "recalls of mode-field leases on the file",
                 (1, fields.recalls, Bar::AtMost(1)),
                 "As in the paper: the creator's, by the first that opens the file.",
             ),
             self.row(
                 true,
-                "one writer or many readers: issued",
+                "one writer or many readers: grants",
                 (1237, control.grants, Bar::MoreThan(1200)),
                 why_control,
             ),
             self.row(
                 true,
-                "one writer or many readers: recalled",
+                "one writer or many readers: recalls",
                 (1203, control.recalls, Bar::MoreThan(1200)),
                 why_control,
             ),
@@ -203,7 +205,7 @@ mod tests {
         assert!(
             rows.iter()
                 .filter(|row| row.control)
-                .all(|row| row.met == (row.measured > 100 && row.counted.contains("issued")))
+                .all(|row| row.met == (row.measured > 100 && !row.counted.contains("recalls")))
         );
     }
 }

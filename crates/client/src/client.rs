@@ -322,8 +322,11 @@ impl Client {
         while let Some((sequence, file)) = self.tombstones.front()
             && *sequence <= through
         {
-            if self.files.get(file).is_some_and(|known| known.gone && known.handles.is_none()) {
-                self.files.0.remove(file);
+            if let Some(known) = self.files.get_mut(file).filter(|known| known.gone) {
+                known.buried = true;
+                if known.handles.is_none() {
+                    self.files.0.remove(file);
+                }
             }
             self.tombstones.pop_front();
         }

@@ -138,7 +138,7 @@ impl Client {
         }
         let Some(known) = self.files.get_mut(file) else { return Ok(Reply::Nothing) };
         known.remove_handle(open);
-        if known.gone && last {
+        if last && known.buried {
             self.files.0.remove(file);
         } else if last {
             self.shut(file);

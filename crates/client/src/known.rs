@@ -21,6 +21,8 @@ pub(crate) struct KnownFile {
     pub held: Held,
     /// Deleted here, or known to be gone for good; kept until the server knows it too.
     pub gone: bool,
+    /// Gone, and the server knows it too: no grant of it is on its way any more. It is only open still.
+    pub buried: bool,
     /// Used since the eviction hand last passed.
     pub recent: bool,
     /// Extended attributes that are not in `xattrs` are known not to exist.

@@ -219,6 +219,10 @@ impl Turn<'_> {
                     self.may_be_done(operation)?;
                     self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
+                    if let Operation::SetDisposition { file, .. } = operation {
+                        // The handle that it says it has may have been closed while it waited.
+                        self.dispose_unless_open(file);
+                    }
                 }
                 Ok((answer, effects))
             }

@@ -92,6 +92,15 @@ impl Desk {
             .any(|arrival| self.queue.get(arrival).is_some_and(|request| request.session != session))
     }
 
+    /// What anybody but `session` waits for of `file`.
+    pub fn wants_of_others(&self, file: &FileId, session: SessionId) -> Vec<(SessionId, Lease)> {
+        let waiting = self.queue.waiting_on(file).into_iter().filter_map(|arrival| self.queue.get(arrival));
+        let of_others = waiting.filter(|request| request.session != session);
+        let wants =
+            of_others.flat_map(|request| request.wants.iter().map(|want| (request.session, want.clone())));
+        wants.filter(|(_, want)| want.file == *file).collect()
+    }
+
     /// What `session` is to be told to let go; nothing if it was told already.
     pub fn recall(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
         let Released { file, field, keep } = released;

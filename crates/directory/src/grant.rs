@@ -4,7 +4,7 @@ use crate::desk::Asked;
 use crate::files::Files;
 use crate::turn::Turn;
 use ident::FileId;
-use lease::{Field, Granularity, Held, Kind, Label, Lease, Mode, Released, SessionId};
+use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, FileGrant, Values};
@@ -201,15 +201,26 @@ impl Turn<'_> {
         {
             return fields;
         }
+        let (session, granularity) = (request.session, self.policy.granularity);
         let holdings = self.files.holdings(file);
+        let waiting = self.state.desk.wants_of_others(file, session);
         let access = [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete];
         let touches =
             access.map(Field::Mode).into_iter().chain([Field::Handles]).map(|field| (field, Kind::Touch));
         let reads = access.map(|mode| (Field::Mode(mode.against()), Kind::Read));
         for (field, kind) in touches.chain(reads) {
-            if !fields.iter().any(|(known, _)| *known == field)
-                && self.policy.granularity.in_the_way(&holdings, request.session, &field, kind).is_empty()
-            {
+            let known = fields.iter().any(|(known, _)| *known == field);
+            if known || !granularity.in_the_way(&holdings, session, &field, kind).is_empty() {
+                continue;
+            }
+            // First come, first served: nobody who waits gets something more in its way.
+            let mut with = Holdings::clone(&holdings);
+            with.grant(session, &field, kind, []);
+            let hinders = |(other, want): &(SessionId, Lease)| {
+                let in_the_way = granularity.in_the_way(&with, *other, &field, want.kind);
+                want.field == field && in_the_way.iter().any(|it| it.session == session)
+            };
+            if !waiting.iter().any(hinders) {
                 fields.push((field, kind));
             }
         }

@@ -1,0 +1,103 @@
+//! What must hold at any time, and once everything is at rest.
+
+use super::{Doing, Office};
+use crate::cluster::Violation;
+use client::Call;
+use directory::Store;
+use ident::FileId;
+use lease::{Field, Open};
+use namespace::{Entry, FileKind};
+use std::collections::BTreeSet;
+
+impl Office {
+    /// What must hold at any time.
+    pub(super) fn check(&mut self) -> Result<(), Violation> {
+        for file in self.machines.iter().flat_map(|machine| machine.open.keys()) {
+            if self.store.get(&record_key(file)).is_some() {
+                self.stored.insert(file.clone());
+            } else if self.stored.contains(file) {
+                return Err(format!("{file} is gone, and somebody has it open"));
+            }
+        }
+        for file in &self.known {
+            let handles = self.machines.iter().filter_map(|machine| machine.open.get(file)).flatten();
+            let handles: Vec<&Open> = handles.collect();
+            for (at, open) in handles.iter().enumerate() {
+                let others = handles.iter().skip(at + 1);
+                if others.clone().any(|other| open.modes().any(|mode| other.has_mode(mode.against()))) {
+                    return Err(format!("{file} is open as does not go together: {handles:?}"));
+                }
+            }
+        }
+        for machine in self.machines.iter().filter(|machine| !machine.over) {
+            for file in &self.known {
+                let others = self.machines.iter().filter(|other| other.id != machine.id && !other.over);
+                let open = others.fold(Open::CLOSED, |open, other| open.or(other.client.own(file)));
+                for field in &Field::BLACK_BOXES {
+                    let Some(belief) = machine.client.others(file, field) else { continue };
+                    if belief != open.has(field) && !(belief && self.ghosts.contains(file)) {
+                        let id = machine.id;
+                        return Err(format!(
+                            "{id:?} knows {belief} of {field:?} of {file}, and others have it {open:?}"
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The server's whole state is sound, and nothing is kept that has neither name nor handle.
+    pub(super) fn check_at_rest(&mut self) -> Result<(), Violation> {
+        self.ghosts.clear();
+        self.check()?;
+        let mut violations: Vec<directory::Violation> = Vec::new();
+        self.directory.check(&self.store, &mut violations);
+        if let Some(violation) = violations.first() {
+            return Err(format!("{} faults in the server's state, the first: {violation}", violations.len()));
+        }
+        let doomed = self.store.scan(&[2], &[3], usize::MAX).into_iter();
+        let mut doomed = doomed.filter_map(|(key, _)| FileId::from_bytes(&key[1..]).ok());
+        let is_open = |file: &FileId| self.machines.iter().any(|machine| machine.open.contains_key(file));
+        if let Some(file) = doomed.find(|file| !is_open(file)) {
+            return Err(format!("{file} was to go with its last handle, and has none"));
+        }
+        let mut named: Vec<FileId> = Vec::new();
+        let mut dirs = vec![FileId::root()];
+        while let Some(dir) = dirs.pop() {
+            for entry in self.list(dir)? {
+                dirs.extend((entry.kind == FileKind::Directory).then(|| entry.file.clone()));
+                named.push(entry.file);
+            }
+        }
+        let open = self.machines.iter().flat_map(|machine| machine.open.keys().cloned());
+        let expected: BTreeSet<FileId> = named.into_iter().chain(open).collect();
+        if let Some(file) = expected.iter().find(|file| self.store.get(&record_key(file)).is_none()) {
+            return Err(format!("{file} is not there"));
+        }
+        let found = self.directory.status(self.now).files;
+        if found != expected.len() as u64 + 1 {
+            let known = self.known.iter().chain(&self.dirs[1..]);
+            let left = known.filter(|f| !expected.contains(f) && self.store.get(&record_key(f)).is_some());
+            let left: Vec<_> = left.map(|file| (file, self.names.get(file))).collect();
+            return Err(format!(
+                "{found} files, and with the root {} have a name or a handle: {left:?} have not",
+                expected.len() + 1
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the first machine sees in `dir`.
+    pub(super) fn list(&mut self, dir: FileId) -> Result<Vec<Entry>, Violation> {
+        self.listed = None;
+        self.call(0, Call::List { dir: dir.clone(), after: 0, limit: 1_000, stat: false }, Doing::Name)?;
+        self.rest()?;
+        self.listed.take().ok_or_else(|| format!("{dir} is not listed"))
+    }
+}
+
+/// Where a file's record stands: its identifier and the first tag.
+pub(super) fn record_key(file: &FileId) -> Vec<u8> {
+    [file.as_bytes(), &[1]].concat()
+}

@@ -1,0 +1,163 @@
+//! What goes to and fro, in which order, and what goes wrong with it.
+
+use super::Office;
+use crate::cluster::Violation;
+use client::Output;
+use directory::{Directory, Input};
+use lease::{Field, SessionId};
+use wire::ToClient;
+
+impl Office {
+    pub(super) fn fault(&mut self, at: usize) -> Result<(), Violation> {
+        match self.below(40) {
+            0 => self.restart(),
+            1 => {
+                self.stop(at);
+                Ok(())
+            }
+            2 => {
+                self.machines[at].frozen = true;
+                Ok(())
+            }
+            3..10 => {
+                self.machines[at].frozen = false;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The server stops and starts again from what it wrote down.
+    pub(super) fn restart(&mut self) -> Result<(), Violation> {
+        self.tally.restarts += 1;
+        self.directory.checkpoint(&mut self.store);
+        let directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.directory = directory.with_policy(self.policy);
+        self.server(Input::Lead)
+    }
+
+    /// The machine stops; the end of what it had sent does not arrive. It starts again at once.
+    pub(crate) fn stop(&mut self, at: usize) {
+        let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
+        let client = self.new_client();
+        self.session_over(at);
+        let machine = &mut self.machines[at];
+        machine.to_server.truncate(arrives);
+        machine.to_client.clear();
+        machine.calls.clear();
+        machine.client = client;
+        machine.connect();
+    }
+
+    /// What the machine's programs have open counts no more.
+    pub(super) fn session_over(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        machine.over = true;
+        let open = std::mem::take(&mut machine.open);
+        self.tally.ends += u64::from(!open.is_empty());
+        // One that is being closed is open as others see it.
+        self.ghosts.extend(self.known.iter().filter(|file| !machine.client.own(file).is_closed()).cloned());
+    }
+
+    /// The server takes an input.
+    pub(super) fn server(&mut self, input: Input) -> Result<(), Violation> {
+        self.again &= !matches!(input, Input::Tick);
+        let mut out = Vec::new();
+        self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
+        for output in out {
+            match output {
+                directory::Output::Opened { machine, incarnation, session } => {
+                    let opened =
+                        self.machines.iter_mut().find(|m| m.id == machine && m.incarnation == incarnation);
+                    if let Some(machine) = opened {
+                        (machine.session, machine.over) = (Some(session), false);
+                    }
+                }
+                directory::Output::Send { session, message } => self.send(session, message)?,
+                directory::Output::Shares(_) => {}
+                directory::Output::Again => self.again = true,
+            }
+        }
+        if let Some((session, misdeed)) = self.directory.misdeeds().first() {
+            return Err(format!("{session:?}: {misdeed}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, session: SessionId, message: ToClient) -> Result<(), Violation> {
+        self.tally.messages += 1;
+        if let Some(heard) = &mut self.heard {
+            heard.push(message.clone());
+        }
+        let Some(at) = self.machines.iter().position(|machine| machine.session == Some(session)) else {
+            return Ok(());
+        };
+        if let ToClient::Granted { grants, .. } = &message {
+            let told = |grant: &&wire::FileGrant| grant.values.others.get(&Field::Handles) == Some(true);
+            self.tally.told_open += grants.iter().filter(told).count() as u64;
+        }
+        if matches!(message, ToClient::Fenced) && !self.machines[at].over {
+            self.session_over(at);
+        }
+        self.machines[at].to_client.push_back(message);
+        Ok(())
+    }
+
+    pub(super) fn server_receives(&mut self, at: usize) -> Result<(), Violation> {
+        if self.machines[at].frozen {
+            return Ok(());
+        }
+        let Some(input) = self.machines[at].to_server.pop_front() else { return Ok(()) };
+        self.tally.messages += 1;
+        self.server(input)
+    }
+
+    pub(super) fn client_receives(&mut self, at: usize) -> Result<(), Violation> {
+        let machine = &mut self.machines[at];
+        if machine.frozen {
+            return Ok(());
+        }
+        match machine.to_client.pop_front() {
+            Some(message) => self.client(at, client::Input::Message(message)),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn client(&mut self, at: usize, input: client::Input) -> Result<(), Violation> {
+        let mut out = Vec::new();
+        let now = self.now();
+        self.machines[at].client.handle(now, input, &mut out);
+        self.carry_out(at, out)
+    }
+
+    pub(super) fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
+        let mut cut_off = false;
+        for output in out {
+            let machine = &mut self.machines[at];
+            match output {
+                Output::Send(message) => {
+                    let session = machine.session;
+                    machine.to_server.extend(session.map(|session| Input::Message { session, message }));
+                }
+                Output::Answer { ticket, result } => {
+                    let Some((call, doing)) = machine.calls.remove(&ticket) else {
+                        return Err(format!("{ticket:?} is answered twice"));
+                    };
+                    self.answered(at, &call, doing, result)?;
+                }
+                Output::Rejected { operation, error } if !machine.over => {
+                    return Err(format!("{:?}: refused ({error}) what was done: {operation:?}", machine.id));
+                }
+                Output::CutOff => cut_off = true,
+                Output::Store(_) | Output::Unneeded(_) | Output::Rejected { .. } | Output::Invalidate(_) => {}
+            }
+        }
+        if cut_off {
+            if !self.machines[at].over {
+                return Err(format!("{:?} was cut off without reason", self.machines[at].id));
+            }
+            self.stop(at);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! What the seed has programs do: few names, few files, so that machines meet.
+
+use super::oracle::record_key;
+use super::{Doing, Machine, Office, Work};
+use crate::cluster::Violation;
+use client::Call;
+use directory::Store;
+use ident::FileId;
+use lease::{Label, Mode, Open};
+use namespace::{FileKind, RenameMode};
+
+/// Labels are few, so that machines meet.
+const LABELS: [&str; 3] = ["a", "b", "c"];
+/// Directories, the root among them.
+const DIRS_MAX: usize = 4;
+/// Calls of one machine that may be under way at a time.
+pub(super) const CALLS_MAX: usize = 3;
+/// How programs open files: mostly so that others may, too.
+const OPENINGS: [&[Mode]; 8] = [
+    &[Mode::AccessRead],
+    &[Mode::AccessRead, Mode::AccessWrite],
+    &[Mode::AccessDelete],
+    &[Mode::AccessRead, Mode::AccessDelete],
+    &[Mode::AccessRead, Mode::ExcludeWrite],
+    &[Mode::AccessWrite, Mode::ExcludeRead, Mode::ExcludeWrite],
+    &[Mode::AccessDelete, Mode::ExcludeDelete],
+    &[],
+];
+impl Office {
+    /// A program calls.
+    pub(super) fn begin(&mut self, at: usize) -> Result<(), Violation> {
+        if self.machines[at].calls.len() >= CALLS_MAX || self.machines[at].frozen {
+            return Ok(());
+        }
+        let (call, doing) = match &mut self.machines[at].work {
+            Work::Any => self.some_call(at),
+            Work::Program(..) => return self.go_on(at),
+            Work::Nothing => return Ok(()),
+        };
+        self.call(at, call, doing)
+    }
+
+    pub(super) fn some_call(&mut self, at: usize) -> (Call, Doing) {
+        let (dir, label) = (self.some_dir(at), self.label());
+        let handles = |(file, handles): (&FileId, &Vec<Open>)| {
+            let file = file.clone();
+            handles.clone().into_iter().map(move |open| (file.clone(), open))
+        };
+        let open: Vec<(FileId, Open)> = self.machines[at].open.iter().flat_map(handles).collect();
+        let pick = self.below(open.len() as u64) as usize;
+        let some_open = open.get(pick).cloned();
+        let pick = self.below(self.known.len() as u64) as usize;
+        let some_known = self.known.get(pick).filter(|file| self.has_heard_of(at, file)).cloned();
+        // A kernel lets go of a handle when what was asked through it has been answered.
+        let calls = self.machines[at].calls.values();
+        let used: Vec<FileId> = calls
+            .filter_map(|(_, doing)| if let Doing::Use(file) = doing { Some(file.clone()) } else { None })
+            .collect();
+        match (self.below(20), some_open, some_known) {
+            (0..4, Some((file, open)), _) if !used.contains(&file) => {
+                (Call::Close { file, open }, Doing::Name)
+            }
+            (4, Some((file, _)), _) => (Call::Stat { file: file.clone() }, Doing::Use(file)),
+            (5, Some((file, open)), _) if open.has_mode(Mode::AccessRead) => {
+                (Call::Read { file: file.clone(), offset: 0, length: 1 }, Doing::Use(file))
+            }
+            (6..8, Some((file, open)), _) if open.has_mode(Mode::AccessDelete) => {
+                let set = self.below(3) > 0;
+                let link = self.names.get(&file).filter(|_| set).cloned();
+                (Call::SetDisposition { file: file.clone(), link }, Doing::Doom(set))
+            }
+            (8..12, _, Some(file)) => {
+                let open = self.some_opening();
+                (Call::Open { file: file.clone(), open, mask: 0 }, Doing::Open(file, open))
+            }
+            (12, ..) => (Call::Lookup { dir, label }, Doing::Name),
+            (13, ..) => {
+                let directory = self.one_in(3);
+                (Call::Unlink { dir, label, directory }, Doing::Name)
+            }
+            (14, ..) => {
+                let (to_dir, to, mode) = (self.some_dir(at), self.label(), RenameMode::Replace);
+                (Call::Rename { from_dir: dir, from: label, to_dir, to, mode }, Doing::Name)
+            }
+            (15, _, Some(file)) => (Call::Link { file, dir, label }, Doing::Name),
+            (16, ..) if self.dirs.len() < DIRS_MAX => {
+                (creates(dir, label, FileKind::Directory, None), Doing::Create(None))
+            }
+            _ => {
+                let open = if self.one_in(2) { Some(self.some_opening()) } else { None };
+                (creates(dir, label, FileKind::Regular, open), Doing::Create(open))
+            }
+        }
+    }
+
+    pub(super) fn some_opening(&mut self) -> Open {
+        let pick = self.below(OPENINGS.len() as u64) as usize;
+        Open::with(OPENINGS[pick].iter().copied())
+    }
+
+    pub(super) fn some_dir(&mut self, at: usize) -> FileId {
+        let pick = self.below(self.dirs.len() as u64) as usize;
+        let dir = self.dirs[pick].clone();
+        if self.has_heard_of(at, &dir) { dir } else { FileId::root() }
+    }
+
+    /// Whether a program of that machine can know the file.
+    pub(super) fn has_heard_of(&self, at: usize, file: &FileId) -> bool {
+        let Machine { id, incarnation, .. } = self.machines[at];
+        self.makers.get(file) == Some(&(id, incarnation)) || self.store.get(&record_key(file)).is_some()
+    }
+
+    pub(super) fn label(&mut self) -> Label {
+        let pick = self.below(LABELS.len() as u64) as usize;
+        #[expect(clippy::expect_used, reason = "the table above holds nothing else")]
+        Label::new(LABELS[pick].as_bytes()).expect("a label")
+    }
+}
+
+pub(super) fn creates(dir: FileId, label: Label, kind: FileKind, open: Option<Open>) -> Call {
+    let (mode, umask, rdev, target) = (0o755, 0o022, 0, Vec::new());
+    Call::Create { dir, label, kind, mode, umask, rdev, target, open }
+}
