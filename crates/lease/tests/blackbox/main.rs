@@ -3,6 +3,7 @@
 mod checked;
 mod definition;
 mod model;
+mod policies;
 mod properties;
 mod size;
 mod tables;
