@@ -28,6 +28,8 @@ spoilt append "a torn line" sed -i '1234s/.$//' lines
 spoilt journal "a lost file" sh -c 'rm "$(find journal0 -path journal0/noise -prune -o -type f -print | head -1)"'
 spoilt journal "a flipped byte" sh -c 'printf "\377" | dd of="$(find journal1 -path journal1/noise -prune -o -type f -size +1 -print | head -1)" bs=1 seek=600 conv=notrunc status=none'
 spoilt journal "a name come back" touch journal0/n999999
+spoilt open-files "a name come back" touch many-7
+spoilt open-files "what was replaced" sh -c 'head -c 70000 /dev/zero >replaced'
 [ ! -x "$root/target/tools/bin/fsx" ] || spoilt fsx "a changed byte" sh -c 'printf x >>small'
 
 [ "$(id -u)" = 0 ] && losetup -f >/dev/null 2>&1 || skip "power cuts: a loop device needs root (the rest passed)"
