@@ -39,7 +39,7 @@ impl Run {
                 }
                 SubLease::OtherRead => self.field.return_other_read(*session),
             };
-            returned.unwrap();
+            assert!(returned.is_ok(), "{session:?} held what was recalled");
         }
     }
 }
