@@ -1,13 +1,13 @@
 //! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
 
 use crate::desk::Asked;
-use crate::files::Files;
 use crate::turn::Turn;
+use crate::values::Page;
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
-use namespace::{Entry, Operation, fold};
+use namespace::{Entry, Operation};
 use std::collections::BTreeMap;
-use wire::{AskMode, FileGrant, Values};
+use wire::{AskMode, FileGrant};
 
 /// Entries of a directory in one grant. A directory with no more is granted with all of them.
 pub const PAGE: usize = 1000;
@@ -19,21 +19,6 @@ const EXCLUDED_MAX: usize = 64;
 const NAMED_MAX: usize = 1024;
 /// Bytes of inline content, about, that come along in one grant.
 const INLINE_BYTES: usize = 1 << 20;
-/// Extents that come along with content; the others are fetched when they are wanted.
-const EXTENTS: usize = 64;
-/// Bytes of extended attributes that may come along unasked.
-const XATTR_BYTES: usize = 64 << 10;
-
-/// What a directory's page is to begin with.
-#[derive(Clone, Copy)]
-struct From {
-    /// Positions above this.
-    after: u64,
-    /// At most so many.
-    limit: usize,
-    /// Whether everything before was told, now or earlier.
-    contiguous: bool,
-}
 
 impl Turn<'_> {
     /// Grants what the request needs, all of it at once; nobody is in the way.
@@ -254,30 +239,30 @@ impl Turn<'_> {
     }
 
     /// Which page of entries goes along.
-    fn page_of(&self, request: &Asked, file: &FileId, infinite: bool) -> Option<From> {
+    fn page_of(&self, request: &Asked, file: &FileId, infinite: bool) -> Option<Page> {
         if let (AskMode::Page { after }, Operation::List { dir }) = (request.mode, &request.operation)
             && dir == file
         {
-            return Some(From { after, limit: PAGE, contiguous: true });
+            return Some(Page { after, limit: PAGE, contiguous: true });
         }
         let record = self.files.record(file)?;
         if !infinite || !record.is_directory() {
             // Of an empty directory it costs nothing to say so.
-            return (record.is_directory() && record.children == 0).then_some(From {
+            return (record.is_directory() && record.children == 0).then_some(Page {
                 after: 0,
                 limit: 1,
                 contiguous: true,
             });
         }
         if record.children <= PAGE as u64 || matches!(request.operation, Operation::List { .. }) {
-            return Some(From { after: 0, limit: PAGE, contiguous: true });
+            return Some(Page { after: 0, limit: PAGE, contiguous: true });
         }
         let label = match &request.operation {
             Operation::Lookup { dir, label, .. } if dir == file => label,
             _ => return None,
         };
         let position = self.files.child(file, label)?.position;
-        self.policy.generous.then_some(From { after: position, limit: NEIGHBOURS, contiguous: false })
+        self.policy.generous.then_some(Page { after: position, limit: NEIGHBOURS, contiguous: false })
     }
 
     /// The files that the granted entries name come along if nobody holds any of them: so `ls -l` asks once.
@@ -310,7 +295,7 @@ impl Turn<'_> {
             });
             let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
             let page =
-                (whole && record.is_directory()).then_some(From { after: 0, limit: 1, contiguous: true });
+                (whole && record.is_directory()).then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
             let mut values = self.files.values(&file, &shown, (session, &held), page, inline);
             // Who opens it asks for its extents; who only looks at it does not need them.
@@ -329,7 +314,7 @@ impl Turn<'_> {
         let mut inline = INLINE_BYTES;
         let told = by_file.into_iter().map(|(file, fields)| {
             let wants_all = fields.iter().any(|(field, _)| *field == Field::Children);
-            let page = wants_all.then_some(From { after: 0, limit: PAGE, contiguous: true });
+            let page = wants_all.then_some(Page { after: 0, limit: PAGE, contiguous: true });
             let values =
                 self.files.values(&file, &fields, (request.session, &Held::whole()), page, &mut inline);
             let (whole, fields, excluded, excluded_xattrs) = Default::default();
@@ -343,114 +328,6 @@ impl Turn<'_> {
     pub fn may_reserve(&self, session: SessionId, dir: &FileId) -> bool {
         self.files.holdings(dir).held(session).is_some()
     }
-}
-
-impl Files<'_> {
-    /// Whether all extended attributes of `file` fit into a grant that was not asked for them.
-    fn xattrs_fit(&self, file: &FileId) -> bool {
-        self.xattrs(file).iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum::<usize>()
-            <= XATTR_BYTES
-    }
-
-    /// The values of `fields` for `session`; of labels only what `held` covers.
-    fn values(
-        &self,
-        file: &FileId,
-        fields: &[(Field, Kind)],
-        (session, held): (SessionId, &Held),
-        page: Option<From>,
-        inline: &mut usize,
-    ) -> Values {
-        let mut values = Values::default();
-        let Some(record) = self.record(file) else { return values };
-        for (field, kind) in fields {
-            // Who only touches does not know.
-            if *kind == Kind::Touch {
-                continue;
-            }
-            match field {
-                Field::Attributes => values.attributes = Some(record.attributes),
-                Field::Content => {
-                    values.content = Some(record.content);
-                    self.content_values(file, &mut values, inline);
-                }
-                Field::Times => values.times = record.is_directory().then_some(record.times),
-                Field::Parent => values.links = Some(record.links.clone()),
-                Field::Child(folded) => {
-                    values.children.extend(self.children_folding_to(file, folded));
-                    values.told.push(folded.clone());
-                }
-                Field::Xattr(name) => {
-                    values.xattrs.extend(self.xattr(file, name).map(|value| (name.clone(), value)))
-                }
-                Field::Xattrs => values.xattrs = self.xattrs(file),
-                Field::Disposition => values.disposition = Some(record.disposition.as_deref().cloned()),
-                Field::Handles | Field::Mode(_) => {
-                    values.others.set(field, record.holdings.black_box(field).other_value(session));
-                }
-                Field::Children | Field::Path => {}
-            }
-        }
-        if let Some(From { after, limit, contiguous }) = page {
-            let entries = self.page(file, after, limit);
-            let through = if entries.len() < limit {
-                u64::MAX
-            } else {
-                entries.last().map_or(u64::MAX, |(_, e)| e.position)
-            };
-            values.children_through = contiguous.then_some(through);
-            let covered = |label: &Label| held.is_whole() || held.kind(&Field::Child(fold(label))).is_some();
-            let known: Vec<u64> = values.children.iter().map(|(_, entry)| entry.position).collect();
-            let entries = entries
-                .into_iter()
-                .filter(|(label, entry)| covered(label) && !known.contains(&entry.position));
-            values.children.extend(entries);
-        }
-        values
-    }
-
-    fn content_values(&self, file: &FileId, values: &mut Values, inline: &mut usize) {
-        let Some(record) = self.record(file).filter(|record| !record.is_directory()) else { return };
-        if record.inline_bytes > 0 {
-            if let Some(left) = inline.checked_sub(record.inline_bytes as usize) {
-                *inline = left;
-                values.inline = Some(self.inline(file));
-            }
-        } else if record.content.size > 0 {
-            let extents = self.extents(file, 0, EXTENTS);
-            values.extents = Some(complete_below(extents, EXTENTS));
-        }
-    }
-
-    /// Answers a query for content.
-    pub fn content_from(&self, session: SessionId, number: u64, file: &FileId, from: u64) -> wire::ToClient {
-        let reader = self.holdings(file).covers(session, &Field::Content, Kind::Read);
-        let file = file.clone();
-        if !reader {
-            // It lost the lease on the way, and will find out.
-            return wire::ToClient::Extents {
-                number,
-                file,
-                from,
-                to: from,
-                extents: Vec::new(),
-                inline: None,
-            };
-        }
-        let inline = Some(self.inline(&file)).filter(|inline| !inline.is_empty());
-        let (extents, to) = complete_below(self.extents(&file, from, PAGE), PAGE);
-        wire::ToClient::Extents { number, file, from, to, extents, inline }
-    }
-}
-
-/// Extents of which `limit` were looked for, and up to where they are all.
-fn complete_below(extents: Vec<namespace::Extent>, limit: usize) -> (Vec<namespace::Extent>, u64) {
-    let to = if extents.len() < limit {
-        None
-    } else {
-        extents.last().map(|last| last.offset + u64::from(last.length))
-    };
-    (extents, to.unwrap_or(u64::MAX))
 }
 
 fn is_of_labels(field: &Field) -> bool {

@@ -21,6 +21,7 @@ mod replay;
 mod seam;
 mod session;
 mod turn;
+mod values;
 
 pub use check::{Inspector, Violation};
 pub use corrupt::Corrupt;
