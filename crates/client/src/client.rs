@@ -406,14 +406,18 @@ impl Client {
         self.push_release(still_held);
     }
 
-    /// Lets the server know of what was let go: of a black box with this client's own value.
+    /// Lets the server know of what was let go: of a file's black boxes together, with this client's own values.
     pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>) {
         let files: Vec<FileId> = leases.iter().map(|released| released.file.clone()).collect();
-        let (returned, released): (Vec<_>, Vec<_>) =
+        let (boxes, released): (Vec<_>, Vec<_>) =
             leases.into_iter().partition(|released| released.field.is_black_box());
-        for released in returned {
-            let value = self.own(&released.file).has(&released.field);
-            self.log.push(LogEntry::Return { released, value }, 64);
+        let mut returned: BTreeMap<FileId, Vec<_>> = BTreeMap::new();
+        for lease::Released { file, field, keep } in boxes {
+            returned.entry(file).or_default().push((field, keep));
+        }
+        for (file, fields) in returned {
+            let (own, bytes) = (self.own(&file), 48 + 4 * fields.len());
+            self.log.push(LogEntry::Return { file, fields, own }, bytes);
         }
         if !released.is_empty() {
             let bytes = 48 * released.len();

@@ -2,6 +2,7 @@
 
 use crate::authority::Authority;
 use crate::desk::Asked;
+use crate::fade::files_with_black_boxes;
 use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
 use ident::FileId;
@@ -146,10 +147,10 @@ impl Turn<'_> {
                 }
             };
             holders.extend(to_let_go(&need.file, in_the_way));
-            if need.field.is_black_box() {
-                // The end of a session goes before all requests: see `fade`.
-                holders.extend(self.resting_on_the_departed(&need.file));
-            }
+        }
+        for file in files_with_black_boxes(needs) {
+            // The end of a session goes before all requests: see `fade`.
+            holders.extend(self.resting_on_the_departed(file));
         }
         holders
     }

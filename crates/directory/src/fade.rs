@@ -35,8 +35,7 @@ impl Turn<'_> {
 
     /// The same on all files whose handles are needed: it goes before all requests, or what they are told would rest on it again. Whether anything went.
     pub fn fade_first(&mut self, needs: &[Lease]) -> bool {
-        let black_boxes = needs.iter().filter(|need| need.field.is_black_box());
-        black_boxes.fold(false, |gone, need| self.fade(&need.file) | gone)
+        files_with_black_boxes(needs).into_iter().fold(false, |gone, file| self.fade(file) | gone)
     }
 
     /// Who sees on `file` what a fading session is stuck at, and has to let go of that.
@@ -88,4 +87,12 @@ impl Turn<'_> {
             self.state.fading.remove(&session);
         }
     }
+}
+
+/// The files of which a black box is needed, each once: needs stand in the order of files.
+pub(crate) fn files_with_black_boxes(needs: &[Lease]) -> Vec<&FileId> {
+    let black_boxes = needs.iter().filter(|need| need.field.is_black_box());
+    let mut files: Vec<&FileId> = black_boxes.map(|need| &need.file).collect();
+    files.dedup();
+    files
 }

@@ -3,7 +3,8 @@
 use crate::authority::{Authority, Replay};
 use crate::session::Misdeed;
 use crate::turn::Turn;
-use lease::{Released, SessionId};
+use ident::FileId;
+use lease::{Field, Kind, Open, Released, SessionId};
 use namespace::{Error, Operation, RULES, Verdict, decide};
 use wire::{LogEntry, ToClient};
 
@@ -36,7 +37,7 @@ impl Turn<'_> {
                 LogEntry::Release(released) => {
                     released.iter().try_for_each(|released| self.on_release(session, released))?;
                 }
-                LogEntry::Return { released, value } => self.on_return(session, &released, value)?,
+                LogEntry::Return { file, fields, own } => self.on_return(session, &file, fields, own)?,
                 LogEntry::Flushed { number } => self.state.desk.flushed(session, number),
             }
             if let Some(known) = self.state.sessions.all.get_mut(&session) {
@@ -110,16 +111,25 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// A client lets go of one lease on a black box, or of both.
-    fn on_return(&mut self, session: SessionId, released: &Released, value: bool) -> Result<(), Misdeed> {
-        let Released { file, field, keep } = released;
-        if !field.is_black_box() {
+    /// A client lets go of leases on a file's black boxes.
+    fn on_return(
+        &mut self,
+        session: SessionId,
+        file: &FileId,
+        fields: Vec<(Field, Option<Kind>)>,
+        own: Open,
+    ) -> Result<(), Misdeed> {
+        if !fields.iter().all(|(field, _)| field.is_black_box()) {
             return Err(Misdeed::OtherKindOfField);
         }
         self.files.change_holdings(file, |holdings| {
-            holdings.return_black_box(session, field, *keep, value);
+            for (field, keep) in &fields {
+                holdings.return_black_box(session, field, *keep, own.has(field));
+            }
         });
-        self.let_go(session, released);
+        for (field, keep) in fields {
+            self.let_go(session, &Released { file: file.clone(), field, keep });
+        }
         self.fade(file);
         self.dispose_unless_open(file);
         Ok(())

@@ -41,6 +41,8 @@ impl Files<'_> {
     ) -> Values {
         let mut values = Values::default();
         let Some(record) = self.record(file) else { return values };
+        // Whom nobody is beside sees nothing of others, in all seven.
+        let alone = record.holdings.is_alone(session);
         for (field, kind) in fields {
             // Who only touches does not know.
             if *kind == Kind::Touch {
@@ -64,7 +66,11 @@ impl Files<'_> {
                 Field::Xattrs => values.xattrs = self.xattrs(file),
                 Field::Disposition => values.disposition = Some(record.disposition.as_deref().cloned()),
                 Field::Handles | Field::Mode(_) => {
-                    values.others.set(field, record.holdings.black_box(field).other_value(session));
+                    let others = match alone {
+                        true => Some(false),
+                        false => record.holdings.black_box(field).other_value(session),
+                    };
+                    values.others.set(field, others);
                 }
                 Field::Children | Field::Path => {}
             }

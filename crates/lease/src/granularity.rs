@@ -1,7 +1,7 @@
 //! How much a lease is about: what the paper compares its finer leases with.
 
 use crate::blackbox::SubLease;
-use crate::held::SLOTS;
+use crate::held::slots;
 use crate::{Field, Holdings, InTheWay, Kind, Lease, SessionId, Violation};
 use ident::FileId;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl Granularity {
             .map(|need| Lease { kind: kinds.get(&need.file).copied().unwrap_or(need.kind), ..need })
             .collect();
         for (file, kind) in kinds {
-            rounded.extend(SLOTS.map(|field| Lease::new(file.clone(), field, kind)));
+            rounded.extend(slots().map(|field| Lease::new(file.clone(), field, kind)));
         }
         rounded.sort();
         rounded

@@ -1,6 +1,6 @@
 //! What one session holds on one file.
 
-use crate::{Field, Kind, Label, Mode};
+use crate::{Field, Kind, Label};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,7 @@ use std::fmt;
 /// Two bits for each field, and the exceptions on the heap if there are any: who holds everything, or no label by name, needs 16 bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Two bits for each of `SLOTS`.
+    /// Two bits for each of `slots`.
     kinds: u32,
     /// Not there when there are none.
     exceptions: Option<Box<Exceptions>>,
@@ -28,28 +28,26 @@ struct Exceptions {
     xattrs: BTreeMap<Label, Option<Kind>>,
 }
 
-/// The fields that have a place of their own in `Held::kinds`.
-pub(crate) const SLOTS: [Field; 14] = [
+/// The fields that have a place of their own in `Held::kinds`, before the black boxes, which have one each.
+const PLAIN: [Field; 7] = [
     Field::Attributes,
     Field::Content,
     Field::Times,
     Field::Disposition,
     Field::Parent,
-    Field::Handles,
     Field::Children,
     Field::Xattrs,
-    Field::Mode(Mode::AccessRead),
-    Field::Mode(Mode::AccessWrite),
-    Field::Mode(Mode::AccessDelete),
-    Field::Mode(Mode::ExcludeRead),
-    Field::Mode(Mode::ExcludeWrite),
-    Field::Mode(Mode::ExcludeDelete),
 ];
 
-/// All of `SLOTS` in `Write`.
-const EVERYTHING: u32 = (1 << (2 * SLOTS.len())) - 1;
+/// All fields with a place of their own, in the order of the places.
+pub(crate) fn slots() -> impl Iterator<Item = Field> {
+    PLAIN.into_iter().chain(Field::BLACK_BOXES)
+}
 
-/// The index of one of `SLOTS`.
+/// All of `slots` in `Write`.
+const EVERYTHING: u32 = (1 << (2 * (PLAIN.len() + Field::BLACK_BOXES.len()))) - 1;
+
+/// The index of one of `slots`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Slot(u8);
 
@@ -63,8 +61,8 @@ enum Family {
 impl Family {
     fn slot(self) -> Slot {
         match self {
-            Family::Labels => Slot(6),
-            Family::Xattrs => Slot(7),
+            Family::Labels => Slot(5),
+            Family::Xattrs => Slot(6),
         }
     }
 }
@@ -86,7 +84,7 @@ impl Place<'_> {
             Field::Times => Place::Plain(Slot(2)),
             Field::Disposition => Place::Plain(Slot(3)),
             Field::Parent => Place::Plain(Slot(4)),
-            Field::Handles => Place::Plain(Slot(5)),
+            Field::Handles => Place::Plain(Slot(7)),
             Field::Mode(mode) => Place::Plain(Slot(8 + *mode as u8)),
             Field::Children => Place::All(Family::Labels),
             Field::Xattrs => Place::All(Family::Xattrs),
@@ -199,7 +197,7 @@ impl Held {
 
     /// Every lease: fields, infinite leases, then labels and attributes with leases of their own. Together with what is excluded it says everything.
     pub fn iter(&self) -> impl Iterator<Item = (Field, Kind)> + '_ {
-        let slots = SLOTS.into_iter().filter_map(|field| self.kind(&field).map(|kind| (field, kind)));
+        let slots = slots().filter_map(|field| self.kind(&field).map(|kind| (field, kind)));
         let named = |family, field: fn(Label) -> Field| {
             let exceptions = self.exceptions(family).into_iter().flatten();
             exceptions.filter_map(move |(label, held)| held.map(|kind| (field(label.clone()), kind)))
@@ -235,7 +233,7 @@ impl Held {
 
     /// Fields on which the two may disagree: those of both, and the labels that either names.
     pub(crate) fn fields_with(&self, other: &Held) -> BTreeSet<Field> {
-        let mut fields = BTreeSet::from(SLOTS);
+        let mut fields = BTreeSet::from_iter(slots());
         for family in [Family::Labels, Family::Xattrs] {
             let named =
                 [self, other].into_iter().filter_map(|held| held.exceptions(family)).flat_map(BTreeMap::keys);

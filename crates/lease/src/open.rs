@@ -139,9 +139,6 @@ pub struct Others {
 }
 
 impl Others {
-    /// Nobody else has it open, and that is known.
-    pub const CLOSED: Others = Others { known: Open::EVERY, open: Open::CLOSED };
-
     /// What the others' values of the black box come to, if that is known.
     pub fn get(self, field: &Field) -> Option<bool> {
         self.known.has(field).then(|| self.open.has(field))

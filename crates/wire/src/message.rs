@@ -2,7 +2,7 @@
 //! draw inferences).
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Others, Released};
+use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
     Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Operation, Times,
 };
@@ -72,8 +72,9 @@ pub enum LogEntry {
     Update { rules: u16, operation: Operation },
     /// Lets go of shared values.
     Release(Vec<Released>),
-    /// Lets go of one or both leases on a black-box field. If `SelfWrite` goes with that, the client's own value of it is `value` from now on.
-    Return { released: Released, value: bool },
+    /// Lets go of leases on black boxes of `file`, each down to what is kept of it. Where `SelfWrite` goes with that, the client's own value is what `own`
+    /// says from now on.
+    Return { file: FileId, fields: Vec<(Field, Option<Kind>)>, own: Open },
     /// Everything before this that touches what the report asked for is in the log now.
     Flushed { number: u64 },
 }

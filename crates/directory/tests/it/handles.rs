@@ -110,7 +110,7 @@ fn a_black_box_goes_with_a_value_and_a_shared_value_without() {
         world.server.misdeeds().to_vec()
     };
     let release: fn(lease::Released) -> LogEntry = |released| LogEntry::Release(vec![released]);
-    let returns: fn(lease::Released) -> LogEntry = |released| LogEntry::Return { released, value: true };
+    let returns: fn(lease::Released) -> LogEntry = |released| returning(released, true);
     let misdeed = [directory::Misdeed::OtherKindOfField];
     let only = |misdeeds: Vec<(SessionId, directory::Misdeed)>| {
         misdeeds.into_iter().map(|(_, it)| it).collect::<Vec<_>>()
@@ -171,7 +171,7 @@ fn a_session_that_ends_with_many_files_open_fades_in_bounded_steps() {
         let op = world.create(a, &ROOT, &format!("f{n}"), FileKind::Regular, position);
         let file = made(&op);
         let read = released(&file, Field::Attributes, Some(Kind::Read));
-        let open = LogEntry::Return { released: released(&file, Field::Handles, None), value: true };
+        let open = returning(released(&file, Field::Handles, None), true);
         assert_eq!(world.log(a, vec![update(op), LogEntry::Release(vec![read]), open]), []);
         files.push(file);
     }
@@ -248,8 +248,7 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
         for (other, open) in others.into_iter().zip(open) {
             for message in world.told(other) {
                 if let ToClient::Recall { leases } = message {
-                    let entries =
-                        leases.into_iter().map(|released| LogEntry::Return { released, value: open });
+                    let entries = leases.into_iter().map(|released| returning(released, open));
                     assert!(world.log(other, entries.collect()).is_empty());
                 }
             }

@@ -2,7 +2,7 @@
 
 use directory::{Directory, Input, Inspector, MemoryStore, Output, Policy, ShareWork, Violation};
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Released, SessionId, Time};
+use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
     Attributes, ContentChange, Cred, Extent, FileKind, NewFile, Operation, Piece, Place, RULES, RenameMode,
     ShareId, Timestamp,
@@ -171,8 +171,8 @@ impl World {
 
     /// Lets go of handles down to `keep`, and says whether it has the file open.
     pub fn returns(&mut self, session: SessionId, file: &FileId, keep: Option<Kind>, open: bool) {
-        let released = released(file, Field::Handles, keep);
-        assert!(self.log(session, vec![LogEntry::Return { released, value: open }]).is_empty());
+        let entry = returning(released(file, Field::Handles, keep), open);
+        assert!(self.log(session, vec![entry]).is_empty());
     }
 
     /// The server stops and starts again from what it wrote down.
@@ -230,10 +230,18 @@ impl World {
 }
 
 /// Lets go; nobody has anything open.
+/// A return of one black box, with the own value.
+pub fn returning(released: Released, value: bool) -> LogEntry {
+    let Released { file, field, keep } = released;
+    let mut own = Open::CLOSED;
+    own.set(&field, value);
+    LogEntry::Return { file, fields: vec![(field, keep)], own }
+}
+
 pub fn letting_go(released: Vec<Released>) -> Vec<LogEntry> {
     let (returned, released): (Vec<_>, Vec<_>) =
         released.into_iter().partition(|released| released.field.is_black_box());
-    let returned = returned.into_iter().map(|released| LogEntry::Return { released, value: false });
+    let returned = returned.into_iter().map(|released| returning(released, false));
     returned.chain((!released.is_empty()).then_some(LogEntry::Release(released))).collect()
 }
 

@@ -51,8 +51,11 @@ pub(super) fn set_disposition<K: Knowledge + ?Sized>(
     if !own.has_mode(Mode::AccessDelete) {
         return Err(Error::AccessDenied.into());
     }
-    let kind = case.attributes(file, Kind::Read)?.kind;
     let before = case.disposition(file, Kind::Write)?;
+    if before.as_ref().map(|disposition| &disposition.link) == link {
+        case.change_nothing();
+        return Ok(Answer::Nothing);
+    }
     if let Some(link) = link {
         if !case.links(file, Kind::Read)?.contains(link) {
             return Err(Error::NotFound.into());
@@ -60,16 +63,12 @@ pub(super) fn set_disposition<K: Knowledge + ?Sized>(
         let parent = enter(case, &link.dir, cred)?;
         may_change(case, &link.dir, &parent, cred)?;
         may_take(case, &parent, file, cred)?;
-        if kind == FileKind::Directory && !case.childless(file)? {
+        if case.attributes(file, Kind::Read)?.kind == FileKind::Directory && !case.childless(file)? {
             return Err(Error::NotEmpty.into());
         }
     }
-    if before.as_ref().map(|disposition| &disposition.link) == link {
-        case.change_nothing();
-    } else {
-        let disposition = link.cloned().map(|link| Disposition { link, since: time });
-        case.effects.push(Effect::Disposition { file: file.clone(), disposition });
-    }
+    let disposition = link.cloned().map(|link| Disposition { link, since: time });
+    case.effects.push(Effect::Disposition { file: file.clone(), disposition });
     Ok(Answer::Nothing)
 }
 
