@@ -4,7 +4,9 @@ use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
+use crate::{
+    Call, Input, Invalidation, KnownPath, Lost, LostWhat, Now, Outcome, Output, Reply, Salvage, Ticket,
+};
 use ident::FileId;
 use lease::Time;
 use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
@@ -141,6 +143,7 @@ impl Client {
     /// Takes an input; answers come in `out`.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         match input {
+            Input::Greeting => {}
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Tick => self.on_tick(now, out),
@@ -301,6 +304,7 @@ impl Client {
                 self.granted(number);
             }
             ToClient::Fenced => self.cut_off(out),
+            ToClient::Resumed { .. } => {}
         }
     }
 
@@ -316,8 +320,14 @@ impl Client {
     fn on_applied(&mut self, through: u64, rejected: &[(u64, Error)], out: &mut Vec<Output>) {
         let numbers: Vec<u64> = rejected.iter().map(|(number, _)| *number).collect();
         let refused = self.log.acknowledge(through, &numbers);
-        for (operation, (_, error)) in refused.into_iter().zip(rejected) {
-            out.push(Output::Rejected { operation, error: *error });
+        let lost = refused.into_iter().zip(rejected).map(|(operation, (_, error))| Lost {
+            file: FileId::root(),
+            path: KnownPath { from: FileId::root(), labels: Vec::new() },
+            what: LostWhat::Operation { operation: Box::new(operation), error: *error },
+        });
+        let items: Vec<Lost> = lost.collect();
+        if !items.is_empty() {
+            out.push(Output::Salvage(Salvage { cut_off: false, items }));
         }
         while let Some((sequence, file)) = self.tombstones.front()
             && *sequence <= through
@@ -352,7 +362,8 @@ impl Client {
         self.session.open = false;
         self.files = Files::default();
         self.hand.clear();
-        out.push(Output::CutOff);
+        out.push(Output::Salvage(Salvage { cut_off: true, items: Vec::new() }));
+        out.push(Output::Invalidate(Invalidation::Everything));
         for (ticket, _) in std::mem::take(&mut self.waiting) {
             out.push(Output::Answer { ticket, result: Err(Error::CutOff) });
         }

@@ -64,7 +64,9 @@ impl Turn<'_> {
     /// Takes the input.
     pub fn take(&mut self, input: Input) {
         match input {
-            Input::Open { machine, incarnation } => self.open(machine, incarnation),
+            Input::Open { machine, incarnation, session, connection } => {
+                self.open(machine, incarnation, session, connection)
+            }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
             Input::Space(space) => self.state.sessions.measured(space),
@@ -92,7 +94,7 @@ impl Turn<'_> {
         self.out.push(Output::Send { session, message });
     }
 
-    fn open(&mut self, machine: MachineId, incarnation: u64) {
+    fn open(&mut self, machine: MachineId, incarnation: u64, _session: Option<SessionId>, connection: u64) {
         let sessions = &self.state.sessions.all;
         let of_machine = sessions.iter().filter(|(_, session)| session.machine == machine);
         let (mut earlier, mut newer) = (Vec::new(), false);
@@ -109,7 +111,7 @@ impl Turn<'_> {
         self.files.live.insert(session);
         let inodes = self.state.sessions.reserve_inodes(session);
         let allowance = self.state.sessions.first_allowance(session);
-        self.out.push(Output::Opened { machine, incarnation, session });
+        self.out.push(Output::Opened { machine, incarnation, session, connection });
         let space = self.state.sessions.space(self.state.files);
         self.send(session, ToClient::Opened { inodes, allowance, space, term_ms: TERM_MS, rules: RULES });
     }

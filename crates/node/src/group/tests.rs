@@ -36,7 +36,7 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 }
 
 fn input(machine: u64) -> Input {
-    Input::Open { machine: wire::MachineId(machine), incarnation: 1 }
+    Input::Open { machine: wire::MachineId(machine), incarnation: 1, session: None, connection: 0 }
 }
 
 /// Machines whose sessions were reported as begun, in order.
