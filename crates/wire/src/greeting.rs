@@ -40,8 +40,10 @@ pub enum Purpose {
 /// What is said to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Welcome {
-    /// Go on.
-    Welcome,
+    /// To the session, which is this one.
+    Session(SessionId),
+    /// To the share server.
+    Content,
     /// It is a machine of the cluster now.
     Joined {
         /// Its number.
@@ -156,7 +158,8 @@ mod tests {
         assert_eq!(greeting(&Purpose::Content), b"LEASEHOLD\x01\x00\x01\x00\x02");
         let session = Purpose::Session { incarnation: 300, session: Some(SessionId(5)) };
         assert_eq!(greeting(&session), b"LEASEHOLD\x01\x00\x01\x00\x01\xac\x02\x01\x05");
-        assert_eq!(answer(1, &Welcome::Welcome), b"\x01\x00\x00");
+        assert_eq!(answer(1, &Welcome::Session(SessionId(5))), b"\x01\x00\x00\x05");
+        assert_eq!(answer(1, &Welcome::Content), b"\x01\x00\x01");
     }
 
     proptest! {
