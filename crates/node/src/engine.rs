@@ -192,6 +192,11 @@ impl Engine {
                 // Other machines' sessions, and earlier ones of this machine.
                 directory::Output::Opened { .. } | directory::Output::Send { .. } => {}
                 directory::Output::Shares(work) => self.chore(Chore::Work(work)),
+                // The founder is never refused, and nobody else can ask yet.
+                directory::Output::Refused { .. }
+                | directory::Output::Invited { .. }
+                | directory::Output::Enrolled { .. }
+                | directory::Output::Expelled { .. } => {}
                 directory::Output::Again => self.group().propose(directory::Input::Tick),
             }
         }
