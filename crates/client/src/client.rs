@@ -14,7 +14,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{LogEntry, Space, ToClient, ToServer};
+use wire::{LogEntry, Rights, Space, ToClient, ToServer};
 
 /// What the host decides about a client.
 #[derive(Clone, Debug)]
@@ -76,6 +76,8 @@ pub struct Client {
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
     /// The order in which the eviction hand passes.
     pub(crate) hand: VecDeque<FileId>,
+    /// What this machine may do, as the server said last.
+    pub(crate) rights: Rights,
     session: Session,
 }
 
@@ -117,6 +119,7 @@ impl Client {
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
             hand: VecDeque::new(),
+            rights: Rights::FULL,
             session: Session { open: false, term_ms: 0, renewed: Time::default(), renewing: None },
         }
     }
@@ -165,6 +168,16 @@ impl Client {
     /// For how long from `now`, in ms, what front doors were told may be kept below: what is left of the session as this client counts it.
     pub fn valid_for_ms(&self, now: Time) -> u64 {
         if self.session.open { self.valid_until().ms_since(now) } else { 0 }
+    }
+
+    /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
+    pub fn root(&self) -> &FileId {
+        &self.rights.root
+    }
+
+    /// What this machine may do. Known once a session has begun.
+    pub fn rights(&self) -> &Rights {
+        &self.rights
     }
 
     /// How many files something is known of.
@@ -242,7 +255,8 @@ impl Client {
 
     fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
         match message {
-            ToClient::Opened { inodes, allowance, space, term_ms, .. } => {
+            ToClient::Opened { inodes, allowance, space, term_ms, rights, .. } => {
+                self.rights = rights;
                 self.space = space;
                 self.inodes = inodes;
                 self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: false };

@@ -7,13 +7,13 @@ use crate::record::{Record, exact};
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Inspector};
+use crate::{Corrupt, Inspector, LeaseReport, MachineReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
-use wire::{ToClient, ToServer};
+use wire::{MachineId, Refusal, Rights, ToClient, ToServer};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,7 @@ impl Directory {
             sweep: None,
             fading: BTreeSet::new(),
             fade_from: None,
+            enrolment: crate::enrolment::found(store),
         };
         let directory =
             Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
@@ -134,6 +135,36 @@ impl Directory {
         let mut unchanged = Unchanged(store);
         let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
         Some(files.content_from(session, *number, file, *from))
+    }
+
+    /// All machines, by number, expelled ones among them.
+    pub fn machines(&self, now: Time, store: &dyn Store) -> Vec<MachineReport> {
+        self.read(store, |files| crate::report::machines(&self.state, now, files))
+    }
+
+    /// Who has to do with which fields of `file`, field by field. Nobody is asked anything for it.
+    pub fn leases(&self, now: Time, store: &dyn Store, file: &FileId) -> Vec<LeaseReport> {
+        self.read(store, |files| crate::report::leases(&self.state, now, files, file))
+    }
+
+    /// Whether `machine` may have a session.
+    pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
+        self.read(store, |files| files.admit(machine))
+    }
+
+    /// Whether any request waits: then it is to be told when time passes.
+    pub fn anybody_waits(&self) -> bool {
+        self.state.desk.len() > 0
+    }
+
+    /// The file at this path from the root, its labels between slashes; links are not followed.
+    pub fn resolve(&self, store: &dyn Store, path: &[u8]) -> Option<FileId> {
+        self.read(store, |files| crate::report::resolve(files, path))
+    }
+
+    /// Reads rows that nobody changes.
+    fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
+        read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
     }
 
     /// Writes down what is not keyed by file: one row.

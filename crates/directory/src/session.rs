@@ -4,7 +4,7 @@ use lease::{SessionId, Time};
 use namespace::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{GRACE_BYTES, MachineId, Space};
+use wire::{GRACE_BYTES, MachineId, Rights, Space};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
@@ -67,6 +67,8 @@ pub(crate) struct Session {
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
     pub allowance: (u64, u64),
+    /// Its machine's, which do not change: nobody need look for them.
+    pub rights: Rights,
 }
 
 /// A block of inode numbers, and which of them were used.
@@ -122,7 +124,7 @@ impl Sessions {
     }
 
     /// Begins a session; its identifier is never used again.
-    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64) -> SessionId {
+    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64, rights: Rights) -> SessionId {
         let id = SessionId(self.next);
         self.next += 1;
         let session = Session {
@@ -133,6 +135,7 @@ impl Sessions {
             refused: VecDeque::new(),
             inodes: VecDeque::new(),
             allowance: (0, 0),
+            rights,
         };
         self.all.insert(id, session);
         id
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn what_was_accepted_fits_and_no_more() {
         let mut sessions = Sessions::new(2);
-        let session = sessions.open(Time(0), MachineId(1), 1);
+        let session = sessions.open(Time(0), MachineId(1), 1, Rights::FULL);
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));

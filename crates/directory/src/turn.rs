@@ -3,6 +3,7 @@
 use crate::ask::to_let_go;
 use crate::desk::{Asked, Desk};
 use crate::effects::Aftermath;
+use crate::enrolment::Enrolment;
 use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
@@ -44,6 +45,8 @@ pub(crate) struct State {
     pub fading: BTreeSet<SessionId>,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    /// Machines that are written down, and invitations.
+    pub enrolment: Enrolment,
 }
 
 /// See the module. Ends with [`Turn::finish`].
@@ -72,6 +75,9 @@ impl Turn<'_> {
             Input::Space(space) => self.state.sessions.measured(space),
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
+            Input::Invite { token, rights, until } => self.invite(token, rights, until),
+            Input::Enrol { token, name, connection } => self.enrol(&token, name, connection),
+            Input::Expel { machine } => self.expel(machine),
         }
     }
 
@@ -95,6 +101,10 @@ impl Turn<'_> {
     }
 
     fn open(&mut self, machine: MachineId, incarnation: u64, _session: Option<SessionId>, connection: u64) {
+        let rights = match self.files.admit(machine) {
+            Ok(rights) => rights,
+            Err(why) => return self.out.push(Output::Refused { connection, why }),
+        };
         let sessions = &self.state.sessions.all;
         let of_machine = sessions.iter().filter(|(_, session)| session.machine == machine);
         let (mut earlier, mut newer) = (Vec::new(), false);
@@ -107,13 +117,14 @@ impl Turn<'_> {
             return;
         }
         earlier.into_iter().for_each(|session| self.fence(session, None));
-        let session = self.state.sessions.open(self.now, machine, incarnation);
+        let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
         self.files.live.insert(session);
         let inodes = self.state.sessions.reserve_inodes(session);
         let allowance = self.state.sessions.first_allowance(session);
         self.out.push(Output::Opened { machine, incarnation, session, connection });
         let space = self.state.sessions.space(self.state.files);
-        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms: TERM_MS, rules: RULES });
+        let (term_ms, rules) = (TERM_MS, RULES);
+        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
     }
 
     fn on_message(&mut self, session: SessionId, message: ToServer) {
@@ -128,7 +139,8 @@ impl Turn<'_> {
                 Ok(())
             }
             ToServer::Ask { number, operation, wants, mode } => {
-                self.on_ask(Asked { session, number, operation, wants, mode })
+                let since = self.now;
+                self.on_ask(Asked { session, number, operation, wants, mode, since })
             }
             ToServer::Log { first, entries } => self.on_log(session, first, entries),
             ToServer::Reserve { dir } => {

@@ -89,12 +89,12 @@ impl Control {
             // The lock of the data directory is ours: whoever left a socket is dead.
             Ok(()) | Err(_) => {}
         }
-        let listener = bind(&socket)?;
-        let engine = Arc::downgrade(engine);
+        let incoming = bind(&socket)?;
+        let host = Host { engine: Arc::downgrade(engine), server, listener };
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            for stream in listener.incoming() {
+            for stream in incoming.incoming() {
                 let Ok(stream) = stream else { continue };
-                if !answer(&engine, stream) {
+                if !host.answer(stream) {
                     return;
                 }
             }

@@ -83,9 +83,4 @@ impl Routes {
         self.asked.retain(|_, wire| wire.machine != Some(machine));
         self.sessions.retain(|_, wire| wire.machine != Some(machine));
     }
-
-    /// Whether the connection of `session` is up.
-    pub(crate) fn is_connected(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|wire| !wire.down.is_closed())
-    }
 }

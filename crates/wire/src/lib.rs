@@ -6,6 +6,7 @@ mod allowance;
 mod frame;
 mod greeting;
 mod message;
+mod rights;
 
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
@@ -17,6 +18,7 @@ pub use greeting::{
     read_greeting,
 };
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
+pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, Rights};
 
 /// A directory's creator starts with the integers `1..=BIRTH_RESERVATION` of it, without asking.
 pub const BIRTH_RESERVATION: u64 = 64;

@@ -1,7 +1,7 @@
 //! A machine's connection to its server: opened again and again for as long as the machine is up.
 
 use super::authority::{CertificateError, Credentials};
-use super::content::{ShareClient, ShareLink};
+use super::content::ShareClient;
 use super::frames::{self, Frames};
 use super::{NetThread, tls};
 use crate::engine::Engine;
