@@ -5,7 +5,7 @@ use crate::cluster::Violation;
 use client::Output;
 use directory::{Directory, Input};
 use lease::{Field, SessionId};
-use wire::ToClient;
+use wire::{MachineId, Rights, ToClient};
 
 impl Office {
     pub(super) fn fault(&mut self, at: usize) -> Result<(), Violation> {
