@@ -14,6 +14,7 @@ mod extents;
 mod fade;
 mod files;
 mod grant;
+mod greeting;
 mod keys;
 mod memory;
 mod record;

@@ -101,6 +101,16 @@ impl Recalls {
         })
     }
 
+    /// Since when each session has owed an answer.
+    pub fn owed_since(&self) -> BTreeMap<SessionId, Time> {
+        let mut owed = BTreeMap::new();
+        for (_, (session, _), recall) in self.open() {
+            let since = owed.entry(*session).or_insert(recall.since);
+            *since = recall.since.min(*since);
+        }
+        owed
+    }
+
     /// The sessions that have not answered something for more than `patience_ms`.
     pub fn overdue(&self, now: Time, patience_ms: u64) -> BTreeSet<SessionId> {
         let overdue = self.open().filter(|(_, _, recall)| now.ms_since(recall.since) > patience_ms);
