@@ -4,7 +4,9 @@ use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
+use crate::{
+    Call, Input, Invalidation, KnownPath, Lost, LostWhat, Now, Outcome, Output, Reply, Salvage, Ticket,
+};
 use ident::FileId;
 use lease::Time;
 use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
@@ -61,6 +63,8 @@ pub struct Client {
     pub(crate) ships: BTreeSet<u64>,
     pub(crate) inodes: (u64, u64),
     pub(crate) inodes_next: (u64, u64),
+    /// Where the last block that came ends.
+    pub(crate) inodes_known: u64,
     pub(crate) reserving_inodes: bool,
     pub(crate) allowance: Allowance,
     pub(crate) space: Space,
@@ -109,6 +113,7 @@ impl Client {
             ships: BTreeSet::new(),
             inodes: (0, 0),
             inodes_next: (0, 0),
+            inodes_known: 0,
             reserving_inodes: false,
             allowance: Allowance::default(),
             space: Space::default(),
@@ -144,6 +149,7 @@ impl Client {
     /// Takes an input; answers come in `out`.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         match input {
+            Input::Greeting => {}
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Tick => self.on_tick(now, out),
@@ -255,7 +261,7 @@ impl Client {
             ToClient::Opened { inodes, allowance, space, term_ms, rights, .. } => {
                 self.rights = rights;
                 self.space = space;
-                self.inodes = inodes;
+                (self.inodes, self.inodes_known) = (inodes, inodes.1);
                 self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: false };
                 self.session = Session { open: true, term_ms, renewed: now.time, renewing: None };
             }
@@ -298,6 +304,7 @@ impl Client {
             }
             ToClient::ReservedInodes { first, end } => {
                 self.reserving_inodes = false;
+                self.inodes_known = self.inodes_known.max(end);
                 if self.inodes.0 >= self.inodes.1 {
                     self.inodes = (first, end);
                 } else {
@@ -315,6 +322,7 @@ impl Client {
                 self.granted(number);
             }
             ToClient::Fenced => self.cut_off(out),
+            ToClient::Resumed { .. } => {}
         }
     }
 
@@ -330,8 +338,14 @@ impl Client {
     fn on_applied(&mut self, through: u64, rejected: &[(u64, Error)], out: &mut Vec<Output>) {
         let numbers: Vec<u64> = rejected.iter().map(|(number, _)| *number).collect();
         let refused = self.log.acknowledge(through, &numbers);
-        for (operation, (_, error)) in refused.into_iter().zip(rejected) {
-            out.push(Output::Rejected { operation, error: *error });
+        let lost = refused.into_iter().zip(rejected).map(|(operation, (_, error))| Lost {
+            file: FileId::root(),
+            path: KnownPath { from: FileId::root(), labels: Vec::new() },
+            what: LostWhat::Operation { operation: Box::new(operation), error: *error },
+        });
+        let items: Vec<Lost> = lost.collect();
+        if !items.is_empty() {
+            out.push(Output::Salvage(Salvage { cut_off: false, items }));
         }
         while let Some((sequence, file)) = self.tombstones.front()
             && *sequence <= through
@@ -366,7 +380,8 @@ impl Client {
         self.session.open = false;
         self.files = Files::default();
         self.hand.clear();
-        out.push(Output::CutOff);
+        out.push(Output::Salvage(Salvage { cut_off: true, items: Vec::new() }));
+        out.push(Output::Invalidate(Invalidation::Everything));
         for (ticket, _) in std::mem::take(&mut self.waiting) {
             out.push(Output::Answer { ticket, result: Err(Error::CutOff) });
         }

@@ -16,9 +16,11 @@ mod merge;
 mod publish;
 mod recall;
 mod reserve;
+mod salvage;
 mod seam;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};
 pub use client::{Client, Settings};
+pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};

@@ -55,7 +55,7 @@ impl Client {
     pub(crate) fn reserve_inodes(&mut self, out: &mut Vec<Output>) {
         if !self.reserving_inodes {
             self.reserving_inodes = true;
-            out.push(Output::Send(ToServer::ReserveInodes));
+            out.push(Output::Send(ToServer::ReserveInodes { known: self.inodes_known }));
         }
     }
 

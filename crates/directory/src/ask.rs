@@ -25,6 +25,9 @@ struct Found {
 impl Turn<'_> {
     /// A request arrives.
     pub fn on_ask(&mut self, asked: Asked) -> Result<(), Misdeed> {
+        if self.is_asked_again(&asked) {
+            return Ok(());
+        }
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
@@ -38,6 +41,19 @@ impl Turn<'_> {
         let arrival = self.state.desk.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
+    }
+
+    /// Whether the request is known already: it still waits and is answered in its turn, or it was done and is answered once more. A client asks again over a
+    /// new connection, since it cannot know what became of it.
+    fn is_asked_again(&mut self, asked: &Asked) -> bool {
+        let Asked { session, number, mode, .. } = asked;
+        if self.state.desk.is_waiting(*session, *number) {
+            return true;
+        }
+        let known = self.state.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
+        let Some(result) = known.and_then(|known| known.shipped_as(*number)).cloned() else { return false };
+        self.send(*session, ToClient::Shipped { number: *number, result });
+        true
     }
 
     /// The server wants something done itself: it stands in line like anybody, and nobody is told. At most once for each file; what is too much at a time is found
@@ -198,10 +214,11 @@ impl Turn<'_> {
             }
             AskMode::Ship => {
                 let result = self.ship(session, &request.operation, found.verdict);
-                ToClient::Shipped {
-                    number,
-                    result: result.map(|(answer, effects)| (answer, effects.into_vec())),
+                let result = result.map(|(answer, effects)| (answer, effects.into_vec()));
+                if let Some(known) = self.state.sessions.all.get_mut(&session) {
+                    known.remember(number, result.clone());
                 }
+                ToClient::Shipped { number, result }
             }
         };
         self.send(session, message);

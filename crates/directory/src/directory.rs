@@ -13,7 +13,7 @@ use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
-use wire::{ToClient, ToServer};
+use wire::{MachineId, ToClient, ToServer};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Default for Policy {
 }
 
 /// What `leasehold status` shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Files that there are.
     pub files: u64,
@@ -43,6 +43,8 @@ pub struct Status {
     pub lapsed: usize,
     /// Requests that wait.
     pub waiting: usize,
+    /// Machines that were told to let go of something and have not answered, and for how long, ms. The longest first.
+    pub unresponsive: Vec<(MachineId, u64)>,
     /// Space as clients see it.
     pub space: wire::Space,
 }
@@ -177,7 +179,12 @@ impl Directory {
         let State { sessions, desk, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
-        Status { files: *files, sessions: sessions.all.len(), lapsed, waiting: desk.len(), space }
+        let owed = desk.queue.recalls.owed_since().into_iter();
+        let owed = owed.filter_map(|(session, since)| Some((sessions.all.get(&session)?.machine, since)));
+        let mut unresponsive: Vec<_> = owed.map(|(machine, since)| (machine, now.ms_since(since))).collect();
+        unresponsive.sort_by_key(|(machine, ms)| (std::cmp::Reverse(*ms), *machine));
+        let (files, sessions, waiting) = (*files, sessions.all.len(), desk.len());
+        Status { files, sessions, lapsed, waiting, unresponsive, space }
     }
 
     /// Shows `inspector` what does not hold though it should, in the whole state.

@@ -23,8 +23,7 @@ impl Turn<'_> {
             return Err(Misdeed::LogGap { expected, first });
         }
         // If this is sent again, its answer was lost, and the refusals in it.
-        let again = known.refused.iter().filter(|(entry, _)| *entry >= first);
-        let mut rejected: Vec<(u64, Error)> = again.copied().collect();
+        let mut rejected: Vec<(u64, Error)> = known.refused_from(first);
         let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
         for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
             match entry {

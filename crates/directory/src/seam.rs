@@ -22,12 +22,18 @@ pub trait Store {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "nearly all inputs are messages")]
 pub enum Input {
-    /// A machine begins a session. Sessions of its earlier incarnations end at once.
+    /// A machine has a new connection: its session goes on, if it had one that is not over; otherwise one begins, and sessions of its earlier incarnations
+    /// end at once. Whatever was under way over an earlier connection is lost in both directions by agreement: the host gives no message of an earlier
+    /// connection of this machine after this.
     Open {
         /// The machine.
         machine: MachineId,
         /// Counts the machine's starts.
         incarnation: u64,
+        /// The session that it had.
+        session: Option<SessionId>,
+        /// The host's name for the connection, given back in [`Output::Opened`].
+        connection: u64,
     },
     /// A session's message.
     Message {
@@ -82,14 +88,17 @@ pub enum ShareWork {
 /// What the host is to do. Only a leader's outputs leave the process; nothing leaves before its log entry is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Answers [`Input::Open`]; `ToClient::Opened` follows in the session.
+    /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection and no other. `ToClient::Opened` or
+    /// `ToClient::Resumed` follows.
     Opened {
         /// The machine.
         machine: MachineId,
         /// Which of its starts.
         incarnation: u64,
-        /// Its new session.
+        /// Its session.
         session: SessionId,
+        /// The host's name for the connection.
+        connection: u64,
     },
     /// Answers [`Input::Open`]: there is no session for this machine. Whatever certificate it shows, the connection is to end.
     Refused {

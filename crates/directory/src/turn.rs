@@ -13,11 +13,11 @@ use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
-use namespace::{Effect, Error, Operation, RULES, RenameMode};
+use namespace::{Effect, Error, Operation, RenameMode};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use wire::{MachineId, ToClient, ToServer};
+use wire::{ToClient, ToServer};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 pub const TERM_MS: u64 = 30_000;
@@ -67,7 +67,9 @@ impl Turn<'_> {
     /// Takes the input.
     pub fn take(&mut self, input: Input) {
         match input {
-            Input::Open { machine, incarnation } => self.open(machine, incarnation),
+            Input::Open { machine, incarnation, session, connection } => {
+                self.greet(machine, incarnation, session, connection)
+            }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
             Input::Space(space) => self.state.sessions.measured(space),
@@ -98,33 +100,6 @@ impl Turn<'_> {
         self.out.push(Output::Send { session, message });
     }
 
-    fn open(&mut self, machine: MachineId, incarnation: u64) {
-        let rights = match self.files.admit(machine) {
-            Ok(rights) => rights,
-            Err(why) => return self.out.push(Output::Refused { connection: 0, why }),
-        };
-        let sessions = &self.state.sessions.all;
-        let of_machine = sessions.iter().filter(|(_, session)| session.machine == machine);
-        let (mut earlier, mut newer) = (Vec::new(), false);
-        for (id, session) in of_machine {
-            // The same incarnation opens again when its session was fenced, or its first message came twice.
-            newer |= session.incarnation > incarnation;
-            earlier.push(*id);
-        }
-        if newer {
-            return;
-        }
-        earlier.into_iter().for_each(|session| self.fence(session, None));
-        let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
-        self.files.live.insert(session);
-        let inodes = self.state.sessions.reserve_inodes(session);
-        let allowance = self.state.sessions.first_allowance(session);
-        self.out.push(Output::Opened { machine, incarnation, session });
-        let space = self.state.sessions.space(self.state.files);
-        let (term_ms, rules) = (TERM_MS, RULES);
-        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
-    }
-
     fn on_message(&mut self, session: SessionId, message: ToServer) {
         let Some(known) = self.state.sessions.all.get_mut(&session) else {
             return self.send(session, ToClient::Fenced);
@@ -145,8 +120,8 @@ impl Turn<'_> {
                 self.reserve(session, dir);
                 Ok(())
             }
-            ToServer::ReserveInodes => {
-                let (first, end) = self.state.sessions.reserve_inodes(session);
+            ToServer::ReserveInodes { known } => {
+                let (first, end) = self.state.sessions.reserve_inodes(session, known);
                 self.send(session, ToClient::ReservedInodes { first, end });
                 Ok(())
             }

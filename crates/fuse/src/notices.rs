@@ -83,7 +83,7 @@ impl Notices {
     /// The how manieth it is of all that were ever queued.
     fn queue(&self, what: &Invalidation) -> u64 {
         let mut state = self.state.lock();
-        if state.queue.len() < QUEUE_MAX {
+        if state.queue.len() < QUEUE_MAX && *what != Invalidation::Everything {
             state.queue.push_back(what.clone());
         } else {
             state.queue.clear();
@@ -104,6 +104,7 @@ impl Notices {
             Invalidation::Attributes(file) | Invalidation::Pages(file) => {
                 nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
             }
+            Invalidation::Everything => true,
         }
     }
 
@@ -147,7 +148,11 @@ impl Notices {
         let deadline = Instant::now() + WAIT;
         for _ in 0..ROUNDS_MAX {
             let (Invalidation::Entry(file, _) | Invalidation::Attributes(file) | Invalidation::Pages(file)) =
-                what;
+                what
+            else {
+                // Never queued: see `queue`.
+                return self.send_everything(kernel);
+            };
             let node = nodes.node(file);
             let whose = node.map_or(Whose::Anyone, Whose::Node);
             let (begun, idle) = (flight.begun(whose), flight.idle(whose));
@@ -177,7 +182,7 @@ fn notify(kernel: &impl Kernel, node: u64, what: &Invalidation) -> io::Result<()
             kernel.expire_entry(node, label.as_bytes())
         }
         Invalidation::Attributes(_) => kernel.invalidate_attributes(node),
-        Invalidation::Pages(_) => kernel.invalidate_pages(node),
+        Invalidation::Pages(_) | Invalidation::Everything => kernel.invalidate_pages(node),
     }
 }
 

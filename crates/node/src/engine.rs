@@ -161,9 +161,11 @@ impl Engine {
         let (machine, incarnation) = self.hosted.lock().identity;
         self.group().propose(directory::Input::Lead);
         self.measure_space(&mut None);
-        self.group().propose(directory::Input::Open { machine, incarnation });
         let deadline = Instant::now() + START_TIMEOUT;
         let mut hosted = self.hosted.lock();
+        // Nothing comes of a greeting by itself; and nothing can be answered before this lock is let go.
+        self.input(&mut hosted, Input::Greeting, &mut After::default());
+        self.group().propose(directory::Input::Open { machine, incarnation, session: None, connection: 0 });
         while !hosted.open {
             if self.changed.wait_until(&mut hosted, deadline).timed_out() {
                 return Err(MachineError::NoSession);
@@ -180,7 +182,7 @@ impl Engine {
         let mut hosted = self.hosted.lock();
         for output in outputs {
             match output {
-                directory::Output::Opened { machine, incarnation, session }
+                directory::Output::Opened { machine, incarnation, session, .. }
                     if (machine, incarnation) == hosted.identity =>
                 {
                     hosted.session = Some(session);
@@ -230,13 +232,15 @@ impl Engine {
                     let _ = self.uploads.send(upload);
                 }
                 Output::Unneeded(shares) => self.chore(Chore::Unneeded(shares)),
-                Output::Rejected { operation, error } => {
-                    tracing::error!(?operation, %error, "the server refused an update that was done here");
+                Output::Salvage(salvage) => {
+                    for lost in &salvage.items {
+                        tracing::error!(?lost, "what was done here did not happen at the server");
+                    }
+                    if salvage.cut_off {
+                        tracing::error!("the session was ended by the server");
+                    }
                 }
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
-                Output::CutOff => {
-                    tracing::error!("the session was ended by the server: unsaved updates are lost")
-                }
             }
         }
     }

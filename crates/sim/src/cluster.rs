@@ -4,7 +4,7 @@
 //! not yet been made to keep.
 
 use crate::model::feed;
-use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket, Upload};
+use client::{Call, Client, Now, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
 use directory::{Directory, Input, Inspector, MemoryStore, ShareWork};
 use lease::{SessionId, Time};
 use namespace::{Attributes, Cred, Error, Extent, FileKind, Place, ShareId, Timestamp};
@@ -136,7 +136,12 @@ impl Cluster {
         let free = self.space.saturating_sub(self.used());
         self.to_server.push_back(Input::Lead);
         self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0 }));
-        self.to_server.push_back(Input::Open { machine: MACHINE, incarnation: self.incarnation });
+        self.to_server.push_back(Input::Open {
+            machine: MACHINE,
+            incarnation: self.incarnation,
+            session: None,
+            connection: 0,
+        });
     }
 
     fn used(&self) -> u64 {
@@ -187,13 +192,13 @@ impl Cluster {
                 }
                 Output::Store(upload) => self.uploads.push_back(upload),
                 Output::Unneeded(shares) => self.let_go(&shares),
-                Output::Rejected { operation, error } => {
+                Output::Salvage(salvage) => {
+                    let Salvage { cut_off, items } = salvage;
                     self.rejected.push(format!(
-                        "the server refused ({error}) what the client had done: {operation:?}"
+                        "what the client had done did not happen (cut off: {cut_off}): {items:?}"
                     ));
                 }
                 Output::Invalidate(_) => {}
-                Output::CutOff => self.rejected.push("the session was cut off".into()),
             }
         }
     }

@@ -124,7 +124,7 @@ impl World {
     pub fn open(&mut self, machine: u64, incarnation: u64) -> SessionId {
         self.enrol_up_to(machine);
         let before: Vec<SessionId> = self.inbox.keys().copied().collect();
-        self.input(Input::Open { machine: MachineId(machine), incarnation });
+        self.input(Input::Open { machine: MachineId(machine), incarnation, session: None, connection: 0 });
         let session = *self.inbox.keys().find(|session| !before.contains(session)).expect("no session");
         let Some(ToClient::Opened { inodes, .. }) = self.inbox.get(&session).and_then(|inbox| inbox.last())
         else {

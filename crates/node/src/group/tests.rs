@@ -36,7 +36,7 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 }
 
 fn input(incarnation: u64) -> Input {
-    Input::Open { machine: directory::FOUNDER, incarnation }
+    Input::Open { machine: directory::FOUNDER, incarnation, session: None, connection: 0 }
 }
 
 /// Incarnations whose sessions were reported as begun, in order.

@@ -5,7 +5,7 @@ use crate::cluster::Violation;
 use client::Output;
 use directory::{Directory, Input};
 use lease::{Field, SessionId};
-use wire::ToClient;
+use wire::{MachineId, Rights, ToClient};
 
 impl Office {
     pub(super) fn fault(&mut self, at: usize) -> Result<(), Violation> {
@@ -78,7 +78,7 @@ impl Office {
         self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
         for output in out {
             match output {
-                directory::Output::Opened { machine, incarnation, session } => {
+                directory::Output::Opened { machine, incarnation, session, .. } => {
                     let opened =
                         self.machines.iter_mut().find(|m| m.id == machine && m.incarnation == incarnation);
                     if let Some(machine) = opened {
@@ -161,11 +161,11 @@ impl Office {
                     };
                     self.answered(at, &call, doing, result)?;
                 }
-                Output::Rejected { operation, error } if !machine.over => {
-                    return Err(format!("{:?}: refused ({error}) what was done: {operation:?}", machine.id));
+                Output::Salvage(salvage) if salvage.cut_off => cut_off = true,
+                Output::Salvage(salvage) if !machine.over => {
+                    return Err(format!("{:?}: what was done was refused: {salvage:?}", machine.id));
                 }
-                Output::CutOff => cut_off = true,
-                Output::Store(_) | Output::Unneeded(_) | Output::Rejected { .. } | Output::Invalidate(_) => {}
+                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
             }
         }
         if cut_off {
