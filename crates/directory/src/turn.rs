@@ -8,6 +8,7 @@ use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::Record;
+use crate::rights::Subtrees;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
@@ -16,6 +17,7 @@ use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation, RenameMode};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wire::{ToClient, ToServer};
 
@@ -57,6 +59,8 @@ pub(crate) struct Turn<'a> {
     pub policy: &'a Policy,
     pub out: &'a mut Vec<Output>,
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
+    /// What is within what, as far as it was asked.
+    pub subtrees: RefCell<&'a mut Subtrees>,
     /// For the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -121,18 +125,24 @@ impl Turn<'_> {
                 Ok(())
             }
             ToServer::ReserveInodes { known } => {
-                let (first, end) = self.state.sessions.reserve_inodes(session, known);
+                let (first, end) = match self.may_write(session) {
+                    true => self.state.sessions.reserve_inodes(session, known),
+                    false => (0, 0),
+                };
                 self.send(session, ToClient::ReservedInodes { first, end });
                 Ok(())
             }
             ToServer::Allow { held, want } => {
-                let (bytes, files) = self.state.sessions.allow(session, held, want);
+                let (bytes, files) = match self.may_write(session) {
+                    true => self.state.sessions.allow(session, held, want),
+                    false => (0, 0),
+                };
                 let space = self.state.sessions.space(self.state.files);
                 self.send(session, ToClient::Allowance { bytes, files, space });
                 Ok(())
             }
             ToServer::Extents { number, file, from } => {
-                let message = self.files.content_from(session, number, &file, from);
+                let message = self.extents_for(session, number, &file, from);
                 self.send(session, message);
                 Ok(())
             }
@@ -148,7 +158,7 @@ impl Turn<'_> {
 
     /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
     fn reserve(&mut self, session: SessionId, dir: FileId) {
-        let (first, end) = match self.may_reserve(session, &dir) {
+        let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
             true => self.reserve_integers(&dir),
             false => (0, 0),
         };
@@ -202,6 +212,7 @@ impl Turn<'_> {
         effects: &[Effect],
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
+        self.subtrees.get_mut().note(&self.files, effects);
         self.files.apply(effects, &mut aftermath);
         self.state.files =
             (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
