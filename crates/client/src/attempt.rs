@@ -27,6 +27,10 @@ struct Make {
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
         self.require_session(now)?;
+        waiting.cred = self.rights.cred(&waiting.cred);
+        if self.rights.read_only && waiting.call.writes() {
+            return Err(Stop::Error(Error::ReadOnly));
+        }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
@@ -61,7 +65,7 @@ impl Client {
             }
             Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
             // Nobody passes `syncfs` on to a FUSE file system; `sync MOUNTPOINT` gets here.
-            Call::Sync { file } if file == FileId::root() => self.sync(now, waiting, None, out),
+            Call::Sync { file } if file == self.rights.root => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
             Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),
@@ -117,6 +121,8 @@ impl Client {
 
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
         let parent = match self.files.links(dir, Kind::Read) {
+            // For this machine there is nothing above.
+            _ if *dir == self.rights.root => dir.clone(),
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {

@@ -63,6 +63,8 @@ pub struct Client {
     pub(crate) ships: BTreeSet<u64>,
     pub(crate) inodes: (u64, u64),
     pub(crate) inodes_next: (u64, u64),
+    /// Where the last block that came ends.
+    pub(crate) inodes_known: u64,
     pub(crate) reserving_inodes: bool,
     pub(crate) allowance: Allowance,
     pub(crate) space: Space,
@@ -111,6 +113,7 @@ impl Client {
             ships: BTreeSet::new(),
             inodes: (0, 0),
             inodes_next: (0, 0),
+            inodes_known: 0,
             reserving_inodes: false,
             allowance: Allowance::default(),
             space: Space::default(),
@@ -258,7 +261,7 @@ impl Client {
             ToClient::Opened { inodes, allowance, space, term_ms, rights, .. } => {
                 self.rights = rights;
                 self.space = space;
-                self.inodes = inodes;
+                (self.inodes, self.inodes_known) = (inodes, inodes.1);
                 self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: false };
                 self.session = Session { open: true, term_ms, renewed: now.time, renewing: None };
             }
@@ -301,6 +304,7 @@ impl Client {
             }
             ToClient::ReservedInodes { first, end } => {
                 self.reserving_inodes = false;
+                self.inodes_known = self.inodes_known.max(end);
                 if self.inodes.0 >= self.inodes.1 {
                     self.inodes = (first, end);
                 } else {

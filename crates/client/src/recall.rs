@@ -88,7 +88,11 @@ impl Client {
                 }
                 KnownContent::Unknown | KnownContent::Head(..) => false,
             };
-            if known.recent || known.gone || known.handles.is_some() || content_busy || file == FileId::root()
+            if known.recent
+                || known.gone
+                || known.handles.is_some()
+                || content_busy
+                || file == self.rights.root
             {
                 known.recent = false;
                 self.hand.push_back(file);

@@ -55,7 +55,7 @@ impl Client {
     pub(crate) fn reserve_inodes(&mut self, out: &mut Vec<Output>) {
         if !self.reserving_inodes {
             self.reserving_inodes = true;
-            out.push(Output::Send(ToServer::ReserveInodes));
+            out.push(Output::Send(ToServer::ReserveInodes { known: self.inodes_known }));
         }
     }
 
@@ -94,6 +94,9 @@ impl Client {
 
     /// Asks for whatever is low before somebody has to wait for it.
     pub(crate) fn refill(&mut self, out: &mut Vec<Output>) {
+        if self.rights.read_only {
+            return;
+        }
         if self.inodes_next.0 >= self.inodes_next.1 && self.inodes.1.saturating_sub(self.inodes.0) < 1024 {
             self.reserve_inodes(out);
         }

@@ -25,11 +25,17 @@ struct Found {
 impl Turn<'_> {
     /// A request arrives.
     pub fn on_ask(&mut self, asked: Asked) -> Result<(), Misdeed> {
+        if self.is_asked_again(&asked) {
+            return Ok(());
+        }
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
         if self.state.desk.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
+        }
+        if self.is_refused(&asked) {
+            return Ok(());
         }
         let operation = match asked.mode {
             AskMode::Ship => self.renumber(found_out(asked.operation)),
@@ -38,6 +44,27 @@ impl Turn<'_> {
         let arrival = self.state.desk.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
+    }
+
+    /// Whether the request is known already: it still waits and is answered in its turn, or it was done and is answered once more. A client asks again over a
+    /// new connection, since it cannot know what became of it.
+    fn is_asked_again(&mut self, asked: &Asked) -> bool {
+        let Asked { session, number, mode, .. } = asked;
+        if self.state.desk.is_waiting(*session, *number) {
+            return true;
+        }
+        let known = self.state.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
+        let Some(result) = known.and_then(|known| known.shipped_as(*number)).cloned() else { return false };
+        self.send(*session, ToClient::Shipped { number: *number, result });
+        true
+    }
+
+    /// Whether the asker's machine has no right to it, which it is told.
+    fn is_refused(&mut self, asked: &Asked) -> bool {
+        let Asked { session, number, operation, wants, mode, .. } = asked;
+        let Some(error) = self.refusal(*session, operation, wants, *mode) else { return false };
+        self.send(*session, ToClient::Shipped { number: *number, result: Err(error) });
+        true
     }
 
     /// The server wants something done itself: it stands in line like anybody, and nobody is told. At most once for each file; what is too much at a time is found
@@ -63,6 +90,10 @@ impl Turn<'_> {
     /// Does the request, or lets it wait in its place and recalls what is in its way.
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.desk.asked(arrival) {
+            // What it is about may have been moved away since it came.
+            if self.is_refused(&asked) {
+                return self.state.desk.remove(arrival);
+            }
             let found = self.find(&asked);
             if self.fade_first(&found.needs) {
                 continue;
@@ -109,6 +140,14 @@ impl Turn<'_> {
         let mut strongest: BTreeMap<(FileId, Field), Kind> = BTreeMap::new();
         let mut gone = Vec::new();
         for lease in leases {
+            let file = lease.file.clone();
+            let Some(lease) = self.within_rights(request.session, lease) else {
+                // For this machine there never was such a file; one that it did not name it is not told of.
+                if request.wants.iter().any(|want| want.file == file) && !gone.contains(&file) {
+                    gone.push(file);
+                }
+                continue;
+            };
             if self.files.record(&lease.file).is_none() {
                 if !gone.contains(&lease.file) {
                     gone.push(lease.file);
@@ -189,19 +228,22 @@ impl Turn<'_> {
         }
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
-                let grants = self.grant(request, &found.needs);
+                let mut grants = self.grant(request, &found.needs);
+                self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }
             }
             AskMode::Report => {
-                let values = self.report(request, &found.needs);
+                let mut values = self.report(request, &found.needs);
+                self.confine(session, &mut values);
                 ToClient::Reported { number, values, gone: found.gone }
             }
             AskMode::Ship => {
                 let result = self.ship(session, &request.operation, found.verdict);
-                ToClient::Shipped {
-                    number,
-                    result: result.map(|(answer, effects)| (answer, effects.into_vec())),
+                let result = result.map(|(answer, effects)| (answer, effects.into_vec()));
+                if let Some(known) = self.state.sessions.all.get_mut(&session) {
+                    known.remember(number, result.clone());
                 }
+                ToClient::Shipped { number, result }
             }
         };
         self.send(session, message);
@@ -218,6 +260,7 @@ impl Turn<'_> {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.may_be_done(operation)?;
+                    self.refusal_of_effects(session, &effects).map_or(Ok(()), Err)?;
                     self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
                     if let Operation::SetDisposition { file, .. } = operation {

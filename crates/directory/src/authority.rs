@@ -6,7 +6,7 @@ use lease::{Field, Kind, Label, SessionId};
 use namespace::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Times, fold};
 
 /// Directories between a file and the root, at most; a chain that is longer is a loop.
-const DEPTH_MAX: usize = 1 << 16;
+pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
 /// The authoritative state, as `session` asks for it.
 pub(crate) struct Authority<'a, 's> {

@@ -64,6 +64,13 @@ impl Desk {
         arrival
     }
 
+    /// Whether a request that `session` calls so is among those that wait.
+    pub fn is_waiting(&self, session: SessionId, number: u64) -> bool {
+        let has_number =
+            |arrival: Arrival| self.queue.get(arrival).is_some_and(|request| request.number == number);
+        self.queue.of_session(session).any(has_number)
+    }
+
     /// What was asked for at this place.
     pub fn asked(&self, arrival: Arrival) -> Option<Asked> {
         self.asked.get(&arrival).cloned()

@@ -15,6 +15,7 @@ mod extents;
 mod fade;
 mod files;
 mod grant;
+mod greeting;
 mod keys;
 mod memory;
 mod record;

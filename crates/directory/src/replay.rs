@@ -23,8 +23,7 @@ impl Turn<'_> {
             return Err(Misdeed::LogGap { expected, first });
         }
         // If this is sent again, its answer was lost, and the refusals in it.
-        let again = known.refused.iter().filter(|(entry, _)| *entry >= first);
-        let mut rejected: Vec<(u64, Error)> = again.copied().collect();
+        let mut rejected: Vec<(u64, Error)> = known.refused_from(first);
         let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
         for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
             match entry {
@@ -71,6 +70,9 @@ impl Turn<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
+        if let Some(error) = self.refusal_of_update(session, operation) {
+            return Ok(Err(error));
+        }
         let authority = Authority { files: &self.files, session, for_itself: false };
         let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
@@ -79,6 +81,9 @@ impl Turn<'_> {
             Verdict::Unknown { .. } => return Ok(Err(Error::CutOff)),
         };
         if let Err(error) = self.may_be_done(operation) {
+            return Ok(Err(error));
+        }
+        if let Some(error) = self.refusal_of_effects(session, &effects) {
             return Ok(Err(error));
         }
         if let Operation::Create { new, .. } = operation {

@@ -23,7 +23,8 @@ pub trait Store {
 #[allow(clippy::large_enum_variant, reason = "nearly all inputs are messages")]
 pub enum Input {
     /// A machine has a new connection: its session goes on, if it had one that is not over; otherwise one begins, and sessions of its earlier incarnations
-    /// end at once. Whatever was under way over an earlier connection is lost in both directions by agreement.
+    /// end at once. Whatever was under way over an earlier connection is lost in both directions by agreement: the host gives no message of an earlier
+    /// connection of this machine after this.
     Open {
         /// The machine.
         machine: MachineId,

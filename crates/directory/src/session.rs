@@ -1,17 +1,17 @@
 //! Sessions: one of each client's incarnation, what was set aside for it, and how far its log has come.
 
 use lease::{SessionId, Time};
-use namespace::Error;
+use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{GRACE_BYTES, MachineId, Rights, Space};
+use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
 /// Blocks of inode numbers that a session may have in use; older ones are taken for used up.
 const INODE_BLOCKS_MAX: usize = 8;
-/// Refusals remembered for a log that is sent again.
-const REFUSALS_MAX: usize = 256;
+/// Refusals remembered for a log that is sent again: more than a client that means well has at a time.
+const REFUSALS_MAX: usize = 4096;
 /// Of what is left, one session gets at most this part at a time: allowances shrink near the end, until calls are synchronous.
 const SHARE_OF_LEFT: u64 = 4;
 /// Bytes and files that a session begins with, if there is room.
@@ -64,12 +64,18 @@ pub(crate) struct Session {
     pub next_entry: u64,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
+    /// The latest operations that were done for it, by its numbers for them: they must not be done twice, so their results are kept as long as they may
+    /// have been lost on their way.
+    shipped: VecDeque<(u64, Shipped)>,
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
     pub allowance: (u64, u64),
     /// Its machine's, which do not change: nobody need look for them.
     pub rights: Rights,
 }
+
+/// What became of a shipped operation.
+pub(crate) type Shipped = Result<(Answer, Vec<Effect>), Error>;
 
 /// A block of inode numbers, and which of them were used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +102,33 @@ impl Session {
         let fresh = *word & bit == 0;
         *word |= bit;
         fresh
+    }
+
+    /// Remembers what became of a shipped operation. A client has at most [`SHIPS_MAX`] under way, and hears of them in the order in which they are done: what is
+    /// not among the latest it has heard of.
+    pub fn remember(&mut self, number: u64, result: Shipped) {
+        if self.shipped.len() == SHIPS_MAX {
+            self.shipped.pop_front();
+        }
+        self.shipped.push_back((number, result));
+    }
+
+    /// The results that are remembered, oldest first.
+    pub fn shipped(&self) -> impl Iterator<Item = ToClient> {
+        let message =
+            |(number, result): &(u64, Shipped)| ToClient::Shipped { number: *number, result: result.clone() };
+        self.shipped.iter().map(message)
+    }
+
+    /// The result of the operation that has this number, if it was done.
+    pub fn shipped_as(&self, number: u64) -> Option<&Shipped> {
+        self.shipped.iter().find(|(of, _)| *of == number).map(|(_, result)| result)
+    }
+
+    /// Refusals from this entry on, oldest first.
+    pub fn refused_from(&self, first: u64) -> Vec<(u64, Error)> {
+        let from = self.refused.partition_point(|(entry, _)| *entry < first);
+        self.refused.range(from..).copied().collect()
     }
 
     pub fn refuse(&mut self, entry: u64, error: Error) {
@@ -133,6 +166,7 @@ impl Sessions {
             renewed: now,
             next_entry: 1,
             refused: VecDeque::new(),
+            shipped: VecDeque::new(),
             inodes: VecDeque::new(),
             allowance: (0, 0),
             rights,
@@ -141,8 +175,13 @@ impl Sessions {
         id
     }
 
-    /// The next block of inode numbers.
-    pub fn reserve_inodes(&mut self, session: SessionId) -> (u64, u64) {
+    /// The next block of inode numbers for who knows of all of its below `known`: one that it was given and has not heard of, or a new one. If it were always a new one,
+    /// those lost on breaking connections would push out the one in use.
+    pub fn reserve_inodes(&mut self, session: SessionId, known: u64) -> (u64, u64) {
+        let blocks = self.all.get(&session).into_iter().flat_map(|session| &session.inodes);
+        if let Some(lost) = blocks.map(|block| block.first).find(|first| *first >= known) {
+            return (lost, lost + INODE_BLOCK);
+        }
         let first = self.next_inode;
         if let Some(session) = self.all.get_mut(&session) {
             self.next_inode += INODE_BLOCK;

@@ -8,16 +8,18 @@ use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::Record;
+use crate::rights::Subtrees;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
-use namespace::{Effect, Error, Operation, RULES, RenameMode};
+use namespace::{Effect, Error, Operation, RenameMode};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{MachineId, ToClient, ToServer};
+use wire::{ToClient, ToServer};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 pub const TERM_MS: u64 = 30_000;
@@ -57,6 +59,8 @@ pub(crate) struct Turn<'a> {
     pub policy: &'a Policy,
     pub out: &'a mut Vec<Output>,
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
+    /// What is within what, as far as it was asked.
+    pub subtrees: RefCell<&'a mut Subtrees>,
     /// For the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -68,7 +72,7 @@ impl Turn<'_> {
     pub fn take(&mut self, input: Input) {
         match input {
             Input::Open { machine, incarnation, session, connection } => {
-                self.open(machine, incarnation, session, connection)
+                self.greet(machine, incarnation, session, connection)
             }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
@@ -100,33 +104,6 @@ impl Turn<'_> {
         self.out.push(Output::Send { session, message });
     }
 
-    fn open(&mut self, machine: MachineId, incarnation: u64, _session: Option<SessionId>, connection: u64) {
-        let rights = match self.files.admit(machine) {
-            Ok(rights) => rights,
-            Err(why) => return self.out.push(Output::Refused { connection, why }),
-        };
-        let sessions = &self.state.sessions.all;
-        let of_machine = sessions.iter().filter(|(_, session)| session.machine == machine);
-        let (mut earlier, mut newer) = (Vec::new(), false);
-        for (id, session) in of_machine {
-            // The same incarnation opens again when its session was fenced, or its first message came twice.
-            newer |= session.incarnation > incarnation;
-            earlier.push(*id);
-        }
-        if newer {
-            return;
-        }
-        earlier.into_iter().for_each(|session| self.fence(session, None));
-        let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
-        self.files.live.insert(session);
-        let inodes = self.state.sessions.reserve_inodes(session);
-        let allowance = self.state.sessions.first_allowance(session);
-        self.out.push(Output::Opened { machine, incarnation, session, connection });
-        let space = self.state.sessions.space(self.state.files);
-        let (term_ms, rules) = (TERM_MS, RULES);
-        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
-    }
-
     fn on_message(&mut self, session: SessionId, message: ToServer) {
         let Some(known) = self.state.sessions.all.get_mut(&session) else {
             return self.send(session, ToClient::Fenced);
@@ -147,19 +124,25 @@ impl Turn<'_> {
                 self.reserve(session, dir);
                 Ok(())
             }
-            ToServer::ReserveInodes => {
-                let (first, end) = self.state.sessions.reserve_inodes(session);
+            ToServer::ReserveInodes { known } => {
+                let (first, end) = match self.may_write(session) {
+                    true => self.state.sessions.reserve_inodes(session, known),
+                    false => (0, 0),
+                };
                 self.send(session, ToClient::ReservedInodes { first, end });
                 Ok(())
             }
             ToServer::Allow { held, want } => {
-                let (bytes, files) = self.state.sessions.allow(session, held, want);
+                let (bytes, files) = match self.may_write(session) {
+                    true => self.state.sessions.allow(session, held, want),
+                    false => (0, 0),
+                };
                 let space = self.state.sessions.space(self.state.files);
                 self.send(session, ToClient::Allowance { bytes, files, space });
                 Ok(())
             }
             ToServer::Extents { number, file, from } => {
-                let message = self.files.content_from(session, number, &file, from);
+                let message = self.extents_for(session, number, &file, from);
                 self.send(session, message);
                 Ok(())
             }
@@ -175,7 +158,7 @@ impl Turn<'_> {
 
     /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
     fn reserve(&mut self, session: SessionId, dir: FileId) {
-        let (first, end) = match self.may_reserve(session, &dir) {
+        let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
             true => self.reserve_integers(&dir),
             false => (0, 0),
         };
@@ -229,6 +212,7 @@ impl Turn<'_> {
         effects: &[Effect],
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
+        self.subtrees.get_mut().note(&self.files, effects);
         self.files.apply(effects, &mut aftermath);
         self.state.files =
             (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);

@@ -39,8 +39,9 @@ pub enum ToServer {
     },
     /// Wants the next integers of `dir`, for identifiers and positions. Only who may write labels of `dir` gets them.
     Reserve { dir: FileId },
-    /// Wants a block of inode numbers.
-    ReserveInodes,
+    /// Wants a block of inode numbers beyond those below `known`, where the last block that it was given ends. A block beyond that which it was given, and
+    /// whose answer was lost, it is given again.
+    ReserveInodes { known: u64 },
     /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what is set aside for content not yet published
     /// and updates not yet applied. The server takes `held` for what is outstanding and adds what it grants, so accounts cannot drift
     /// apart however often a client overwrites what it was charged for.

@@ -8,6 +8,7 @@ mod grants;
 mod handles;
 mod recalls;
 mod replay;
+mod resumption;
 mod rows;
 mod sessions;
 mod size;

@@ -18,7 +18,7 @@ fn a_session_begins_with_inode_numbers_and_room() {
     let [ToClient::Opened { inodes, allowance, term_ms, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((inodes.1 - inodes.0, *term_ms), (INODE_BLOCK, TERM_MS));
     assert!(allowance.0 > 0 && allowance.1 > 0);
-    world.send(session, ToServer::ReserveInodes);
+    world.send(session, ToServer::ReserveInodes { known: inodes.1 });
     assert_eq!(
         world.told(session),
         [ToClient::ReservedInodes { first: inodes.1, end: inodes.1 + INODE_BLOCK }]
