@@ -27,6 +27,9 @@ struct Make {
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
         self.require_session(now)?;
+        if let Some(file) = waiting.reopens.clone() {
+            return self.reopen(now, &file);
+        }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
@@ -80,7 +83,7 @@ impl Client {
 
     /// Updates wait while the server does one for this client, and while the log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
-        if !self.ships.is_empty() {
+        if self.requests.any_shipped() {
             return Err(Stop::Need(Need::Quiet));
         }
         if self.log.is_full() {
