@@ -27,7 +27,12 @@ struct Make {
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
         self.require_session(now)?;
-        waiting.cred = self.rights.cred(&waiting.cred);
+        if let Some(file) = waiting.reopens.clone() {
+            return self.reopen(now, &file);
+        }
+        if self.rights.squash.is_some() {
+            waiting.cred = self.rights.cred(&waiting.cred);
+        }
         if self.rights.read_only && waiting.call.writes() {
             return Err(Stop::Error(Error::ReadOnly));
         }
@@ -84,7 +89,7 @@ impl Client {
 
     /// Updates wait while the server does one for this client, and while the log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
-        if !self.ships.is_empty() {
+        if self.requests.any_shipped() {
             return Err(Stop::Need(Need::Quiet));
         }
         if self.log.is_full() {

@@ -15,9 +15,12 @@ mod log;
 mod merge;
 mod publish;
 mod recall;
+mod reopen;
+mod requests;
 mod reserve;
 mod salvage;
 mod seam;
+mod session;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};

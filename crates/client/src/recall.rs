@@ -108,6 +108,7 @@ impl Client {
             Client::invalidate(&file, out);
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
+            self.publishing.orphan(&file);
             self.push_release(released);
             self.files.0.remove(&file);
         }
