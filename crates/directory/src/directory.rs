@@ -76,6 +76,7 @@ impl Directory {
             digest: 0,
             sweep: None,
             fading: BTreeSet::new(),
+            lockers: BTreeSet::new(),
             fade_from: None,
         };
         let directory =

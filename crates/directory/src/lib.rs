@@ -15,6 +15,7 @@ mod fade;
 mod files;
 mod grant;
 mod keys;
+mod locks;
 mod memory;
 mod record;
 mod replay;
