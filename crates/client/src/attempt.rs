@@ -84,6 +84,10 @@ impl Client {
                 self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
             }
             Call::Space => Ok(self.space()),
+            Call::Lock { file, change, wait } => self.lock(file, change, wait),
+            Call::GetLock { file, owner, space, range, kind } => {
+                self.answer(now, Operation::GetLock { file, owner, space, range, kind })
+            }
         }
     }
 
@@ -104,6 +108,7 @@ impl Client {
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             Answer::Entry(entry) => self.node(now, entry),
         }
     }

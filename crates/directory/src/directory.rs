@@ -81,6 +81,7 @@ impl Directory {
             digest: 0,
             sweep: None,
             fading: BTreeSet::new(),
+            lockers: BTreeSet::new(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
         };
