@@ -78,7 +78,7 @@ impl Turn<'_> {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
             // It had no right to know what it claims.
-            Verdict::Unknown { .. } => return Ok(Err(Error::CutOff)),
+            Verdict::Unknown { .. } => return Err(Misdeed::NoLease),
         };
         if let Err(error) = self.may_be_done(operation) {
             return Ok(Err(error));

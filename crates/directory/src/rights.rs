@@ -14,7 +14,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, SessionId};
 use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide};
 use rustc_hash::FxHashMap;
-use wire::{AskMode, FileGrant, Rights, ToClient};
+use wire::{AskMode, FileGrant, Rights, ToClient, Values};
 
 /// Directories of which it is remembered whether they are below a root.
 const REMEMBERED_MAX: usize = 4096;
@@ -206,10 +206,10 @@ impl Turn<'_> {
 
     /// The most that `session` may hold of a field, up to `kind`.
     pub fn most(&self, session: SessionId, file: &FileId, field: &Field, kind: Kind) -> Kind {
-        let Some(rights) = self.limits(session).filter(|_| kind != Kind::Read && !field.is_black_box())
-        else {
-            return kind;
-        };
+        let Some(rights) = self.limits(session).filter(|_| kind != Kind::Read) else { return kind };
+        if field.is_black_box() {
+            return if self.is_outside(session, file) { Kind::Touch } else { kind };
+        }
         let writes = *field != Field::Content || self.files.may_use(rights, session, file, &[WRITE]);
         if rights.read_only || !writes { Kind::Read } else { kind }
     }
@@ -217,6 +217,7 @@ impl Turn<'_> {
     /// Whether `session` may hold everything of `file` in write.
     pub fn may_hold_whole(&self, session: SessionId, file: &FileId) -> bool {
         self.most(session, file, &Field::Content, Kind::Write) == Kind::Write
+            && !self.is_outside(session, file)
     }
 
     /// Whether `session` may change anything at all.
@@ -228,6 +229,9 @@ impl Turn<'_> {
     pub fn confine(&self, session: SessionId, grants: &mut [FileGrant]) {
         let Some(rights) = self.limits(session) else { return };
         for FileGrant { file, values, .. } in grants {
+            if self.is_outside(session, file) {
+                *values = Values::default();
+            }
             if rights.are_of_subtree() {
                 // Not some of the names: who knows none cannot mistake those for all.
                 values.links = values

@@ -34,7 +34,11 @@ fn what_leases_do_not_cover_is_refused() {
     let mut world = World::new();
     let session = world.open(1, 1);
     let forged = world.create(session, &ROOT, "file", FileKind::Regular, 2);
-    assert_eq!(world.update(session, forged), Err(Error::CutOff));
+    let rows = world.store.clone();
+    world.send(session, ToServer::Log { first: 1, entries: vec![update(forged)] });
+    assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoLease)]);
+    assert_eq!(world.told(session), [ToClient::Fenced]);
+    assert_eq!(world.store, rows);
 }
 
 #[test]
