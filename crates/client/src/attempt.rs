@@ -27,7 +27,12 @@ struct Make {
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
         self.require_session(now)?;
-        waiting.cred = self.rights.cred(&waiting.cred);
+        if let Some(file) = waiting.reopens.clone() {
+            return self.reopen(now, &file);
+        }
+        if self.rights.squash.is_some() {
+            waiting.cred = self.rights.cred(&waiting.cred);
+        }
         if self.rights.read_only && waiting.call.writes() {
             return Err(Stop::Error(Error::ReadOnly));
         }
@@ -79,12 +84,16 @@ impl Client {
                 self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
             }
             Call::Space => Ok(self.space()),
+            Call::Lock { file, change, wait } => self.lock(file, change, wait),
+            Call::GetLock { file, owner, space, range, kind } => {
+                self.answer(now, Operation::GetLock { file, owner, space, range, kind })
+            }
         }
     }
 
     /// Updates wait while the server does one for this client, and while the log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
-        if !self.ships.is_empty() {
+        if self.requests.any_shipped() {
             return Err(Stop::Need(Need::Quiet));
         }
         if self.log.is_full() {
@@ -99,6 +108,7 @@ impl Client {
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             Answer::Entry(entry) => self.node(now, entry),
         }
     }

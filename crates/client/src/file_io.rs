@@ -180,6 +180,9 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
+        if self.take_unsaved(file) {
+            return Err(Stop::Error(Error::CutOff));
+        }
         if waiting.flushed.is_none() {
             let barriers: BTreeMap<FileId, u64> = match file {
                 Some(file) => {
@@ -203,6 +206,7 @@ impl Client {
     fn let_go_of_content(&mut self, file: &FileId) {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
         self.files.release(&released);
+        self.publishing.orphan(file);
         self.push_release(vec![released]);
     }
 

@@ -27,13 +27,25 @@ impl Handles {
         own
     }
 
+    /// Whether one that is open so may be among them.
+    pub fn has(&self, open: Open) -> bool {
+        open.fields().all(|field| self.own().has(&field))
+    }
+
+    /// All of `others` besides.
+    pub fn add_all(&mut self, others: &Handles) {
+        for (count, more) in self.0.iter_mut().zip(&others.0) {
+            *count += more;
+        }
+    }
+
     fn add(&mut self, open: Open) {
         for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
             *count += u32::from(open.has(field));
         }
     }
 
-    fn remove(&mut self, open: Open) {
+    pub fn remove(&mut self, open: Open) {
         for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
             *count = count.saturating_sub(u32::from(open.has(field)));
         }
@@ -121,6 +133,9 @@ impl Client {
         file: &FileId,
         open: Open,
     ) -> Result<Reply, Stop> {
+        if self.close_lost(file, open) {
+            return Ok(Reply::Nothing);
+        }
         let Some(known) = self.files.get(file) else { return Ok(Reply::Nothing) };
         let Some(handles) = &known.handles else { return Ok(Reply::Nothing) };
         let ends = handles.own().but(handles.but(open));

@@ -11,13 +11,17 @@ mod client;
 mod file_io;
 mod handles;
 mod known;
+mod locks;
 mod log;
 mod merge;
 mod publish;
 mod recall;
+mod reopen;
+mod requests;
 mod reserve;
 mod salvage;
 mod seam;
+mod session;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};

@@ -2,7 +2,7 @@
 
 use crate::authority::Authority;
 use crate::desk::Asked;
-use crate::fade::files_with_black_boxes;
+use crate::fade::files_of_the_departed;
 use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
 use ident::FileId;
@@ -99,8 +99,10 @@ impl Turn<'_> {
                 continue;
             }
             let holders = self.in_the_way(&asked, &found.needs);
+            let lockers = self.lockers(asked.session, &found.needs);
+            let holders_and_lockers = holders.iter().map(|(holder, _)| *holder).chain(lockers);
             let lapsed: Vec<SessionId> =
-                holders.iter().map(|(holder, _)| *holder).filter(|holder| self.is_lapsed(*holder)).collect();
+                holders_and_lockers.filter(|holder| self.is_lapsed(*holder)).collect();
             if !lapsed.is_empty() {
                 // A session that nobody hears of keeps its leases until somebody needs them: now.
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
@@ -187,7 +189,7 @@ impl Turn<'_> {
             };
             holders.extend(to_let_go(&need.file, in_the_way));
         }
-        for file in files_with_black_boxes(needs) {
+        for file in files_of_the_departed(needs) {
             // The end of a session goes before all requests: see `fade`.
             holders.extend(self.resting_on_the_departed(file));
         }

@@ -15,7 +15,7 @@ use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{MachineId, ToClient, ToServer};
+use wire::{MachineId, Refusal, Rights, ToClient, ToServer};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,7 @@ impl Directory {
             digest: 0,
             sweep: None,
             fading: BTreeSet::new(),
+            lockers: BTreeSet::new(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
         };
@@ -162,6 +163,16 @@ impl Directory {
     /// Who has to do with which fields of `file`, field by field. Nobody is asked anything for it.
     pub fn leases(&self, now: Time, store: &dyn Store, file: &FileId) -> Vec<LeaseReport> {
         self.read(store, |files| crate::report::leases(&self.state, now, files, file))
+    }
+
+    /// Whether `machine` may have a session.
+    pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
+        self.read(store, |files| files.admit(machine))
+    }
+
+    /// Whether any request waits: then it is to be told when time passes.
+    pub fn anybody_waits(&self) -> bool {
+        self.state.desk.len() > 0
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.

@@ -1,12 +1,14 @@
 //! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
 
 use crate::desk::Asked;
+use crate::record::Record;
 use crate::turn::Turn;
 use crate::values::Page;
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use wire::{AskMode, FileGrant};
 
 /// Entries of a directory in one grant. A directory with no more is granted with all of them.
@@ -23,6 +25,7 @@ const INLINE_BYTES: usize = 1 << 20;
 impl Turn<'_> {
     /// Grants what the request needs, all of it at once; nobody is in the way.
     pub fn grant(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
+        self.watch_lockers(request.session, needs);
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
         for need in needs {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
@@ -127,6 +130,8 @@ impl Turn<'_> {
             // The handles of what is to go with the last may be on their way back, for the server to dispose of it.
             && record.attributes.links > 0
             && record.disposition.is_none()
+            // What others have locked is told to who asks, and then they are watched.
+            && record.locks.iter().all(|lock| lock.holder.0 == session)
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
             && !self.state.desk.others_wait(file, session)
@@ -279,8 +284,9 @@ impl Turn<'_> {
                 && granted.binary_search(&file).is_err()
                 && !self.state.desk.others_wait(&file, session)
                 && !self.state.desk.is_contended_anywhere(self.now, &file);
-            let Some(record) = self.files.record(&file).filter(|_| free && self.files.xattrs_fit(&file))
-            else {
+            let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
+            let fits = |record: &Rc<Record>| free && !locked(record) && self.files.xattrs_fit(&file);
+            let Some(record) = self.files.record(&file).filter(fits) else {
                 continue;
             };
             // The labels of a directory are for whoever looks into it first.
@@ -378,6 +384,7 @@ fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
 
 /// Everything of a directory that does not depend on who looks into it.
 fn all_but_labels() -> Vec<(Field, Kind)> {
-    let fields = [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Xattrs];
+    let fields =
+        [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Xattrs, Field::Locks];
     fields.into_iter().chain(Field::BLACK_BOXES).map(|field| (field, Kind::Write)).collect()
 }

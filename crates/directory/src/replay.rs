@@ -113,6 +113,9 @@ impl Turn<'_> {
         }
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         self.let_go(session, released);
+        if *field == Field::Locks {
+            self.fade(file);
+        }
         Ok(())
     }
 

@@ -43,8 +43,10 @@ pub(crate) struct State {
     pub digest: u64,
     /// How far the search for what is to go and nobody has open any more has come; none is under way if absent.
     pub sweep: Option<Vec<u8>>,
-    /// Sessions that are over and may still be stuck at having files open: somebody sees that, or nobody has looked yet.
+    /// Sessions that are over and may still be stuck at having files open, or have them locked: somebody sees that, or nobody has looked yet.
     pub fading: BTreeSet<SessionId>,
+    /// Sessions that have, or had, locks that others were told of and may be waiting for.
+    pub lockers: BTreeSet<SessionId>,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
     /// Machines that are written down, and invitations.
@@ -213,7 +215,7 @@ impl Turn<'_> {
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
         self.subtrees.get_mut().note(&self.files, effects);
-        self.files.apply(effects, &mut aftermath);
+        self.files.apply(session, effects, &mut aftermath);
         self.state.files =
             (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
         self.shares.append(&mut aftermath.shares);
@@ -274,6 +276,7 @@ impl Turn<'_> {
         let lapsed: Vec<SessionId> =
             self.state.desk.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
         lapsed.into_iter().for_each(|session| self.fence(session, None));
+        self.fence_lapsed_lockers();
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_doomed();
         self.sweep_shields();
@@ -341,6 +344,7 @@ impl Turn<'_> {
         }
         self.files.end_session(session);
         self.state.desk.end_session(session);
+        self.state.lockers.remove(&session);
         self.state.fading.insert(session);
         self.look_for_the_departed();
         // What only it had open is to be disposed of.

@@ -133,6 +133,7 @@ impl Cluster {
     fn connect(&mut self) {
         self.incarnation += 1;
         self.session = None;
+        self.input(client::Input::Greeting);
         let free = self.space.saturating_sub(self.used());
         self.to_server.push_back(Input::Lead);
         self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0 }));

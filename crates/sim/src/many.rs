@@ -198,7 +198,7 @@ impl Office {
             self.enrol(MachineId(id));
             let client = self.new_client();
             let mut machine = Machine::new(MachineId(id), client, work());
-            machine.connect();
+            machine.connect(self.now());
             self.machines.push(machine);
         }
     }
@@ -425,7 +425,9 @@ impl Machine {
         }
     }
 
-    fn connect(&mut self) {
+    /// Starts, and greets the server: of which nothing comes yet.
+    fn connect(&mut self, now: Now) {
+        self.client.handle(now, client::Input::Greeting, &mut Vec::new());
         self.incarnation += 1;
         self.session = None;
         self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));

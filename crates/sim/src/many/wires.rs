@@ -41,12 +41,13 @@ impl Office {
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
         let client = self.new_client();
         self.session_over(at);
+        let now = self.now();
         let machine = &mut self.machines[at];
         machine.to_server.truncate(arrives);
         machine.to_client.clear();
         machine.calls.clear();
         machine.client = client;
-        machine.connect();
+        machine.connect(now);
     }
 
     /// What the machine's programs have open counts no more.
