@@ -94,7 +94,9 @@ impl Client {
     pub(crate) fn refused(&mut self, refused: Vec<(Operation, Error)>, out: &mut Vec<Output>) {
         let refused: Vec<_> = refused
             .into_iter()
-            .filter(|(operation, _)| !matches!(operation, Operation::Accessed { .. } | Operation::Lock { .. }))
+            .filter(|(operation, _)| {
+                !matches!(operation, Operation::Accessed { .. } | Operation::Lock { .. })
+            })
             .collect();
         if refused.is_empty() {
             return;

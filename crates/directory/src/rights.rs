@@ -1,7 +1,7 @@
 //! What machines may do is enforced here, when the server grants and when it replays, and never believed from the client (issue 4, "Joining").
 //!
 //! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is within if walking up from it comes by that root; by any of its names, if it
-//! has several. *Read only*: no lease to write or touch a shared value, no update. *One user*: whoever asks must be that one; of files that he may not read no
+//! has several. *Read only*: no lease to write or touch a shared value but locks, no update but of those. *One user*: whoever asks must be that one; of files that he may not read no
 //! content is told, and of those that he may not write it is not leased for writing.
 //!
 //! A lease that a machine was granted while it had the right to it stays until it is recalled, like any: so what was written into a file that somebody then moved away is not lost.
@@ -167,7 +167,10 @@ impl Turn<'_> {
             return Some(error);
         }
         // Whether the machine may do this was asked when it got the lease, which is all that counts.
-        if matches!(operation, Operation::Publish { .. } | Operation::Accessed { .. }) {
+        if matches!(
+            operation,
+            Operation::Publish { .. } | Operation::Accessed { .. } | Operation::Lock { .. }
+        ) {
             return None;
         }
         let files = operation.files();
@@ -211,7 +214,8 @@ impl Turn<'_> {
             return if self.is_outside(session, file) { Kind::Touch } else { kind };
         }
         let writes = *field != Field::Content || self.files.may_use(rights, session, file, &[WRITE]);
-        if rights.read_only || !writes { Kind::Read } else { kind }
+        let reads_only = rights.read_only && *field != Field::Locks;
+        if reads_only || !writes { Kind::Read } else { kind }
     }
 
     /// Whether `session` may hold everything of `file` in write.
@@ -265,7 +269,8 @@ impl Turn<'_> {
 
 /// Why an operation is refused without looking at any file.
 fn unfit(rights: &Rights, operation: &Operation) -> Option<Error> {
-    if rights.read_only && operation.is_update() {
+    // A lock changes nothing that anybody reads: whoever may open a file may lock it.
+    if rights.read_only && operation.is_update() && !matches!(operation, Operation::Lock { .. }) {
         return Some(Error::ReadOnly);
     }
     (!rights.admit_user_of(operation)).then_some(Error::AccessDenied)

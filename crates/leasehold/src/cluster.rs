@@ -95,7 +95,10 @@ impl Machines {
             println!("{}", serde_json::to_string_pretty(&machines)?);
         } else {
             for machine in machines {
-                println!("{:<5} {:<20} {:<24} {}", machine.machine, machine.name, machine.rights, machine.standing);
+                println!(
+                    "{:<5} {:<20} {:<24} {}",
+                    machine.machine, machine.name, machine.rights, machine.standing
+                );
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -58,7 +58,10 @@ impl Up {
         let dir = self.mount.unwrap_or_else(places::mount);
         let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
         let settings = MachineSettings {
-            group: GroupSettings { memory_bytes: (self.server_memory as usize) << 20, ..GroupSettings::default() },
+            group: GroupSettings {
+                memory_bytes: (self.server_memory as usize) << 20,
+                ..GroupSettings::default()
+            },
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
         };
         run(&data, &dir, settings)

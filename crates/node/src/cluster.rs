@@ -75,7 +75,11 @@ pub struct LeaseLine {
 
 impl Server {
     /// Makes a token.
-    pub(crate) fn invite(&self, invitation: Invitation, listener: Option<&Listener>) -> Result<Token, String> {
+    pub(crate) fn invite(
+        &self,
+        invitation: Invitation,
+        listener: Option<&Listener>,
+    ) -> Result<Token, String> {
         let listener = listener.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
         let root = self
             .group()
@@ -101,9 +105,11 @@ impl Server {
     /// Expels a machine, by its name or its number, and hangs up on it.
     pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
         let named = self.machines().into_iter().find(|report| {
-            !report.expelled && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
+            !report.expelled
+                && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
         });
-        let machine = named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
+        let machine =
+            named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
         let machine = MachineId(machine.machine);
         let (tell, told) = sync_channel(1);
         self.waiting().lock().expelled.insert(machine, tell);
@@ -125,9 +131,9 @@ impl Server {
     pub(crate) fn leases(&self, path: &str) -> Result<FileLeases, String> {
         let now = self.group().now();
         self.group().query(|directory, store| {
-            let file = directory
-                .resolve(store, path.as_bytes())
-                .ok_or_else(|| format!("there is no file {path} (paths begin at the root of the file system)"))?;
+            let file = directory.resolve(store, path.as_bytes()).ok_or_else(|| {
+                format!("there is no file {path} (paths begin at the root of the file system)")
+            })?;
             let leases = directory.leases(now, store, &file).into_iter().map(|report| LeaseLine {
                 field: field(&report.field),
                 machine: report.name,
@@ -156,7 +162,8 @@ fn reachable_at(listens: SocketAddr) -> Vec<String> {
         // Without its interface a link-local address means nothing elsewhere.
         IpAddr::V6(ip) => listens.is_ipv6() && !ip.is_unicast_link_local(),
     };
-    let mut addresses: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip()).filter(usable).collect();
+    let mut addresses: Vec<IpAddr> =
+        interfaces.iter().map(|interface| interface.ip()).filter(usable).collect();
     // The loopback last: only for machines on the same host.
     addresses.sort_by_key(|ip| (ip.is_loopback(), ip.is_ipv6()));
     addresses.into_iter().map(|ip| SocketAddr::new(ip, listens.port()).to_string()).collect()

@@ -2,10 +2,10 @@
 //!
 //! One request a connection, a line of JSON; answers are lines of JSON, progress first. Only who may enter the data directory can connect.
 
+use crate::cluster::{FileLeases, Invitation, MachineReport};
 use crate::data::DataDir;
 use crate::engine::Engine;
 use crate::fsck::{self, FsckReport};
-use crate::cluster::{FileLeases, Invitation, MachineReport};
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
 use crate::net::Listener;
 use crate::server::Server;
@@ -151,9 +151,7 @@ impl Host {
             }
         };
         let reply = match (read, serde_json::from_str(&line)) {
-            (Ok(_), Ok(request)) => {
-                self.reply(&engine, request, &mut progress).unwrap_or_else(Reply::Failed)
-            }
+            (Ok(_), Ok(request)) => self.reply(&engine, request, &mut progress).unwrap_or_else(Reply::Failed),
             (Err(error), _) => Reply::Failed(error.to_string()),
             (Ok(_), Err(error)) => Reply::Failed(error.to_string()),
         };

@@ -50,7 +50,9 @@ pub enum DataError {
         dir: PathBuf,
     },
     /// It is a machine's already.
-    #[error("{dir} is a machine's data directory already: choose another with --data, or leave the cluster by removing it")]
+    #[error(
+        "{dir} is a machine's data directory already: choose another with --data, or leave the cluster by removing it"
+    )]
     Joined {
         /// The directory.
         dir: PathBuf,

@@ -119,8 +119,7 @@ impl Machine {
         let data = DataDir::take(dir, purpose)?;
         let machine = MachineId(data.identity().machine);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
-        let (engine, queues) =
-            Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
+        let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
         let mut up = Machine {
             engine: Arc::new(engine),
             server: None,
@@ -146,8 +145,9 @@ impl Machine {
         }
         up.wait_until_open()?;
         let control = Control::serve(dir, &up.engine, up.server.clone(), up.listener.clone());
-        up.control =
-            Some(control.map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?);
+        up.control = Some(
+            control.map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?,
+        );
         Ok(up)
     }
 

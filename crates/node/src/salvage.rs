@@ -62,9 +62,13 @@ impl SalvagedContent {
     pub fn is_whole(&self) -> bool {
         let mut ranges = self.ranges.clone();
         ranges.sort_unstable();
-        let covered = ranges.iter().fold(0, |end: u64, (at, length)| {
-            if *at <= end { end.max(at.saturating_add(*length)) } else { end }
-        });
+        let covered =
+            ranges.iter().fold(
+                0,
+                |end: u64, (at, length)| {
+                    if *at <= end { end.max(at.saturating_add(*length)) } else { end }
+                },
+            );
         covered >= self.size
     }
 }

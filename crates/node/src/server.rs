@@ -66,11 +66,18 @@ impl Server {
     }
 
     /// Opens the group and takes the lead. Once, before any thread is started.
-    pub(crate) fn serve(self: &Arc<Self>, here: &Arc<Engine>, settings: GroupSettings) -> Result<(), MachineError> {
+    pub(crate) fn serve(
+        self: &Arc<Self>,
+        here: &Arc<Engine>,
+        settings: GroupSettings,
+    ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
-        std::fs::create_dir_all(&dir)
-            .map_err(|source| DataError::Io { verb: "make", file: dir.clone(), source })?;
+        std::fs::create_dir_all(&dir).map_err(|source| DataError::Io {
+            verb: "make",
+            file: dir.clone(),
+            source,
+        })?;
         let deliver = Arc::downgrade(self);
         let deliver = Box::new(move |outputs| {
             if let Some(server) = deliver.upgrade() {

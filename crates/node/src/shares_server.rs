@@ -150,7 +150,11 @@ impl Shares {
         match swept {
             Ok(0) => {}
             Ok(count) => {
-                tracing::info!(count, machine = machine.0, "dropped uploads that a session had left unreferenced");
+                tracing::info!(
+                    count,
+                    machine = machine.0,
+                    "dropped uploads that a session had left unreferenced"
+                );
             }
             Err(error) => warn(&error, "old uploads could not be swept; the machine's next session does it"),
         }

@@ -134,7 +134,11 @@ impl fmt::Display for StatusReport {
         writeln!(f, "known      {} files by this machine's client", self.files_known)?;
         writeln!(f, "unsaved    {:.1} MiB of content", mib(self.dirty_bytes as u64))?;
         if self.salvaged > 0 {
-            writeln!(f, "salvaged   {} times something could not be applied: leasehold salvage list", self.salvaged)?;
+            writeln!(
+                f,
+                "salvaged   {} times something could not be applied: leasehold salvage list",
+                self.salvaged
+            )?;
         }
         match &self.link {
             Some(LinkReport { server, since_s, down: None }) => {

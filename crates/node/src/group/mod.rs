@@ -28,8 +28,8 @@ use parking_lot::{Mutex, RwLock};
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -143,7 +143,8 @@ impl Group {
             checkpointed: Arc::default(),
         };
         let clock = Arc::new(OnceLock::new());
-        let proposer = Proposer { queue: queue.clone(), log: log.clone(), state, settings, clock: clock.clone() };
+        let proposer =
+            Proposer { queue: queue.clone(), log: log.clone(), state, settings, clock: clock.clone() };
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
             let _indispensable = Indispensable;

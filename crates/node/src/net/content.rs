@@ -100,9 +100,9 @@ impl ShareClient {
     }
 
     pub(super) fn read(&self, parts: &[Part]) -> Vec<Result<Vec<u8>, Error>> {
-        let calls = parts.iter().map(|&(share, at, length)| {
-            self.call(ShareCall::Read { share, at, length }, Bytes::new())
-        });
+        let calls = parts
+            .iter()
+            .map(|&(share, at, length)| self.call(ShareCall::Read { share, at, length }, Bytes::new()));
         let pending: Vec<Pending> = calls.collect();
         let answers = pending.into_iter().map(|pending| {
             let (results, body) = pending.wait();

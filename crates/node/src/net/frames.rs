@@ -48,6 +48,8 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// Receives one; an orderly end of the stream is an error here.
-pub(super) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(frames: &mut Frames<S>) -> io::Result<BytesMut> {
+pub(super) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
+    frames: &mut Frames<S>,
+) -> io::Result<BytesMut> {
     frames.next().await.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))
 }

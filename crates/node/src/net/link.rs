@@ -154,7 +154,11 @@ impl Link {
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
             if was_up {
-                tracing::warn!(server = address, why = text, "the connection to the server ended; calling again");
+                tracing::warn!(
+                    server = address,
+                    why = text,
+                    "the connection to the server ended; calling again"
+                );
             } else {
                 tracing::debug!(server = address, why = text, "the server cannot be reached");
             }

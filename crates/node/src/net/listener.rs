@@ -78,7 +78,8 @@ impl Listener {
         address: SocketAddr,
     ) -> Result<Listener, ListenError> {
         let acceptor = TlsAcceptor::from(tls::server(credentials)?);
-        let socket = std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
+        let socket =
+            std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let listening = |source| ListenError::Bind { address, source };
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
@@ -183,12 +184,10 @@ async fn serve(
     purpose: Purpose,
 ) -> Result<(), End> {
     let refused = match (purpose, machine) {
-        (Purpose::Join { secret, name, key }, _) => {
-            match host.enrol(&secret, name, key).await {
-                Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
-                Err(why) => why,
-            }
-        }
+        (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
+            Err(why) => why,
+        },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
         (Purpose::Session { incarnation, session }, Some(machine)) => {
             match host.open(machine, incarnation, session).await {
@@ -364,7 +363,8 @@ fn answer(
         }
         ShareCall::Read { share, at, length } => {
             let fits = length as usize <= wire::FRAME_BYTES_MAX / 2;
-            let result = if fits { server.shares().read(share, at, length) } else { Err(namespace::Error::Invalid) };
+            let result =
+                if fits { server.shares().read(share, at, length) } else { Err(namespace::Error::Invalid) };
             vec![result.map(|bytes| read = bytes)]
         }
         ShareCall::LetGo(shares) => {

@@ -9,8 +9,8 @@ mod listener;
 mod tls;
 mod token;
 
-pub(crate) use authority::{Authority, Credentials};
 pub use authority::CertificateError;
+pub(crate) use authority::{Authority, Credentials};
 pub use join::{JoinError, join};
 pub(crate) use link::{Link, LinkStatus};
 pub use listener::ListenError;
