@@ -4,7 +4,8 @@ use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, SessionId};
 use namespace::{
-    AttributeChange, ContentChange, Cred, Error, FileKind, Link, Operation, RenameMode, SetTime,
+    AttributeChange, ContentChange, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange, LockSpace,
+    Operation, RenameMode, SetTime,
 };
 use proptest::prelude::*;
 use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
@@ -315,14 +316,25 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
     let (mut world, tree, session) = with(read_only);
     let grants = world.granted(session, list(&tree.inside), AskMode::Lease);
     assert!(grants.iter().any(|grant| grant.file == tree.f), "neighbours come along");
-    let shared = |(field, kind): &(Field, Kind)| !field.is_black_box() && *kind != Kind::Read;
+    let advisory = |field: &Field| field.is_black_box() || *field == Field::Locks;
+    let shared = |(field, kind): &(Field, Kind)| !advisory(field) && *kind != Kind::Read;
     assert!(!grants.iter().any(|grant| grant.whole || grant.fields.iter().any(shared)), "{grants:#?}");
     assert!(grants.iter().all(|grant| grant.values.reservation.is_none()));
-    // It opens and closes.
+    // It opens and closes, and locks.
     let open = Open::posix(true, false);
     let opens =
         Operation::Open { file: tree.f.clone(), mask: 4, open, own: Open::CLOSED, cred: Cred::default() };
     assert_eq!(refusal(&answer(&mut world, session, opens, vec![], AskMode::Lease)), None);
+    let lock = LockChange {
+        owner: 1,
+        pid: 1,
+        space: LockSpace::Posix,
+        range: LockRange::WHOLE,
+        kind: Some(LockKind::Read),
+    };
+    let locks = Operation::Lock { file: tree.f.clone(), change: lock };
+    assert_eq!(refusal(&answer(&mut world, session, locks.clone(), vec![], AskMode::Lease)), None);
+    assert_eq!(world.update(session, locks), Ok(()));
     let operations = [
         create(&tree.inside, "new", FileKind::Regular, 50, 4000),
         unlink(&tree.inside, "f", false),
