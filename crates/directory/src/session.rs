@@ -51,6 +51,9 @@ pub enum Misdeed {
     /// A black box let go without a value, or a shared value with one.
     #[error("a lease was let go as one of the other kind")]
     OtherKindOfField,
+    /// A lease let go that nobody can hold.
+    #[error("a lease was let go of which there is none")]
+    NoSuchLease,
     /// A recall was not answered, though the session was renewed all along.
     #[error("a recall was not answered in time")]
     RecallIgnored,
