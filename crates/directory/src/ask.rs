@@ -158,7 +158,7 @@ impl Turn<'_> {
             }
             // Of a black box there is no value to report: who holds it has but its own.
             let told = request.mode != AskMode::Report || !lease.field.is_black_box();
-            if !told || !may_be_leased(&lease) {
+            if !told || !may_be_leased(&lease.field, Some(lease.kind)) {
                 continue;
             }
             let kind = if request.mode == AskMode::Report { Kind::Read } else { lease.kind };
@@ -324,10 +324,11 @@ pub(crate) fn to_let_go(
 }
 
 /// Whether a client may hold this at all. Labels are leased by their folds.
-fn may_be_leased(lease: &Lease) -> bool {
-    match &lease.field {
+pub(crate) fn may_be_leased(field: &Field, kind: Option<Kind>) -> bool {
+    let named = match field {
         Field::Path => false,
-        Field::Child(label) => fold(label) == *label && lease.field.admits(lease.kind),
-        field => field.admits(lease.kind),
-    }
+        Field::Child(label) => fold(label) == *label,
+        _ => true,
+    };
+    named && kind.is_none_or(|kind| field.admits(kind))
 }

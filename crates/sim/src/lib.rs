@@ -6,6 +6,8 @@ mod cluster;
 mod many;
 mod model;
 mod paper;
+#[cfg(test)]
+mod rights;
 mod run;
 mod workload;
 

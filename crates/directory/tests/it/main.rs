@@ -4,11 +4,13 @@
 
 mod background;
 mod content;
+mod enrolment;
 mod grants;
 mod handles;
 mod recalls;
 mod replay;
 mod resumption;
+mod rights;
 mod rows;
 mod sessions;
 mod size;
