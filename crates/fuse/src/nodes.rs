@@ -29,6 +29,8 @@ const GIVEN_MAX: usize = 1 << 16;
 /// 0); the table is there nevertheless, since only it says which file a node is, and how often the kernel was given it.
 #[derive(Debug)]
 pub(crate) struct Nodes {
+    /// Of what is mounted.
+    root: FileId,
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
@@ -59,15 +61,16 @@ enum Given {
 }
 
 impl Nodes {
-    /// With the root, which the kernel never forgets.
-    pub(crate) fn new() -> Nodes {
+    /// With the root of what is mounted, which the kernel never forgets.
+    pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
+            root: root.clone(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let root = Node { file: FileId::root(), given: None, lookups: u32::MAX, setid: false };
-        nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(root);
-        nodes.back(&FileId::root()).write().insert(FileId::root(), ROOT);
+        let node = Node { file: root.clone(), given: None, lookups: u32::MAX, setid: false };
+        nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
+        nodes.back(&root).write().insert(root, ROOT);
         nodes
     }
 
@@ -84,7 +87,8 @@ impl Nodes {
     /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget comes first.
     pub(crate) fn give(&self, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
         let node = stat.attributes.ino;
-        if *file == FileId::root() {
+        // Whatever number the directory has of its own, that is the kernel's for a root.
+        if *file == self.root {
             return Ok(ROOT);
         }
         if node <= ROOT {
@@ -247,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_node_lives_until_all_its_lookups_are_forgotten() {
-        let (nodes, file) = (Nodes::new(), FileId::root().child(9));
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         for _ in 0..3 {
             assert_eq!(nodes.give(&file, &stat(5, 0)), Ok(5));
         }
@@ -262,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_node_is_one_file_only() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(FileId::root());
         assert_eq!(nodes.give(&FileId::root().child(9), &stat(5, 0)), Ok(5));
         assert_eq!(nodes.give(&FileId::root().child(8), &stat(5, 0)), Err(Errno::IO));
         assert_eq!(nodes.give(&FileId::root().child(7), &stat(ROOT, 0)), Err(Errno::IO));
@@ -271,7 +275,7 @@ mod tests {
 
     #[test]
     fn given_entries_are_remembered_up_to_a_bound() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(FileId::root());
         let label = |n: usize| Label::new(format!("label {n}").as_bytes()).unwrap();
         assert!(!nodes.entry_given(ROOT, &label(0)));
         nodes.give_entry(ROOT, &label(0));
@@ -284,7 +288,7 @@ mod tests {
 
     #[test]
     fn set_id_bits_are_doubted_after_an_invalidation() {
-        let (nodes, file) = (Nodes::new(), FileId::root().child(9));
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         nodes.give(&file, &stat(5, 0o755)).unwrap();
         assert!(!nodes.may_have_setid(5));
         nodes.doubt(5);

@@ -225,6 +225,10 @@ mod tests {
             answer(Err(Error::CutOff));
         }
 
+        fn root(&self) -> FileId {
+            FileId::root()
+        }
+
         fn valid_for(&self) -> Duration {
             Duration::ZERO
         }

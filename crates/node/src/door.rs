@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use client::{Call, Invalidation, Reply};
+use ident::FileId;
 use namespace::{Cred, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub type Answer = Box<dyn FnOnce(Result<Told, Error>) + Send>;
 pub trait Door: Send + Sync + 'static {
     /// Does `call` for `cred`. `answer` is called on this thread when leases cover it, later and on another thread otherwise; never while a lock is held.
     fn call(&self, cred: &Cred, call: Call, answer: Answer);
+    /// The directory that this machine has for its root. Known once a session has begun.
+    fn root(&self) -> FileId;
     /// For how long from now the kernel (or an SMB client) may keep what it is told: what is left of the session.
     fn valid_for(&self) -> Duration;
     /// Registers who has handed out something below.

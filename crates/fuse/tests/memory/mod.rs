@@ -6,6 +6,7 @@ mod tree;
 
 use bytes::Bytes;
 use client::{Allocate, Call, Invalidation, Reply};
+use ident::FileId;
 use namespace::{Cred, Error};
 use node::{Answer, Below, Door, Told};
 use parking_lot::Mutex;
@@ -81,6 +82,10 @@ impl Door for Memory {
         }
         let told = self.tree.lock().answer(cred, call);
         answer(told);
+    }
+
+    fn root(&self) -> FileId {
+        FileId::root()
     }
 
     fn valid_for(&self) -> Duration {
@@ -169,7 +174,7 @@ impl Tree {
         Ok(Told::Reply(reply))
     }
 
-    fn read(&self, file: &ident::FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+    fn read(&self, file: &FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
         let content = &self.file(file)?.content;
         let from = content.len().min(offset as usize);
         let to = content.len().min(from + length as usize);
@@ -179,13 +184,7 @@ impl Tree {
         Ok(if middle < to { vec![part(from, middle), part(middle, to)] } else { vec![part(from, to)] })
     }
 
-    fn allocate(
-        &mut self,
-        file: &ident::FileId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<Reply, Error> {
+    fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: Allocate) -> Result<Reply, Error> {
         let content = &mut self.file_mut(file)?.content;
         let (from, to) = (offset as usize, (offset + length) as usize);
         match what {
@@ -204,7 +203,7 @@ impl Tree {
     }
 
     /// Zeros are a hole, byte by byte.
-    fn seek(&self, file: &ident::FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
+    fn seek(&self, file: &FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
         let content = &self.file(file)?.content;
         let rest = content.get(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(Error::NotFound)?;
         let found = rest.iter().position(|byte| (*byte == 0) == hole);
