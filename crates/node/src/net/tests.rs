@@ -30,8 +30,10 @@ struct Office {
 impl Office {
     fn new() -> Office {
         let dir = tempfile::tempdir().unwrap();
-        let settings =
-            MachineSettings { listen: Listen::At("127.0.0.1:0".parse().unwrap()), ..MachineSettings::default() };
+        let settings = MachineSettings {
+            listen: Listen::At("127.0.0.1:0".parse().unwrap()),
+            ..MachineSettings::default()
+        };
         let server = Machine::start(dir.path(), "a test", settings).unwrap();
         let address = server.listens().unwrap().to_string();
         Office { server, address, dirs: vec![dir] }
