@@ -15,7 +15,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{LogEntry, Space, ToClient};
+use wire::{LogEntry, Rights, Space, ToClient};
 
 /// What the host decides about a client.
 #[derive(Clone, Debug)]
@@ -84,6 +84,8 @@ pub struct Client {
     /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
+    /// What this machine may do, as the server said last.
+    pub(crate) rights: Rights,
 }
 
 impl Client {
@@ -115,6 +117,7 @@ impl Client {
             reopening: BTreeMap::new(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
+            rights: Rights::FULL,
         }
     }
 
@@ -157,6 +160,16 @@ impl Client {
         let publish =
             self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
         [flush, publish, self.session_deadline()].into_iter().flatten().min()
+    }
+
+    /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
+    pub fn root(&self) -> &FileId {
+        &self.rights.root
+    }
+
+    /// What this machine may do. Known once a session has begun.
+    pub fn rights(&self) -> &Rights {
+        &self.rights
     }
 
     /// How many files something is known of.
@@ -223,7 +236,8 @@ impl Client {
 
     fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
         match message {
-            ToClient::Opened { inodes, allowance, space, term_ms, .. } => {
+            ToClient::Opened { inodes, allowance, space, term_ms, rights, .. } => {
+                self.rights = rights;
                 self.space = space;
                 self.on_opened(now, inodes, allowance, term_ms, out);
             }

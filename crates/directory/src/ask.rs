@@ -64,8 +64,8 @@ impl Turn<'_> {
         if queue.of_session(SERVER).len() >= REQUESTS_MAX || queue.waiting_on(file).iter().any(asked) {
             return;
         }
-        let (session, number, wants, mode) = (SERVER, 0, Vec::new(), AskMode::Ship);
-        let arrival = self.state.desk.push(Asked { session, number, operation, wants, mode });
+        let (session, number, wants, mode, since) = (SERVER, 0, Vec::new(), AskMode::Ship, self.now);
+        let arrival = self.state.desk.push(Asked { session, number, operation, wants, mode, since });
         self.serve(arrival);
     }
 

@@ -7,13 +7,13 @@ use crate::record::{Record, exact};
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Inspector};
+use crate::{Corrupt, Inspector, LeaseReport, MachineReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
-use wire::{MachineId, ToClient, ToServer};
+use wire::{MachineId, Refusal, Rights, ToClient, ToServer};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,7 @@ impl Directory {
             sweep: None,
             fading: BTreeSet::new(),
             fade_from: None,
+            enrolment: crate::enrolment::found(store),
         };
         let directory =
             Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
@@ -138,6 +139,36 @@ impl Directory {
         Some(files.content_from(session, *number, file, *from))
     }
 
+    /// All machines, by number, expelled ones among them.
+    pub fn machines(&self, now: Time, store: &dyn Store) -> Vec<MachineReport> {
+        self.read(store, |files| crate::report::machines(&self.state, now, files))
+    }
+
+    /// Who has to do with which fields of `file`, field by field. Nobody is asked anything for it.
+    pub fn leases(&self, now: Time, store: &dyn Store, file: &FileId) -> Vec<LeaseReport> {
+        self.read(store, |files| crate::report::leases(&self.state, now, files, file))
+    }
+
+    /// Whether `machine` may have a session.
+    pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
+        self.read(store, |files| files.admit(machine))
+    }
+
+    /// Whether any request waits: then it is to be told when time passes.
+    pub fn anybody_waits(&self) -> bool {
+        self.state.desk.len() > 0
+    }
+
+    /// The file at this path from the root, its labels between slashes; links are not followed.
+    pub fn resolve(&self, store: &dyn Store, path: &[u8]) -> Option<FileId> {
+        self.read(store, |files| crate::report::resolve(files, path))
+    }
+
+    /// Reads rows that nobody changes.
+    fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
+        read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
+    }
+
     /// Writes down what is not keyed by file: one row.
     pub fn checkpoint(&self, store: &mut dyn Store) {
         store.put(&keys::global(Global::State, &[]), postcard::to_allocvec(&self.state).unwrap_or_default());
@@ -158,7 +189,7 @@ impl Directory {
         let State { sessions, desk, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
-        let owed = desk.queue.recalls.owed_since().into_iter();
+        let owed = desk.queue.recalls.unanswered_since().into_iter();
         let owed = owed.filter_map(|(session, since)| Some((sessions.all.get(&session)?.machine, since)));
         let mut unresponsive: Vec<_> = owed.map(|(machine, since)| (machine, now.ms_since(since))).collect();
         unresponsive.sort_by_key(|(machine, ms)| (std::cmp::Reverse(*ms), *machine));

@@ -8,7 +8,7 @@ use crate::seam::Output;
 use crate::turn::{TERM_MS, Turn};
 use lease::SessionId;
 use namespace::RULES;
-use wire::{MachineId, ToClient};
+use wire::{MachineId, Rights, ToClient};
 
 impl Turn<'_> {
     /// A machine has a new connection.
@@ -19,6 +19,10 @@ impl Turn<'_> {
         session: Option<SessionId>,
         connection: u64,
     ) {
+        let rights = match self.files.admit(machine) {
+            Ok(rights) => rights,
+            Err(why) => return self.out.push(Output::Refused { connection, why }),
+        };
         let of_machine = self.state.sessions.all.iter().filter(|(_, known)| known.machine == machine);
         let (mut earlier, mut newer, mut same) = (Vec::new(), false, None);
         for (id, known) in of_machine {
@@ -39,18 +43,19 @@ impl Turn<'_> {
                 self.out.push(Output::Opened { machine, incarnation, session, connection });
                 self.resume(session);
             }
-            None => self.begin(machine, incarnation, connection),
+            None => self.begin(machine, incarnation, connection, rights),
         }
     }
 
-    fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64) {
-        let session = self.state.sessions.open(self.now, machine, incarnation);
+    fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64, rights: Rights) {
+        let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
         self.files.live.insert(session);
         let inodes = self.state.sessions.reserve_inodes(session, u64::MAX);
         let allowance = self.state.sessions.first_allowance(session);
         self.out.push(Output::Opened { machine, incarnation, session, connection });
         let space = self.state.sessions.space(self.state.files);
-        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms: TERM_MS, rules: RULES });
+        let (term_ms, rules) = (TERM_MS, RULES);
+        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
     }
 
     /// Says everything again that the client may have to know and cannot ask for.

@@ -135,8 +135,6 @@ impl Turn<'_> {
     }
 
     fn let_go(&mut self, session: SessionId, released: &Released) {
-        let Released { file, field, keep } = released;
-        self.state.desk.queue.recalls.let_go(session, file, field, *keep);
-        self.state.desk.wake(file);
+        self.state.desk.let_go(self.now, session, released);
     }
 }

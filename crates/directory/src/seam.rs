@@ -1,9 +1,9 @@
 //! What the host gives the server and takes from it.
 
-use lease::SessionId;
+use lease::{SessionId, Time};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
-use wire::{MachineId, Space, ToClient, ToServer};
+use wire::{EnrolError, ExpelError, InviteError, MachineId, Refusal, Rights, Space, ToClient, ToServer};
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
 /// log entry; a store that can no longer read or write stops the server (a wrong server is worse than a stopped one), so nothing here fails.
@@ -51,6 +51,29 @@ pub enum Input {
     /// A leader begins, after a start or an election: it takes every session as just renewed, and sends again what may not have been sent (recalls,
     /// flushes, share work). To be proposed first of all.
     Lead,
+    /// A machine may join, once, with the secret that `token` is the hash of.
+    Invite {
+        /// BLAKE3 of the secret: the log does not say what lets a machine in.
+        token: [u8; 32],
+        /// What the machine may do.
+        rights: Rights,
+        /// Until when.
+        until: Time,
+    },
+    /// A machine joins.
+    Enrol {
+        /// BLAKE3 of the secret that it shows.
+        token: [u8; 32],
+        /// What it is called.
+        name: String,
+        /// The host's name for whom to answer.
+        connection: u64,
+    },
+    /// A machine is to belong to the cluster no more.
+    Expel {
+        /// Which.
+        machine: MachineId,
+    },
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.
@@ -76,6 +99,34 @@ pub enum Output {
         session: SessionId,
         /// The host's name for the connection.
         connection: u64,
+    },
+    /// Answers [`Input::Open`]: there is no session for this machine. Whatever certificate it shows, the connection is to end.
+    Refused {
+        /// The connection that asked.
+        connection: u64,
+        /// Why not.
+        why: Refusal,
+    },
+    /// Answers [`Input::Invite`].
+    Invited {
+        /// The invitation.
+        token: [u8; 32],
+        /// Whether it holds.
+        result: Result<(), InviteError>,
+    },
+    /// Answers [`Input::Enrol`].
+    Enrolled {
+        /// Who asked.
+        connection: u64,
+        /// The machine's number, which its certificate is to say, and what it may do.
+        result: Result<(MachineId, Rights), EnrolError>,
+    },
+    /// Answers [`Input::Expel`]: its certificate is refused from now on. Its sessions are told that they are fenced.
+    Expelled {
+        /// The machine.
+        machine: MachineId,
+        /// Whether it was.
+        result: Result<(), ExpelError>,
     },
     /// To a client.
     Send {

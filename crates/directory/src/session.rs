@@ -4,7 +4,7 @@ use lease::{SessionId, Time};
 use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{GRACE_BYTES, MachineId, SHIPS_MAX, Space, ToClient};
+use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
@@ -70,6 +70,8 @@ pub(crate) struct Session {
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
     pub allowance: (u64, u64),
+    /// Its machine's, which do not change: nobody need look for them.
+    pub rights: Rights,
 }
 
 /// What became of a shipped operation.
@@ -155,7 +157,7 @@ impl Sessions {
     }
 
     /// Begins a session; its identifier is never used again.
-    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64) -> SessionId {
+    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64, rights: Rights) -> SessionId {
         let id = SessionId(self.next);
         self.next += 1;
         let session = Session {
@@ -167,6 +169,7 @@ impl Sessions {
             shipped: VecDeque::new(),
             inodes: VecDeque::new(),
             allowance: (0, 0),
+            rights,
         };
         self.all.insert(id, session);
         id
@@ -260,7 +263,7 @@ mod tests {
     #[test]
     fn what_was_accepted_fits_and_no_more() {
         let mut sessions = Sessions::new(2);
-        let session = sessions.open(Time(0), MachineId(1), 1);
+        let session = sessions.open(Time(0), MachineId(1), 1, Rights::FULL);
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));

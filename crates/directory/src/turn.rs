@@ -3,6 +3,7 @@
 use crate::ask::to_let_go;
 use crate::desk::{Asked, Desk};
 use crate::effects::Aftermath;
+use crate::enrolment::Enrolment;
 use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
@@ -44,6 +45,8 @@ pub(crate) struct State {
     pub fading: BTreeSet<SessionId>,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    /// Machines that are written down, and invitations.
+    pub enrolment: Enrolment,
 }
 
 /// See the module. Ends with [`Turn::finish`].
@@ -72,6 +75,9 @@ impl Turn<'_> {
             Input::Space(space) => self.state.sessions.measured(space),
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
+            Input::Invite { token, rights, until } => self.invite(token, rights, until),
+            Input::Enrol { token, name, connection } => self.enrol(&token, name, connection),
+            Input::Expel { machine } => self.expel(machine),
         }
     }
 
@@ -106,7 +112,8 @@ impl Turn<'_> {
                 Ok(())
             }
             ToServer::Ask { number, operation, wants, mode } => {
-                self.on_ask(Asked { session, number, operation, wants, mode })
+                let since = self.now;
+                self.on_ask(Asked { session, number, operation, wants, mode, since })
             }
             ToServer::Log { first, entries } => self.on_log(session, first, entries),
             ToServer::Reserve { dir } => {

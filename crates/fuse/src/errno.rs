@@ -34,6 +34,7 @@ impl From<Error> for Errno {
             Error::SharingViolation => libc::EBUSY,
             Error::DeletePending => libc::ENOENT,
             Error::NoSpace => libc::ENOSPC,
+            Error::ReadOnly => libc::EROFS,
             Error::Damaged | Error::CutOff => libc::EIO,
         })
     }

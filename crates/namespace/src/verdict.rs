@@ -28,6 +28,7 @@ use smallvec::SmallVec;
 /// | `NoSpace` | ENOSPC | DISK_FULL |
 /// | `Damaged` | EIO | FILE_CORRUPT_ERROR |
 /// | `CutOff` | EIO | CONNECTION_DISCONNECTED |
+/// | `ReadOnly` | EROFS | MEDIA_WRITE_PROTECTED |
 ///
 /// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, and so that nothing was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
@@ -86,6 +87,9 @@ pub enum Error {
     /// This machine lost the lease that the call rested on, or the file system is shutting down (EIO).
     #[error("cut off from the servers")]
     CutOff,
+    /// This machine may only read (EROFS).
+    #[error("read-only file system")]
+    ReadOnly,
 }
 
 /// What a decision returns to its asker.

@@ -1,21 +1,20 @@
-//! Carries out what the client and the server put out, and brings them what comes of it: the part of a machine that its threads share.
+//! Carries out what the client puts out, and brings it what comes of it: the part of a machine that its threads share.
 //!
-//! Lock order: the client before the server's state. `Group::propose` never blocks and deliveries hold no lock of the server's, so
+//! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries hold no lock of the server's, so
 //! neither order can close a circle.
 
 use crate::clock;
 use crate::door::{Answer, Door, Told};
-use crate::group::Group;
-use crate::machine::MachineError;
+use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
-use crate::shares_server::{Shares, utc_secs};
-use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Settings, Ticket, Upload};
-use directory::ShareWork;
+use crate::routes::Down;
+use crate::salvage::SalvageStore;
+use crate::upstream::Upstream;
+use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
 use lease::SessionId;
 use namespace::{Cred, Error};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +25,7 @@ use wire::{MachineId, ToClient, ToServer};
 const UPLOADS_TOGETHER: usize = 16;
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often free space is measured, and the client looked after.
+/// How often the client is looked after.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Who is to be told what the kernel may no longer keep.
@@ -37,18 +36,14 @@ pub(crate) struct Engine {
     hosted: Mutex<Hosted>,
     /// Signalled when the session opens and when the client has nothing left to get out.
     changed: Condvar,
-    group: OnceLock<Group>,
-    shares: Shares,
+    upstream: OnceLock<Upstream>,
     pieces: Pieces,
     uploads: Sender<Upload>,
-    share_work: Sender<Chore>,
+    chores: Sender<Chore>,
     tell: RwLock<Vec<Tell>>,
     stopping: AtomicBool,
-    dir: PathBuf,
+    salvage: SalvageStore,
     started: Instant,
-    /// The first second (UTC) in which this incarnation stores uploads: leases tell time in seconds, and an earlier incarnation may have stored some in
-    /// the very second in which it was killed and this one started.
-    first_second: u64,
 }
 
 /// The client and who waits for it.
@@ -67,14 +62,13 @@ pub(crate) struct Queues {
     pub chores: Receiver<Chore>,
 }
 
-/// What the share thread does.
+/// What may block, and so is for threads of its own.
 pub(crate) enum Chore {
-    Work(Vec<ShareWork>),
     Unneeded(Vec<namespace::ShareId>),
-    /// Uploads from before this time (UTC seconds) that nobody has adopted by now are nobody's.
-    Sweep(u64),
-    /// The reply of a waiting read, whose pieces must be fetched by a thread that may block.
+    /// The reply of a waiting read, whose pieces must be fetched.
     Gather(Vec<content::Part>, Answer),
+    /// What could not be applied is to be written down.
+    Salvage(Salvage),
 }
 
 /// What is left to do once no lock is held.
@@ -83,16 +77,13 @@ struct After {
     answers: Vec<(Answer, Result<Reply, Error>)>,
     queries: Vec<ToServer>,
     invalidations: Vec<Invalidation>,
+    /// The session is over, and another is wanted.
+    fenced: bool,
 }
 
 impl Engine {
-    /// Of the machine in `dir`, which starts now as this incarnation. The server comes by [`Engine::serve_from`].
-    pub(crate) fn new(
-        dir: &Path,
-        seed: [u8; 32],
-        identity: (MachineId, u64),
-        shares: Shares,
-    ) -> (Engine, Queues) {
+    /// Of the machine `identity`, which starts now as this incarnation. The way to the server comes by [`Engine::connect`].
+    pub(crate) fn new(seed: [u8; 32], identity: (MachineId, u64), salvage: SalvageStore) -> (Engine, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
         let hosted = Hosted {
@@ -105,23 +96,21 @@ impl Engine {
         let engine = Engine {
             hosted: Mutex::new(hosted),
             changed: Condvar::new(),
-            group: OnceLock::new(),
-            shares,
+            upstream: OnceLock::new(),
             pieces: Pieces::new(),
             uploads: to_upload,
-            share_work: to_do,
+            chores: to_do,
             tell: RwLock::new(Vec::new()),
             stopping: AtomicBool::new(false),
-            dir: dir.to_path_buf(),
+            salvage,
             started: Instant::now(),
-            first_second: utc_secs() + 1,
         };
         (engine, Queues { uploads, chores })
     }
 
-    /// The server is there. Once, before any thread is started.
-    pub(crate) fn serve_from(&self, group: Group) {
-        let _ = self.group.set(group);
+    /// The way to the server. Once, before any thread is started.
+    pub(crate) fn connect(&self, upstream: Upstream) {
+        let _ = self.upstream.set(upstream);
     }
 
     /// Threads end when they next look.
@@ -129,17 +118,13 @@ impl Engine {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn group(&self) -> &Group {
+    pub(crate) fn upstream(&self) -> &Upstream {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        self.group.get().expect("the group is open")
+        self.upstream.get().expect("connected")
     }
 
-    pub(crate) fn shares(&self) -> &Shares {
-        &self.shares
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+    pub(crate) fn salvage(&self) -> &SalvageStore {
+        &self.salvage
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -150,56 +135,60 @@ impl Engine {
         self.started.elapsed()
     }
 
-    /// Files that the client knows, and dirty bytes that it holds.
-    pub(crate) fn client_figures(&self) -> (usize, usize) {
-        let hosted = self.hosted.lock();
-        (hosted.client.files_known(), hosted.client.dirty_bytes())
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        self.hosted.lock().session
     }
 
-    /// Opens this incarnation's session.
-    pub(crate) fn open_session(&self) -> Result<(), MachineError> {
-        let (machine, incarnation) = self.hosted.lock().identity;
-        self.group().propose(directory::Input::Lead);
-        self.measure_space(&mut None);
+    /// What a greeting says: the machine, its incarnation, the session that it had. The client's time counts from here.
+    pub(crate) fn greet(&self) -> (MachineId, u64, Option<SessionId>) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Greeting, &mut after);
+        let ((machine, incarnation), session) = (hosted.identity, hosted.session);
+        drop(hosted);
+        self.finish(after, false);
+        (machine, incarnation, session)
+    }
+
+    /// Waits for the session.
+    pub(crate) fn wait_until_open(&self) -> Result<(), MachineError> {
         let deadline = Instant::now() + START_TIMEOUT;
         let mut hosted = self.hosted.lock();
-        // Nothing comes of a greeting by itself; and nothing can be answered before this lock is let go.
-        self.input(&mut hosted, Input::Greeting, &mut After::default());
-        self.group().propose(directory::Input::Open { machine, incarnation, session: None, connection: 0 });
         while !hosted.open {
             if self.changed.wait_until(&mut hosted, deadline).timed_out() {
                 return Err(MachineError::NoSession);
             }
         }
-        // Behind the work that the new leader gave out again.
-        self.chore(Chore::Sweep(self.first_second));
         Ok(())
     }
 
-    /// Outputs of applied log entries.
-    pub(crate) fn deliver(&self, outputs: Vec<directory::Output>) {
+    /// From the server.
+    pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
-        for output in outputs {
-            match output {
-                directory::Output::Opened { machine, incarnation, session, .. }
-                    if (machine, incarnation) == hosted.identity =>
-                {
-                    hosted.session = Some(session);
-                }
-                directory::Output::Send { session, message } if hosted.session == Some(session) => {
+        for told in told {
+            match told {
+                Down::Opened(session) => hosted.session = Some(session),
+                Down::Message(message) => {
                     hosted.open |= matches!(message, ToClient::Opened { .. });
+                    if matches!(message, ToClient::Fenced) {
+                        hosted.session = None;
+                        after.fenced = true;
+                    }
                     self.input(&mut hosted, Input::Message(message), &mut after);
                 }
-                // Other machines' sessions, and earlier ones of this machine.
-                directory::Output::Opened { .. } | directory::Output::Send { .. } => {}
-                directory::Output::Shares(work) => self.chore(Chore::Work(work)),
-                directory::Output::Again => self.group().propose(directory::Input::Tick),
+                Down::Refused(_) | Down::Enrolled(_) => {}
             }
         }
         self.changed.notify_all();
         drop(hosted);
         self.finish(after, false);
+    }
+
+    /// Files that the client knows, and dirty bytes that it holds.
+    pub(crate) fn client_figures(&self) -> (usize, usize) {
+        let hosted = self.hosted.lock();
+        (hosted.client.files_known(), hosted.client.dirty_bytes())
     }
 
     fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
@@ -213,11 +202,7 @@ impl Engine {
         for output in out {
             match output {
                 Output::Send(message @ ToServer::Extents { .. }) => after.queries.push(message),
-                Output::Send(message) => {
-                    if let Some(session) = hosted.session {
-                        self.group().propose(directory::Input::Message { session, message });
-                    }
-                }
+                Output::Send(message) => self.upstream().send(hosted.session, message),
                 Output::Answer { ticket, result } => {
                     if let Some(answer) = hosted.answers.remove(&ticket) {
                         after.answers.push((answer, result));
@@ -227,14 +212,7 @@ impl Engine {
                     let _ = self.uploads.send(upload);
                 }
                 Output::Unneeded(shares) => self.chore(Chore::Unneeded(shares)),
-                Output::Salvage(salvage) => {
-                    for lost in &salvage.items {
-                        tracing::error!(?lost, "what was done here did not happen at the server");
-                    }
-                    if salvage.cut_off {
-                        tracing::error!("the session was ended by the server");
-                    }
-                }
+                Output::Salvage(salvage) => self.chore(Chore::Salvage(salvage)),
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
             }
         }
@@ -245,12 +223,8 @@ impl Engine {
         while !after.queries.is_empty() {
             let queries = std::mem::take(&mut after.queries);
             let session = self.hosted.lock().session;
-            let replies: Vec<ToClient> = queries
-                .iter()
-                .filter_map(|query| {
-                    self.group().query(|directory, store| directory.query(session?, query, store))
-                })
-                .collect();
+            let replies: Vec<ToClient> =
+                queries.into_iter().filter_map(|query| self.upstream().ask(session, query)).collect();
             let mut hosted = self.hosted.lock();
             for reply in replies {
                 self.input(&mut hosted, Input::Message(reply), &mut after);
@@ -264,16 +238,20 @@ impl Engine {
         for (answer, result) in after.answers {
             self.tell(answer, result, may_block);
         }
+        if after.fenced && !self.is_stopping() {
+            tracing::error!("the server has ended this machine's session; it goes on with a new one");
+            self.upstream().open_again(self);
+        }
     }
 
     fn tell(&self, answer: Answer, result: Result<Reply, Error>, may_block: bool) {
         match result {
             Ok(Reply::Data(parts)) => {
                 let waits = parts.iter().any(|part| matches!(part, content::Part::Piece { .. }));
-                if waits && !may_block {
+                if waits && (!may_block || self.upstream().is_remote()) {
                     self.chore(Chore::Gather(parts, answer));
                 } else {
-                    answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
+                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
                 }
             }
             Ok(reply) => answer(Ok(Told::Reply(reply))),
@@ -282,8 +260,8 @@ impl Engine {
     }
 
     fn chore(&self, chore: Chore) {
-        // The share thread ends after the last sender's owner.
-        let _ = self.share_work.send(chore);
+        // The threads end after the last sender's owner.
+        let _ = self.chores.send(chore);
     }
 
     /// Seals and stores uploads until the machine stops.
@@ -291,7 +269,7 @@ impl Engine {
         loop {
             let uploads: Vec<Upload> = {
                 let queue = queue.lock();
-                let Ok(first) = queue.recv_timeout(TICK) else {
+                let Ok(first) = queue.recv_timeout(STOP_LOOK) else {
                     if self.is_stopping() {
                         return;
                     }
@@ -299,10 +277,7 @@ impl Engine {
                 };
                 std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
             };
-            while utc_secs() < self.first_second && !self.is_stopping() {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let stored = self.shares.store(uploads);
+            let stored = self.upstream().store(uploads);
             let mut after = After::default();
             let mut hosted = self.hosted.lock();
             for (upload, result) in stored {
@@ -314,22 +289,17 @@ impl Engine {
         }
     }
 
-    pub(crate) fn do_chores(&self, chores: &Receiver<Chore>) {
-        let mut unsettled: Vec<ShareWork> = Vec::new();
+    /// Does what may block until the machine stops. By several threads where that is a network.
+    pub(crate) fn do_chores(&self, chores: &Mutex<Receiver<Chore>>) {
         loop {
-            match chores.recv_timeout(TICK) {
-                Ok(Chore::Work(work)) => {
-                    unsettled.extend(work);
-                    if self.shares.settle(&unsettled) {
-                        self.group().propose(directory::Input::SharesSettled(std::mem::take(&mut unsettled)));
-                    }
-                }
-                // What is pending may be the adoption of such an upload.
-                Ok(Chore::Sweep(_)) if !unsettled.is_empty() => {}
-                Ok(Chore::Sweep(since)) => self.shares.sweep(since),
-                Ok(Chore::Unneeded(shares)) => self.shares.let_go(&shares),
+            let chore = chores.lock().recv_timeout(STOP_LOOK);
+            match chore {
+                Ok(Chore::Unneeded(shares)) => self.upstream().let_go(shares),
                 Ok(Chore::Gather(parts, answer)) => {
-                    answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
+                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
+                }
+                Ok(Chore::Salvage(salvage)) => {
+                    self.salvage.keep(salvage, |parts| self.pieces.gather(self.upstream(), parts));
                 }
                 Err(_) if self.is_stopping() => return,
                 Err(_) => {}
@@ -337,9 +307,8 @@ impl Engine {
         }
     }
 
-    /// Looks after time and space until the machine stops.
+    /// Looks after time until the machine stops.
     pub(crate) fn tick(&self) {
-        let mut measured = None;
         while !self.is_stopping() {
             std::thread::sleep(TICK);
             let now = clock::time();
@@ -351,17 +320,6 @@ impl Engine {
                 }
             }
             self.finish(after, true);
-            self.measure_space(&mut measured);
-        }
-    }
-
-    /// Tells the server what is free, when that has changed by what matters.
-    fn measure_space(&self, last: &mut Option<u64>) {
-        let Ok(space) = crate::space::measure(&self.dir) else { return };
-        let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
-        if changed {
-            *last = Some(space.free);
-            self.group().propose(directory::Input::Space(space));
         }
     }
 

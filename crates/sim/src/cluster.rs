@@ -277,6 +277,11 @@ impl Cluster {
                 directory::Output::Send { session, message } => self.to_client.push_back((session, message)),
                 directory::Output::Shares(work) => self.share_work.push_back(work),
                 directory::Output::Again => self.to_server.push_back(Input::Tick),
+                // Of the founder only.
+                directory::Output::Refused { .. }
+                | directory::Output::Invited { .. }
+                | directory::Output::Enrolled { .. }
+                | directory::Output::Expelled { .. } => {}
             }
         }
     }

@@ -195,6 +195,7 @@ impl Office {
 
     fn add_machines(&mut self, machines: u64, work: impl Fn() -> Work) {
         for id in 1..=machines {
+            self.enrol(MachineId(id));
             let client = self.new_client();
             let mut machine = Machine::new(MachineId(id), client, work());
             machine.connect(self.now());

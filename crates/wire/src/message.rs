@@ -1,6 +1,7 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
 //! draw inferences).
 
+use crate::Rights;
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
@@ -95,6 +96,8 @@ pub enum ToClient {
         term_ms: u64,
         /// Version of `decide` in force.
         rules: u16,
+        /// What the machine may do, and which directory is its root.
+        rights: Rights,
     },
     /// Renewed.
     Renewed { space: Space },
@@ -102,7 +105,7 @@ pub enum ToClient {
     /// grant was made before they were seen, and they take it back. Labels among `fields` are always fully valued, so one that has no entry in
     /// `children` is unused, even where an infinite lease comes along of which not all pages are there. Likewise attributes and `xattrs`.
     Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Answers an `Ask` in mode `Ship`. The effects bring the client's own knowledge up to date, as far as it holds leases.
+    /// Answers an `Ask` in mode `Ship`; or refuses one in any mode that the machine has no right to. The effects bring the client's own knowledge up to date, as far as it holds leases.
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
     /// Answers an `Ask` in mode `Report`: the values at the time of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },

@@ -5,7 +5,7 @@ use crate::cluster::Violation;
 use client::Output;
 use directory::{Directory, Input};
 use lease::{Field, SessionId};
-use wire::ToClient;
+use wire::{MachineId, Rights, ToClient};
 
 impl Office {
     pub(super) fn fault(&mut self, at: usize) -> Result<(), Violation> {
@@ -60,6 +60,18 @@ impl Office {
         self.ghosts.extend(self.known.iter().filter(|file| !machine.client.own(file).is_closed()).cloned());
     }
 
+    /// The machine joins. The founder need not.
+    pub(super) fn enrol(&mut self, machine: MachineId) {
+        let (mut token, until) = ([0; 32], self.now.after_ms(1));
+        token[..8].copy_from_slice(&machine.0.to_be_bytes());
+        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
+        let joins = [Input::Invite { token, rights, until }, Input::Enrol { token, name, connection }];
+        for input in joins.into_iter().filter(|_| machine != directory::FOUNDER) {
+            // What could not be read is found again with the next input.
+            let _ = self.directory.handle(self.now, input, &mut self.store, &mut Vec::new());
+        }
+    }
+
     /// The server takes an input.
     pub(super) fn server(&mut self, input: Input) -> Result<(), Violation> {
         self.again &= !matches!(input, Input::Tick);
@@ -77,6 +89,10 @@ impl Office {
                 directory::Output::Send { session, message } => self.send(session, message)?,
                 directory::Output::Shares(_) => {}
                 directory::Output::Again => self.again = true,
+                directory::Output::Refused { why, .. } => return Err(why.to_string()),
+                directory::Output::Invited { .. }
+                | directory::Output::Enrolled { .. }
+                | directory::Output::Expelled { .. } => {}
             }
         }
         if let Some((session, misdeed)) = self.directory.misdeeds().first() {
