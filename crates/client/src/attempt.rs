@@ -30,6 +30,12 @@ impl Client {
         if let Some(file) = waiting.reopens.clone() {
             return self.reopen(now, &file);
         }
+        if self.rights.squash.is_some() {
+            waiting.cred = self.rights.cred(&waiting.cred);
+        }
+        if self.rights.read_only && waiting.call.writes() {
+            return Err(Stop::Error(Error::ReadOnly));
+        }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
@@ -64,7 +70,7 @@ impl Client {
             }
             Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
             // Nobody passes `syncfs` on to a FUSE file system; `sync MOUNTPOINT` gets here.
-            Call::Sync { file } if file == FileId::root() => self.sync(now, waiting, None, out),
+            Call::Sync { file } if file == self.rights.root => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
             Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),
@@ -78,6 +84,10 @@ impl Client {
                 self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
             }
             Call::Space => Ok(self.space()),
+            Call::Lock { file, change, wait } => self.lock(file, change, wait),
+            Call::GetLock { file, owner, space, range, kind } => {
+                self.answer(now, Operation::GetLock { file, owner, space, range, kind })
+            }
         }
     }
 
@@ -98,6 +108,7 @@ impl Client {
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             Answer::Entry(entry) => self.node(now, entry),
         }
     }
@@ -132,6 +143,8 @@ impl Client {
 
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
         let parent = match self.files.links(dir, Kind::Read) {
+            // For this machine there is nothing above.
+            _ if *dir == self.rights.root => dir.clone(),
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {

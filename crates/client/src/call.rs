@@ -3,7 +3,10 @@
 use bytes::Bytes;
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, Entry, FileKind, Link, RenameMode, Stat, XattrMode};
+use namespace::{
+    AttributeChange, Conflict, Entry, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, RenameMode,
+    Stat, XattrMode,
+};
 
 /// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol
 /// calls them.
@@ -70,6 +73,46 @@ pub enum Call {
     RemoveXattr { file: FileId, name: Label },
     /// What is free: [`Reply::Space`].
     Space,
+    /// Locks, raises, lowers or unlocks a range: [`Reply::Nothing`]. What is in the way is waited for with `wait`, and is `Error::WouldBlock` otherwise.
+    Lock { file: FileId, change: LockChange, wait: bool },
+    /// What keeps `owner` from locking `range` so: [`Reply::Lock`].
+    GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
+}
+
+impl Call {
+    /// Whether it is to change anything, or to make sure that it may be: what a machine that may only read need not ask for. A handle may exclude
+    /// others all the same.
+    pub(crate) fn writes(&self) -> bool {
+        const WRITE: u8 = 2;
+        match self {
+            Call::Access { mask, .. } | Call::Open { mask, .. } => mask & WRITE != 0,
+            Call::Create { .. }
+            | Call::Link { .. }
+            | Call::Unlink { .. }
+            | Call::Rename { .. }
+            | Call::SetAttributes { .. }
+            | Call::SetDisposition { .. }
+            | Call::Write { .. }
+            | Call::Allocate { .. }
+            | Call::SetXattr { .. }
+            | Call::RemoveXattr { .. } => true,
+            Call::Lookup { .. }
+            | Call::Parent { .. }
+            | Call::Stat { .. }
+            | Call::ReadLink { .. }
+            | Call::Close { .. }
+            | Call::Read { .. }
+            | Call::Seek { .. }
+            | Call::Sync { .. }
+            | Call::SyncAll
+            | Call::List { .. }
+            | Call::GetXattr { .. }
+            | Call::ListXattrs { .. }
+            | Call::Lock { .. }
+            | Call::GetLock { .. }
+            | Call::Space => false,
+        }
+    }
 }
 
 /// What `fallocate` is to do.
@@ -106,6 +149,8 @@ pub enum Reply {
     Offset(u64),
     /// Entries of a directory; `end` when none follow.
     Listing { entries: Vec<Listed>, end: bool },
+    /// The lock that is in the way, if one is.
+    Lock(Option<Conflict>),
     /// Free space: bytes in all, bytes free, files in all.
     Space { total: u64, free: u64, files: u64 },
 }

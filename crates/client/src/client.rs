@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
-use lease::Time;
+use lease::{Field, Time};
 use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
@@ -68,6 +68,8 @@ pub struct Client {
     pub(crate) reserving_inodes: bool,
     pub(crate) allowance: Allowance,
     pub(crate) space: Space,
+    /// Something was unlocked here: who waits for that can be tried again.
+    pub(crate) unlocked: bool,
     /// What was recalled and could not yet be let go.
     pub(crate) yielding: Vec<lease::Released>,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
@@ -78,14 +80,14 @@ pub struct Client {
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
     /// The order in which the eviction hand passes.
     pub(crate) hand: VecDeque<FileId>,
+    /// What this machine may do, as the server said last.
+    pub(crate) rights: Rights,
     pub(crate) session: Session,
     /// What programs opened in sessions that are over.
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
     /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
-    /// What this machine may do, as the server said last.
-    pub(crate) rights: Rights,
 }
 
 impl Client {
@@ -108,16 +110,17 @@ impl Client {
             reserving_inodes: false,
             allowance: Allowance::default(),
             space: Space::default(),
+            unlocked: false,
             yielding: Vec::new(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
             hand: VecDeque::new(),
+            rights: Rights::FULL,
             session: Session::default(),
             reopening: BTreeMap::new(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
-            rights: Rights::FULL,
         }
     }
 
@@ -127,6 +130,9 @@ impl Client {
         let mut waiting = Waiting::new(now, cred.clone(), call);
         match self.attempt(now, &mut waiting, out) {
             Ok(reply) => {
+                if self.unlocked {
+                    self.settle(now, out);
+                }
                 self.tidy(now, out);
                 Outcome::Done(Ok(reply))
             }
@@ -134,10 +140,23 @@ impl Client {
             Err(Stop::Need(need)) => {
                 let ticket = self.ticket();
                 self.wait(ticket, waiting, need, out);
+                if self.unlocked {
+                    self.settle(now, out);
+                }
                 self.tidy(now, out);
                 Outcome::Waiting(ticket)
             }
         }
+    }
+
+    /// Whoever made this call does not wait any longer: it is answered with `Error::Interrupted`. Nothing of it is done, unless the server is doing it; whether it was still
+    /// under way.
+    pub fn cancel(&mut self, ticket: Ticket, out: &mut Vec<Output>) -> bool {
+        let waited = self.waiting.remove(&ticket).is_some();
+        if waited {
+            out.push(Output::Answer { ticket, result: Err(Error::Interrupted) });
+        }
+        waited
     }
 
     /// Takes an input; answers come in `out`.
@@ -370,7 +389,7 @@ impl Client {
         if !self.log.has_unsent() {
             self.unsent_since = None;
         }
-        self.evict(out);
+        self.evict(now, out);
     }
 
     /// Lets everything go in order: what is dirty is published, the log flushed, the session ended. True once nothing is left to be
@@ -386,10 +405,13 @@ impl Client {
     }
 
     pub(crate) fn release(&mut self, now: Now, leases: Vec<lease::Released>) {
+        for released in leases.iter().filter(|released| released.field == Field::Locks) {
+            self.write_down_locks(now, &released.file);
+        }
         let mut still_held = leases.clone();
         for (released, answer) in leases.iter().zip(&mut still_held) {
             self.files.release(released);
-            if released.field == lease::Field::Content && released.keep.is_none() {
+            if released.field == Field::Content && released.keep.is_none() {
                 self.publishing.orphan(&released.file);
             }
             if released.field.is_black_box() {
@@ -442,7 +464,7 @@ impl Client {
     pub(crate) fn stat(&mut self, now: Now, file: &FileId) -> Result<namespace::Stat, Stop> {
         match self.decide(now, Operation::Stat { file: file.clone() })? {
             Answer::Stat(stat) => Ok(stat),
-            Answer::Nothing | Answer::Entry(_) | Answer::Bytes(_) | Answer::Names(_) => {
+            Answer::Nothing | Answer::Entry(_) | Answer::Bytes(_) | Answer::Names(_) | Answer::Lock(_) => {
                 Err(Stop::Error(Error::Invalid))
             }
         }

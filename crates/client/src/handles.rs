@@ -107,7 +107,7 @@ impl Client {
         let file = entry.file.clone();
         let stat = self.stat(now, &file)?;
         // Who makes a file may use it as it says, whatever the permissions that it is born with.
-        self.open(now, Cred::default(), file, open, 0)?;
+        self.open(now, self.rights.cred(&Cred::default()), file, open, 0)?;
         Ok(Reply::Node(entry, stat))
     }
 
@@ -178,6 +178,9 @@ impl Client {
         };
         if (has_name, pending) == (Some(true), Some(false)) {
             return Ok(false);
+        }
+        if self.rights.read_only {
+            return Ok(true);
         }
         let deletes = (has_name, pending) == (Some(true), Some(true));
         if deletes {

@@ -1,17 +1,19 @@
 //! What this client knows, file by file, and by which leases.
 
 use crate::handles::Handles;
+use crate::locks::KnownLocks;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};
 use namespace::{
-    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Times, fold,
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, Times, fold,
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 // Hundreds of thousands of these are what the client's memory goes to; what most files do not have is on the heap.
-const _: () = assert!(size_of::<KnownFile>() <= 336);
+const _: () = assert!(size_of::<KnownFile>() <= 344);
 
 /// One file: the leases held on it, and the values that they give knowledge of. A value without its lease is no
 /// knowledge; letting a lease go forgets the value with it.
@@ -37,6 +39,8 @@ pub(crate) struct KnownFile {
     pub others: Open,
     /// Its deletion, if that is pending.
     pub disposition: Option<Box<Disposition>>,
+    /// What is locked of it, if anything is.
+    pub locks: Option<Box<KnownLocks>>,
     pub content: KnownContent,
     pub children: Option<Box<Children>>,
     pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
@@ -281,6 +285,13 @@ impl Knowledge for Files {
 
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
         self.under(file, &Field::Disposition, kind, |known| Some(known.disposition.as_deref().cloned()))
+    }
+
+    fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>> {
+        let locks = |known: &KnownFile| {
+            Some(known.locks.as_ref().map(|locks| Arc::clone(&locks.now)).unwrap_or_default())
+        };
+        self.under(file, &Field::Locks, kind, locks)
     }
 
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {

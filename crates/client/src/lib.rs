@@ -11,6 +11,7 @@ mod client;
 mod file_io;
 mod handles;
 mod known;
+mod locks;
 mod log;
 mod merge;
 mod publish;

@@ -1,6 +1,7 @@
 //! How knowledge grows and changes: effects of decided operations, grants, releases.
 
 use crate::known::{Children, Files, KnownContent, KnownFile};
+use crate::locks::KnownLocks;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
@@ -55,7 +56,11 @@ impl Files {
             Effect::Disposition { file, disposition } => {
                 self.edit(file, |known| known.disposition = disposition.clone().map(Box::new))
             }
-            Effect::Orphan { .. } => {}
+            // What no lease covers must not become known by the back door.
+            Effect::Lock { file, change } if self.holds(file, &Field::Locks, Kind::Read) => {
+                self.edit(file, |known| KnownLocks::change(&mut known.locks, change, decided_here))
+            }
+            Effect::Orphan { .. } | Effect::Lock { .. } => {}
             Effect::Death { file } => self.edit(file, |known| {
                 let handles = known.handles.take();
                 *known = KnownFile { gone: true, handles, ..KnownFile::default() };
@@ -143,6 +148,7 @@ impl Files {
                 known.xattrs_complete = false;
                 known.xattrs = BTreeMap::new();
             }
+            Field::Locks => known.locks = None,
             // Read only under their leases, and learnt anew with the next.
             Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => {}
         }
@@ -163,6 +169,9 @@ impl KnownFile {
         if self.held.covers(&Field::Disposition, Kind::Read) {
             values.disposition = None;
         }
+        if self.held.covers(&Field::Locks, Kind::Read) {
+            values.locks = None;
+        }
         for field in Field::BLACK_BOXES.iter().filter(|field| self.held.covers(field, Kind::Read)) {
             values.others.set(field, None);
         }
@@ -181,6 +190,9 @@ impl KnownFile {
         }
         if let Some(disposition) = values.disposition {
             self.disposition = disposition.map(Box::new);
+        }
+        if let Some(locks) = values.locks {
+            self.locks = KnownLocks::told(locks);
         }
         for field in &Field::BLACK_BOXES {
             if let Some(value) = values.others.get(field) {

@@ -57,6 +57,9 @@ impl Client {
         field: &Field,
         out: &mut Vec<Output>,
     ) {
+        if *field == Field::Locks {
+            self.write_down_locks(now, &file);
+        }
         if *field == Field::Content && self.publish_before(now, &file, out).is_err() {
             self.flushing.push((number, file));
         } else {
@@ -75,7 +78,7 @@ impl Client {
 
     /// Keeps what is known within bounds: a clock hand passes over the files, and lets go of those that were not used since it last
     /// came by.
-    pub(crate) fn evict(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn evict(&mut self, now: Now, out: &mut Vec<Output>) {
         if self.files.0.len() <= self.settings.files_max {
             return;
         }
@@ -88,7 +91,11 @@ impl Client {
                 }
                 KnownContent::Unknown | KnownContent::Head(..) => false,
             };
-            if known.recent || known.gone || known.handles.is_some() || content_busy || file == FileId::root()
+            if known.recent
+                || known.gone
+                || known.handles.is_some()
+                || content_busy
+                || file == self.rights.root
             {
                 known.recent = false;
                 self.hand.push_back(file);
@@ -100,6 +107,8 @@ impl Client {
                     entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))),
                 );
             }
+            self.write_down_locks(now, &file);
+            let Some(known) = self.files.get_mut(&file) else { continue };
             let fields: Vec<Field> = known.held.iter().map(|(field, _)| field).collect();
             Client::invalidate(&file, out);
             let released =
@@ -120,7 +129,7 @@ fn invalidate(released: &Released, out: &mut Vec<Output>) {
         Field::Content => Invalidation::Pages(file),
         Field::Attributes | Field::Times | Field::Parent | Field::Children => Invalidation::Attributes(file),
         Field::Xattr(_) | Field::Xattrs => Invalidation::Attributes(file),
-        Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => return,
+        Field::Disposition | Field::Handles | Field::Mode(_) | Field::Locks | Field::Path => return,
     };
     out.push(Output::Invalidate(invalidation));
 }

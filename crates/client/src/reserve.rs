@@ -94,6 +94,9 @@ impl Client {
 
     /// Asks for whatever is low before somebody has to wait for it.
     pub(crate) fn refill(&mut self, out: &mut Vec<Output>) {
+        if self.rights.read_only {
+            return;
+        }
         if self.inodes_next.0 >= self.inodes_next.1 && self.inodes.1.saturating_sub(self.inodes.0) < 1024 {
             self.reserve_inodes(out);
         }

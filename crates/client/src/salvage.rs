@@ -77,8 +77,8 @@ impl Client {
         let (operations, paths) = (self.log.updates(), self.paths());
         for operation in operations {
             match operation {
-                // Not worth anybody's attention.
-                Operation::Accessed { .. } => {}
+                // Not worth anybody's attention; and locks end with their session.
+                Operation::Accessed { .. } | Operation::Lock { .. } => {}
                 Operation::Publish { file, size, change, .. } if self.has_content(file) => {
                     written.entry(file.clone()).or_default().extend(ranges(change, *size));
                 }
@@ -94,7 +94,9 @@ impl Client {
     pub(crate) fn refused(&mut self, refused: Vec<(Operation, Error)>, out: &mut Vec<Output>) {
         let refused: Vec<_> = refused
             .into_iter()
-            .filter(|(operation, _)| !matches!(operation, Operation::Accessed { .. }))
+            .filter(|(operation, _)| {
+                !matches!(operation, Operation::Accessed { .. } | Operation::Lock { .. })
+            })
             .collect();
         if refused.is_empty() {
             return;
@@ -240,6 +242,8 @@ impl Paths<'_> {
             | Operation::Publish { file, .. }
             | Operation::Accessed { file, .. }
             | Operation::SetDisposition { file, .. }
+            | Operation::Lock { file, .. }
+            | Operation::GetLock { file, .. }
             | Operation::Dispose { file, .. } => (file, self.of(file)),
         };
         let what = LostWhat::Operation { operation: Box::new(operation.clone()), error };
@@ -261,7 +265,9 @@ fn concerned(operation: &Operation) -> Vec<FileId> {
         | Operation::Open { .. }
         | Operation::ReadLink { .. }
         | Operation::GetXattr { .. }
-        | Operation::ListXattrs { .. } => Vec::new(),
+        | Operation::ListXattrs { .. }
+        | Operation::Lock { .. }
+        | Operation::GetLock { .. } => Vec::new(),
         Operation::SetAttributes { file, .. }
         | Operation::SetXattr { file, .. }
         | Operation::RemoveXattr { file, .. }

@@ -7,7 +7,7 @@ use crate::client::Client;
 use crate::{Call, Now, Output, Reply, Ticket};
 use ident::FileId;
 use lease::{Lease, Time};
-use namespace::{Answer, Cred, Error, Operation};
+use namespace::{Answer, Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToServer};
 
@@ -50,6 +50,8 @@ pub(crate) enum Need {
     Published(BTreeMap<FileId, u64>),
     /// Dirty content to become less.
     Room,
+    /// What is in the way of this change to be unlocked, or what is known of that to be recalled.
+    Unlocked { file: FileId, change: LockChange },
 }
 
 /// What a waiting call waits for: a [`Need`] that has been asked for.
@@ -65,6 +67,7 @@ enum On {
     Applied(u64),
     Published(BTreeMap<FileId, u64>),
     Room,
+    Unlocked { file: FileId, change: LockChange },
 }
 
 /// A call under way.
@@ -111,12 +114,14 @@ impl Waiting {
 
 impl Waiting {
     /// Whether the server may do the operation instead of giving this client anything to hold: once, and only if the operation is the call itself and not
-    /// a question on its way. Content and handles go by their leases only.
+    /// a question on its way. Content, handles and locks go by their leases only.
     fn may_ship(&self, operation: &Operation) -> bool {
         let is_it = match operation {
             Operation::List { .. }
             | Operation::Publish { .. }
             | Operation::Open { .. }
+            | Operation::Lock { .. }
+            | Operation::GetLock { .. }
             | Operation::Dispose { .. } => false,
             Operation::Lookup { .. } => matches!(self.call, Call::Lookup { .. }),
             Operation::Stat { .. } => matches!(self.call, Call::Stat { .. }),
@@ -169,6 +174,7 @@ impl Client {
             }
             Need::Published(barriers) => On::Published(barriers),
             Need::Room => On::Room,
+            Need::Unlocked { file, change } => On::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
     }
@@ -204,8 +210,15 @@ impl Client {
         }
     }
 
-    /// Tries the calls again that have what they waited for, the oldest first.
+    /// Tries the calls again that have what they waited for, the oldest first; and once more if that unlocked something.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.unlocked = true;
+        while std::mem::take(&mut self.unlocked) {
+            self.settle_once(now, out);
+        }
+    }
+
+    fn settle_once(&mut self, now: Now, out: &mut Vec<Output>) {
         let this = &*self;
         let ready: Vec<Ticket> = this
             .waiting
@@ -239,6 +252,14 @@ impl Client {
         }
     }
 
+    /// Changes of locks that calls wait to be able to make.
+    pub(crate) fn lock_waits(&self) -> impl Iterator<Item = (&FileId, &LockChange)> {
+        self.waiting.values().filter_map(|waiting| match &waiting.on {
+            On::Unlocked { file, change } => Some((file, change)),
+            _ => None,
+        })
+    }
+
     fn has_happened(&self, now: Now, on: &On) -> bool {
         match on {
             On::Session => self.require_session(now).is_ok(),
@@ -257,6 +278,7 @@ impl Client {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
             }
             On::Room => self.has_room(),
+            On::Unlocked { file, change } => self.is_unlocked(file, change),
         }
     }
 
@@ -267,6 +289,7 @@ impl Client {
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
+            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             // Where a call wants a stat or a handle as well, their leases come by the ordinary way.
             Answer::Nothing if let Call::SetAttributes { file, .. } = &waiting.call => {
                 Ok(Reply::Stat(self.stat(now, file)?))

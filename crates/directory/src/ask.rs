@@ -2,7 +2,7 @@
 
 use crate::authority::Authority;
 use crate::desk::Asked;
-use crate::fade::files_with_black_boxes;
+use crate::fade::files_of_the_departed;
 use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
 use ident::FileId;
@@ -34,6 +34,9 @@ impl Turn<'_> {
         if self.state.desk.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
+        if self.is_refused(&asked) {
+            return Ok(());
+        }
         let operation = match asked.mode {
             AskMode::Ship => self.renumber(found_out(asked.operation)),
             AskMode::Lease | AskMode::Page { .. } | AskMode::Report => asked.operation,
@@ -53,6 +56,14 @@ impl Turn<'_> {
         let known = self.state.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
         let Some(result) = known.and_then(|known| known.shipped_as(*number)).cloned() else { return false };
         self.send(*session, ToClient::Shipped { number: *number, result });
+        true
+    }
+
+    /// Whether the asker's machine has no right to it, which it is told.
+    fn is_refused(&mut self, asked: &Asked) -> bool {
+        let Asked { session, number, operation, wants, mode, .. } = asked;
+        let Some(error) = self.refusal(*session, operation, wants, *mode) else { return false };
+        self.send(*session, ToClient::Shipped { number: *number, result: Err(error) });
         true
     }
 
@@ -79,13 +90,19 @@ impl Turn<'_> {
     /// Does the request, or lets it wait in its place and recalls what is in its way.
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.desk.asked(arrival) {
+            // What it is about may have been moved away since it came.
+            if self.is_refused(&asked) {
+                return self.state.desk.remove(arrival);
+            }
             let found = self.find(&asked);
             if self.fade_first(&found.needs) {
                 continue;
             }
             let holders = self.in_the_way(&asked, &found.needs);
+            let lockers = self.lockers(asked.session, &found.needs);
+            let holders_and_lockers = holders.iter().map(|(holder, _)| *holder).chain(lockers);
             let lapsed: Vec<SessionId> =
-                holders.iter().map(|(holder, _)| *holder).filter(|holder| self.is_lapsed(*holder)).collect();
+                holders_and_lockers.filter(|holder| self.is_lapsed(*holder)).collect();
             if !lapsed.is_empty() {
                 // A session that nobody hears of keeps its leases until somebody needs them: now.
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
@@ -125,6 +142,14 @@ impl Turn<'_> {
         let mut strongest: BTreeMap<(FileId, Field), Kind> = BTreeMap::new();
         let mut gone = Vec::new();
         for lease in leases {
+            let file = lease.file.clone();
+            let Some(lease) = self.within_rights(request.session, lease) else {
+                // For this machine there never was such a file; one that it did not name it is not told of.
+                if request.wants.iter().any(|want| want.file == file) && !gone.contains(&file) {
+                    gone.push(file);
+                }
+                continue;
+            };
             if self.files.record(&lease.file).is_none() {
                 if !gone.contains(&lease.file) {
                     gone.push(lease.file);
@@ -164,7 +189,7 @@ impl Turn<'_> {
             };
             holders.extend(to_let_go(&need.file, in_the_way));
         }
-        for file in files_with_black_boxes(needs) {
+        for file in files_of_the_departed(needs) {
             // The end of a session goes before all requests: see `fade`.
             holders.extend(self.resting_on_the_departed(file));
         }
@@ -205,11 +230,13 @@ impl Turn<'_> {
         }
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
-                let grants = self.grant(request, &found.needs);
+                let mut grants = self.grant(request, &found.needs);
+                self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }
             }
             AskMode::Report => {
-                let values = self.report(request, &found.needs);
+                let mut values = self.report(request, &found.needs);
+                self.confine(session, &mut values);
                 ToClient::Reported { number, values, gone: found.gone }
             }
             AskMode::Ship => {
@@ -235,6 +262,7 @@ impl Turn<'_> {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.may_be_done(operation)?;
+                    self.refusal_of_effects(session, &effects).map_or(Ok(()), Err)?;
                     self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
                     if let Operation::SetDisposition { file, .. } = operation {

@@ -4,11 +4,12 @@ use crate::files::Files;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
 use namespace::{
-    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Times, fold,
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, Times, fold,
 };
+use std::sync::Arc;
 
 /// Directories between a file and the root, at most; a chain that is longer is a loop.
-const DEPTH_MAX: usize = 1 << 16;
+pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
 /// The authoritative state, as `session` asks for it.
 pub(crate) struct Authority<'a, 's> {
@@ -58,6 +59,10 @@ impl Knowledge for Authority<'_, '_> {
 
     fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
         Known::of(self.files.record(file).map(|record| record.disposition.as_deref().cloned()))
+    }
+
+    fn locks(&self, file: &FileId, _: Kind) -> Known<Arc<Locks>> {
+        Known::of(self.files.record(file).map(|record| Arc::new(record.locks.seen_by(&self.session))))
     }
 
     /// As long as somebody may change it, not even the server knows: who has authority over the values has to be asked first.
@@ -158,6 +163,10 @@ impl Knowledge for Replay<'_, '_> {
 
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
         self.masked(file, &Field::Disposition, kind, |all| all.disposition(file, kind))
+    }
+
+    fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>> {
+        self.masked(file, &Field::Locks, kind, |all| all.locks(file, kind))
     }
 
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {

@@ -118,9 +118,9 @@ pub enum Violation {
         /// The counter.
         counter: u64,
     },
-    /// The index of who is stuck at having files open, the files' records and the sessions do not agree.
+    /// The index of who is stuck at having files open or has locked them, the files' records and the sessions do not agree.
     #[error(
-        "{file}: that session {session:?} is stuck at having it open stands not in both index and record, or the session is over and forgotten"
+        "{file}: that session {session:?} is stuck at having it open or has locked it stands not in both index and record, or the session is over and forgotten"
     )]
     Shield {
         /// The file.
@@ -316,10 +316,10 @@ impl Walk<'_> {
                         let (file, what) = (at.file.clone(), what.to_string());
                         self.inspector.violation(Violation::Holdings { file, what });
                     }
-                    for (session, _) in record.holdings.stuck() {
-                        self.shield(*session, at.file.clone());
-                        if !self.sessions.contains(session) {
-                            let (file, session) = (at.file.clone(), *session);
+                    for session in record.shields() {
+                        self.shield(session, at.file.clone());
+                        if !self.sessions.contains(&session) {
+                            let file = at.file.clone();
                             self.inspector.violation(Violation::Shield { file, session });
                         }
                     }

@@ -4,6 +4,7 @@ use crate::desk::Desk;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::{Record, exact};
+use crate::rights::Subtrees;
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
@@ -12,6 +13,7 @@ use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer};
 
@@ -59,6 +61,7 @@ pub struct Directory {
     live: FxHashSet<SessionId>,
     policy: Policy,
     misdeeds: Vec<(SessionId, Misdeed)>,
+    subtrees: Subtrees,
 }
 
 impl Directory {
@@ -78,11 +81,11 @@ impl Directory {
             digest: 0,
             sweep: None,
             fading: BTreeSet::new(),
+            lockers: BTreeSet::new(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
         };
-        let directory =
-            Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
+        let directory = Directory::of(state);
         directory.checkpoint(store);
         directory
     }
@@ -92,8 +95,13 @@ impl Directory {
         let key = keys::global(Global::State, &[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
         let state: State = exact(&row).ok_or_else(|| Corrupt::at(&key, "state"))?;
+        Ok(Directory::of(state))
+    }
+
+    fn of(state: State) -> Directory {
         let live = state.sessions.all.keys().copied().collect();
-        Ok(Directory { state, live, policy: Policy::default(), misdeeds: Vec::new() })
+        let (policy, misdeeds, subtrees) = Default::default();
+        Directory { state, live, policy, misdeeds, subtrees }
     }
 
     /// The same with another policy.
@@ -113,8 +121,9 @@ impl Directory {
         let before = out.len();
         let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest, self.state.dying);
         let (shares, again) = Default::default();
-        let Directory { state, policy, misdeeds, .. } = self;
-        let mut turn = Turn { now, files, state, policy, out, misdeeds, shares, again };
+        let Directory { state, policy, misdeeds, subtrees, .. } = self;
+        let subtrees = RefCell::new(subtrees);
+        let mut turn = Turn { now, files, state, policy, out, misdeeds, subtrees, shares, again };
         turn.take(input);
         match turn.finish() {
             Ok(live) => {
@@ -136,7 +145,14 @@ impl Directory {
         }
         let mut unchanged = Unchanged(store);
         let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
-        Some(files.content_from(session, *number, file, *from))
+        let rights = self.state.sessions.all.get(&session).map(|known| &known.rights);
+        let withheld = rights
+            .filter(|rights| !rights.are_full())
+            .and_then(|rights| files.withheld(&mut Subtrees::default(), rights, session, file));
+        Some(match withheld {
+            Some(error) => ToClient::Shipped { number: *number, result: Err(error) },
+            None => files.content_from(session, *number, file, *from),
+        })
     }
 
     /// All machines, by number, expelled ones among them.
@@ -189,7 +205,7 @@ impl Directory {
         let State { sessions, desk, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
-        let owed = desk.queue.recalls.unanswered_since().into_iter();
+        let owed = desk.queue.recalls.owed_since().into_iter();
         let owed = owed.filter_map(|(session, since)| Some((sessions.all.get(&session)?.machine, since)));
         let mut unresponsive: Vec<_> = owed.map(|(machine, since)| (machine, now.ms_since(since))).collect();
         unresponsive.sort_by_key(|(machine, ms)| (std::cmp::Reverse(*ms), *machine));

@@ -6,8 +6,8 @@ use crate::keys::{self, Global, Tag};
 use crate::record::Record;
 use crate::seam::ShareWork;
 use ident::FileId;
-use lease::Holdings;
-use namespace::{Effect, Times};
+use lease::{Holdings, SessionId};
+use namespace::{Effect, LockTable, Times};
 
 /// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold up nobody.
 pub(crate) const DYING_ROWS_PER_STEP: usize = 512;
@@ -26,16 +26,22 @@ pub(crate) struct Aftermath {
 }
 
 impl Files<'_> {
-    /// Carries out `effects`, in order.
-    pub fn apply(&mut self, effects: &[Effect], aftermath: &mut Aftermath) {
+    /// Carries out the `effects` of what `session` decided, in order.
+    pub fn apply(&mut self, session: SessionId, effects: &[Effect], aftermath: &mut Aftermath) {
         let mut references = References::default();
         for effect in effects {
-            self.apply_one(effect, aftermath, &mut references);
+            self.apply_one(session, effect, aftermath, &mut references);
         }
         self.settle(references, &mut aftermath.shares);
     }
 
-    fn apply_one(&mut self, effect: &Effect, aftermath: &mut Aftermath, references: &mut References) {
+    fn apply_one(
+        &mut self,
+        session: SessionId,
+        effect: &Effect,
+        aftermath: &mut Aftermath,
+        references: &mut References,
+    ) {
         match effect {
             Effect::Birth { file, attributes, content, target, times } => {
                 self.set_record(file, Some(Record::born(*attributes, *content, *times)));
@@ -61,6 +67,7 @@ impl Files<'_> {
                 self.edit(file, |record| record.disposition = disposition.clone().map(Box::new));
                 self.set_doomed(file, disposition.is_some(), aftermath);
             }
+            Effect::Lock { file, change } => self.change_locks(file, |locks| locks.change(&session, change)),
             Effect::Orphan { file } => self.set_doomed(file, true, aftermath),
             Effect::Death { file } => {
                 self.bury(file, references);
@@ -83,6 +90,9 @@ impl Files<'_> {
         }
         self.set_inline(file, &[]);
         self.change_holdings(file, |holdings| *holdings = Holdings::default());
+        if !record.locks.is_empty() {
+            self.change_locks(file, |locks| *locks = LockTable::default());
+        }
         self.set_record(file, None);
         let rows = record.extents + u64::from(record.xattrs);
         if rows > 0 && !self.clear(file, references) {

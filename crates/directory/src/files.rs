@@ -5,9 +5,8 @@ use crate::{Corrupt, Store, keys};
 use ident::FileId;
 use keys::{Global, Tag};
 use lease::{Holdings, Label, SessionId};
-use namespace::{Entry, Extent};
+use namespace::{Entry, Extent, LockTable};
 use rustc_hash::{FxHashMap, FxHashSet};
-use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -95,16 +94,21 @@ impl<'a> Files<'a> {
         self.record(file).map(|record| record.holdings.clone()).unwrap_or_default()
     }
 
-    /// Changes who holds what of `file`, and keeps the index of who is stuck at having it open in step. Nothing is held of a file that is not there.
+    /// Changes who holds what of `file`, and keeps the index of whose end leaves something to be seen to in step. Nothing is held of a file that is not there.
     pub fn change_holdings(&mut self, file: &FileId, change: impl FnOnce(&mut Holdings)) {
+        self.change_shields(file, |record| change(Rc::make_mut(&mut record.holdings)));
+    }
+
+    /// Changes what is locked of `file`, and keeps the same index in step.
+    pub fn change_locks(&mut self, file: &FileId, change: impl FnOnce(&mut LockTable<(SessionId, u64)>)) {
+        self.change_shields(file, |record| change(&mut record.locks));
+    }
+
+    fn change_shields(&mut self, file: &FileId, change: impl FnOnce(&mut Record)) {
         let Some(record) = self.record_mut(file) else { return };
-        let holdings = Rc::make_mut(&mut record.holdings);
-        let stuck = |holdings: &Holdings| -> SmallVec<[SessionId; 4]> {
-            holdings.stuck().iter().map(|(session, _)| *session).collect()
-        };
-        let before = stuck(holdings);
-        change(holdings);
-        let after = stuck(holdings);
+        let before = record.shields();
+        change(record);
+        let after = record.shields();
         for session in before.iter().filter(|session| !after.contains(session)) {
             self.set_global(Global::Shield, &keys::shield(*session, file), None);
         }
@@ -113,7 +117,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The first `limit` files that `session` is stuck at having open, from the row at `start` on (or all), with their rows' keys.
+    /// The first `limit` files that `session` is stuck at having open or has locked, from the row at `start` on (or all), with their rows' keys.
     pub fn shields(&self, session: SessionId, start: Option<&[u8]>, limit: usize) -> Vec<(Vec<u8>, FileId)> {
         let first = keys::global(Global::Shield, &keys::shields_of(session));
         let end = match session.0.checked_add(1) {

@@ -1,12 +1,14 @@
 //! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
 
 use crate::desk::Asked;
+use crate::record::Record;
 use crate::turn::Turn;
 use crate::values::Page;
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use wire::{AskMode, FileGrant};
 
 /// Entries of a directory in one grant. A directory with no more is granted with all of them.
@@ -23,6 +25,7 @@ const INLINE_BYTES: usize = 1 << 20;
 impl Turn<'_> {
     /// Grants what the request needs, all of it at once; nobody is in the way.
     pub fn grant(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
+        self.watch_lockers(request.session, needs);
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
         for need in needs {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
@@ -122,10 +125,13 @@ impl Turn<'_> {
     fn may_be_granted_whole(&self, session: SessionId, file: &FileId, wants_labels: bool) -> bool {
         let Some(record) = self.files.record(file) else { return false };
         self.policy.generous
+            && self.may_hold_whole(session, file)
             && (!record.is_directory() || wants_labels || record.children == 0)
             // The handles of what is to go with the last may be on their way back, for the server to dispose of it.
             && record.attributes.links > 0
             && record.disposition.is_none()
+            // What others have locked is told to who asks, and then they are watched.
+            && record.locks.iter().all(|lock| lock.holder.0 == session)
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
             && !self.state.desk.others_wait(file, session)
@@ -156,7 +162,7 @@ impl Turn<'_> {
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
             for (field, kind) in &mut needs {
                 if free(field) {
-                    *kind = Kind::Write;
+                    *kind = self.most(session, file, field, Kind::Write);
                 }
             }
         }
@@ -165,7 +171,7 @@ impl Turn<'_> {
         if wants_one && !wants_all && !desk.is_contended(now, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
-            let kind = [Kind::Write, Kind::Read];
+            let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
             let kind =
                 kind.into_iter().find(|kind| fits(holdings.excluded_for(session, &Field::Children, *kind)));
             needs.extend(kind.map(|kind| (Field::Children, kind)));
@@ -278,13 +284,24 @@ impl Turn<'_> {
                 && granted.binary_search(&file).is_err()
                 && !self.state.desk.others_wait(&file, session)
                 && !self.state.desk.is_contended_anywhere(self.now, &file);
-            let Some(record) = self.files.record(&file).filter(|_| free && self.files.xattrs_fit(&file))
-            else {
+            let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
+            let fits = |record: &Rc<Record>| free && !locked(record) && self.files.xattrs_fit(&file);
+            let Some(record) = self.files.record(&file).filter(fits) else {
                 continue;
             };
             // The labels of a directory are for whoever looks into it first.
-            let whole = !record.is_directory() || record.children == 0;
-            let fields = if whole { Vec::new() } else { all_but_labels() };
+            let empty = record.is_directory() && record.children == 0;
+            let all = !record.is_directory() || empty;
+            let whole = all && self.may_hold_whole(session, &file);
+            let fields = match (whole, all) {
+                (true, _) => Vec::new(),
+                (false, false) => self.at_most(session, &file, all_but_labels()),
+                (false, true) => {
+                    let more = if empty { Field::Children } else { Field::Content };
+                    let all = all_but_labels().into_iter().chain([(more, Kind::Write)]);
+                    self.at_most(session, &file, all.collect())
+                }
+            };
             self.files.change_holdings(&file, |holdings| {
                 if whole {
                     holdings.grant_whole(session);
@@ -294,8 +311,7 @@ impl Turn<'_> {
                 }
             });
             let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
-            let page =
-                (whole && record.is_directory()).then_some(Page { after: 0, limit: 1, contiguous: true });
+            let page = empty.then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
             let mut values = self.files.values(&file, &shown, (session, &held), page, inline);
             // Who opens it asks for its extents; who only looks at it does not need them.
@@ -303,6 +319,17 @@ impl Turn<'_> {
             let (excluded, excluded_xattrs) = Default::default();
             grants.push(FileGrant { file, whole, fields, excluded, excluded_xattrs, values });
         }
+    }
+
+    /// What `session` may hold of these at most.
+    fn at_most(
+        &self,
+        session: SessionId,
+        file: &FileId,
+        mut fields: Vec<(Field, Kind)>,
+    ) -> Vec<(Field, Kind)> {
+        fields.iter_mut().for_each(|(field, kind)| *kind = self.most(session, file, field, *kind));
+        fields
     }
 
     /// The values that a report tells; nobody gets a lease.
@@ -357,6 +384,7 @@ fn whole_fields(needs: Option<&Vec<(Field, Kind)>>) -> Vec<(Field, Kind)> {
 
 /// Everything of a directory that does not depend on who looks into it.
 fn all_but_labels() -> Vec<(Field, Kind)> {
-    let fields = [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Xattrs];
+    let fields =
+        [Field::Attributes, Field::Times, Field::Disposition, Field::Parent, Field::Xattrs, Field::Locks];
     fields.into_iter().chain(Field::BLACK_BOXES).map(|field| (field, Kind::Write)).collect()
 }

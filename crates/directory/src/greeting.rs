@@ -50,8 +50,11 @@ impl Turn<'_> {
     fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64, rights: Rights) {
         let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
         self.files.live.insert(session);
-        let inodes = self.state.sessions.reserve_inodes(session, u64::MAX);
-        let allowance = self.state.sessions.first_allowance(session);
+        let (mut inodes, mut allowance) = Default::default();
+        if !rights.read_only {
+            inodes = self.state.sessions.reserve_inodes(session, u64::MAX);
+            allowance = self.state.sessions.first_allowance(session);
+        }
         self.out.push(Output::Opened { machine, incarnation, session, connection });
         let space = self.state.sessions.space(self.state.files);
         let (term_ms, rules) = (TERM_MS, RULES);

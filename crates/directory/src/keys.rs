@@ -42,7 +42,8 @@ pub(crate) enum Global {
     Share = 0x04,
     /// Shares whose adoption or drop the share server has not confirmed; then the share.
     Unsettled = 0x05,
-    /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6); session, then the identifier.
+    /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6), or that it has locked: what its end leaves to be
+    /// seen to. Session, then the identifier.
     Shield = 0x06,
     /// A machine of the cluster, or one that was ([`crate::enrolment`]); then its number.
     Machine = 0x08,

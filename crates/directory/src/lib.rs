@@ -17,6 +17,7 @@ mod files;
 mod grant;
 mod greeting;
 mod keys;
+mod locks;
 mod memory;
 mod record;
 mod replay;

@@ -2,8 +2,10 @@
 
 use crate::Corrupt;
 use ident::FileId;
-use lease::{Holdings, Label};
-use namespace::{Attributes, ContentHead, Disposition, Entry, FileKind, Link, Links, Times, Timestamp};
+use lease::{Holdings, Label, SessionId};
+use namespace::{
+    Attributes, ContentHead, Disposition, Entry, FileKind, Link, Links, LockTable, Times, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -18,6 +20,8 @@ pub(crate) struct Record {
     pub links: Links,
     /// Its deletion, if that is pending.
     pub disposition: Option<Box<Disposition>>,
+    /// What is locked of it, by session and that session's own names for owners.
+    pub locks: LockTable<(SessionId, u64)>,
     /// The next integer that this directory gives out; below it all have been.
     pub next_integer: u64,
     /// At this position and above, no entry of this directory has ever stood.
@@ -43,6 +47,7 @@ impl Record {
             times,
             links: Links::new(),
             disposition: None,
+            locks: LockTable::default(),
             // The creator of a directory may use the integers below from the start, without asking.
             next_integer: wire::BIRTH_RESERVATION + 1,
             unused_from: 0,
@@ -56,6 +61,19 @@ impl Record {
 
     pub fn is_directory(&self) -> bool {
         self.attributes.kind == FileKind::Directory
+    }
+
+    /// Sessions whose end leaves something of this file to be seen to, ascending: what they are stuck at, and what they have locked.
+    pub fn shields(&self) -> SmallVec<[SessionId; 4]> {
+        let stuck = self.holdings.stuck().iter().map(|(session, _)| *session);
+        let mut shields: SmallVec<[SessionId; 4]> = stuck.collect();
+        for lock in self.locks.iter() {
+            if !shields.contains(&lock.holder.0) {
+                shields.push(lock.holder.0);
+            }
+        }
+        shields.sort_unstable();
+        shields
     }
 
     /// The value of the row.
@@ -109,10 +127,39 @@ struct Stored {
     xattrs: u32,
     /// A directory is absent where its identifier is the file's without the last integer.
     links: SmallVec<[(Option<FileId>, Label); 1]>,
-    disposition: Option<Box<Disposition>>,
+    rare: Rare,
     content: Option<StoredContent>,
     directory: Option<StoredDirectory>,
     holdings: Holdings,
+}
+
+/// What hardly any file has: one byte for the others. The first two forms are those of `Option`, as rows had them before there were locks.
+#[derive(Serialize, Deserialize)]
+enum Rare {
+    Nothing,
+    Disposition(Box<Disposition>),
+    Locks(LockTable<(SessionId, u64)>),
+    Both(Box<Disposition>, LockTable<(SessionId, u64)>),
+}
+
+impl Rare {
+    fn of(disposition: Option<Box<Disposition>>, locks: LockTable<(SessionId, u64)>) -> Rare {
+        match (disposition, locks.is_empty()) {
+            (None, true) => Rare::Nothing,
+            (Some(disposition), true) => Rare::Disposition(disposition),
+            (None, false) => Rare::Locks(locks),
+            (Some(disposition), false) => Rare::Both(disposition, locks),
+        }
+    }
+
+    fn into_parts(self) -> (Option<Box<Disposition>>, LockTable<(SessionId, u64)>) {
+        match self {
+            Rare::Nothing => (None, LockTable::default()),
+            Rare::Disposition(disposition) => (Some(disposition), LockTable::default()),
+            Rare::Locks(locks) => (None, locks),
+            Rare::Both(disposition, locks) => (Some(disposition), locks),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -177,7 +224,7 @@ impl Stored {
             atime: since(base, attributes.atime),
             xattrs: record.xattrs,
             links: record.links.iter().map(link).collect(),
-            disposition: record.disposition.clone(),
+            rare: Rare::of(record.disposition.clone(), record.locks.clone()),
             content: (!record.is_directory()).then_some(stored_content),
             directory: record.is_directory().then_some(stored_directory),
             holdings: Holdings::clone(&record.holdings),
@@ -199,7 +246,8 @@ impl Stored {
             atime: at(base, self.atime),
         };
         let mut record = Record::born(attributes, ContentHead::default(), Times::default());
-        (record.xattrs, record.disposition) = (self.xattrs, self.disposition);
+        record.xattrs = self.xattrs;
+        (record.disposition, record.locks) = self.rare.into_parts();
         record.holdings = Rc::new(self.holdings);
         let parent = file.parent().unwrap_or_else(FileId::root);
         let link = |(dir, label): (Option<FileId>, Label)| Link {
@@ -251,6 +299,7 @@ pub(crate) fn entry_from_bytes(dir: &FileId, key: &[u8], bytes: &[u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use namespace::{LockKind, LockRange, LockSpace};
 
     const TIMES: [Timestamp; 4] = [
         Timestamp { secs: i64::MIN, nanos: 999_999_999 },
@@ -282,11 +331,15 @@ mod tests {
         record.links.push(Link { dir: FileId::root().child(6), label: label(b"elsewhere") });
         record.xattrs = 2;
         let link = record.links[1].clone();
-        record.disposition = Some(Box::new(Disposition { link, since: other }));
+        record.disposition = (other != base).then(|| Box::new(Disposition { link, since: other }));
+        if directory || other == base {
+            let (space, kind) = (LockSpace::Posix, Some(LockKind::Write));
+            record.locks.set(space, &(SessionId(7), u64::MAX), LockRange::WHOLE, kind, 77);
+        }
         if directory {
             record.content = ContentHead::default();
             (record.next_integer, record.unused_from, record.children) = (300, 200, 12);
-            Rc::make_mut(&mut record.holdings).grant_whole(lease::SessionId(7));
+            Rc::make_mut(&mut record.holdings).grant_whole(SessionId(7));
         } else {
             record.times = Times::default();
             (record.inline_bytes, record.extents) = (1, 0);
@@ -311,6 +364,7 @@ mod tests {
         let mut record = record(FileKind::Regular, TIMES[2], TIMES[2]);
         record.links.truncate(1);
         (record.content.key, record.attributes.gid, record.disposition) = (None, 100, None);
+        record.locks = LockTable::default();
         let row = record.to_bytes(&file);
         assert!(row.len() < 48, "{} bytes", row.len());
         let usual = Entry { file, kind: FileKind::Regular, ino: 1_000_000, position: 9 };

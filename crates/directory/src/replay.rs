@@ -70,6 +70,9 @@ impl Turn<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
+        if let Some(error) = self.refusal_of_update(session, operation) {
+            return Ok(Err(error));
+        }
         let authority = Authority { files: &self.files, session, for_itself: false };
         let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
@@ -78,6 +81,9 @@ impl Turn<'_> {
             Verdict::Unknown { .. } => return Ok(Err(Error::CutOff)),
         };
         if let Err(error) = self.may_be_done(operation) {
+            return Ok(Err(error));
+        }
+        if let Some(error) = self.refusal_of_effects(session, &effects) {
             return Ok(Err(error));
         }
         if let Operation::Create { new, .. } = operation {
@@ -107,6 +113,9 @@ impl Turn<'_> {
         }
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         self.let_go(session, released);
+        if *field == Field::Locks {
+            self.fade(file);
+        }
         Ok(())
     }
 

@@ -82,7 +82,7 @@ pub enum Standing {
 }
 
 pub(crate) fn machines(state: &State, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
-    let unanswered = state.desk.queue.recalls.unanswered_since();
+    let unanswered = state.desk.queue.recalls.owed_since();
     let mut sessions: BTreeMap<MachineId, SessionReport> = BTreeMap::new();
     for (id, session) in &state.sessions.all {
         let heard_ms = now.ms_since(session.renewed);

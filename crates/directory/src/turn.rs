@@ -8,6 +8,7 @@ use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::Record;
+use crate::rights::Subtrees;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
@@ -16,6 +17,7 @@ use lease::{Field, SessionId, Time};
 use namespace::{Effect, Error, Operation, RenameMode};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use wire::{ToClient, ToServer};
 
@@ -41,8 +43,10 @@ pub(crate) struct State {
     pub digest: u64,
     /// How far the search for what is to go and nobody has open any more has come; none is under way if absent.
     pub sweep: Option<Vec<u8>>,
-    /// Sessions that are over and may still be stuck at having files open: somebody sees that, or nobody has looked yet.
+    /// Sessions that are over and may still be stuck at having files open, or have them locked: somebody sees that, or nobody has looked yet.
     pub fading: BTreeSet<SessionId>,
+    /// Sessions that have, or had, locks that others were told of and may be waiting for.
+    pub lockers: BTreeSet<SessionId>,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
     /// Machines that are written down, and invitations.
@@ -57,6 +61,8 @@ pub(crate) struct Turn<'a> {
     pub policy: &'a Policy,
     pub out: &'a mut Vec<Output>,
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
+    /// What is within what, as far as it was asked.
+    pub subtrees: RefCell<&'a mut Subtrees>,
     /// For the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -121,18 +127,24 @@ impl Turn<'_> {
                 Ok(())
             }
             ToServer::ReserveInodes { known } => {
-                let (first, end) = self.state.sessions.reserve_inodes(session, known);
+                let (first, end) = match self.may_write(session) {
+                    true => self.state.sessions.reserve_inodes(session, known),
+                    false => (0, 0),
+                };
                 self.send(session, ToClient::ReservedInodes { first, end });
                 Ok(())
             }
             ToServer::Allow { held, want } => {
-                let (bytes, files) = self.state.sessions.allow(session, held, want);
+                let (bytes, files) = match self.may_write(session) {
+                    true => self.state.sessions.allow(session, held, want),
+                    false => (0, 0),
+                };
                 let space = self.state.sessions.space(self.state.files);
                 self.send(session, ToClient::Allowance { bytes, files, space });
                 Ok(())
             }
             ToServer::Extents { number, file, from } => {
-                let message = self.files.content_from(session, number, &file, from);
+                let message = self.extents_for(session, number, &file, from);
                 self.send(session, message);
                 Ok(())
             }
@@ -148,7 +160,7 @@ impl Turn<'_> {
 
     /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
     fn reserve(&mut self, session: SessionId, dir: FileId) {
-        let (first, end) = match self.may_reserve(session, &dir) {
+        let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
             true => self.reserve_integers(&dir),
             false => (0, 0),
         };
@@ -202,7 +214,8 @@ impl Turn<'_> {
         effects: &[Effect],
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
-        self.files.apply(effects, &mut aftermath);
+        self.subtrees.get_mut().note(&self.files, effects);
+        self.files.apply(session, effects, &mut aftermath);
         self.state.files =
             (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
         self.shares.append(&mut aftermath.shares);
@@ -263,6 +276,7 @@ impl Turn<'_> {
         let lapsed: Vec<SessionId> =
             self.state.desk.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
         lapsed.into_iter().for_each(|session| self.fence(session, None));
+        self.fence_lapsed_lockers();
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_doomed();
         self.sweep_shields();
@@ -330,6 +344,7 @@ impl Turn<'_> {
         }
         self.files.end_session(session);
         self.state.desk.end_session(session);
+        self.state.lockers.remove(&session);
         self.state.fading.insert(session);
         self.look_for_the_departed();
         // What only it had open is to be disposed of.

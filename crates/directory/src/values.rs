@@ -65,6 +65,7 @@ impl Files<'_> {
                 }
                 Field::Xattrs => values.xattrs = self.xattrs(file),
                 Field::Disposition => values.disposition = Some(record.disposition.as_deref().cloned()),
+                Field::Locks => values.locks = Some(record.locks.seen_by(&session)),
                 Field::Handles | Field::Mode(_) => {
                     let others = match alone {
                         true => Some(false),

@@ -28,7 +28,7 @@ struct Exceptions {
     xattrs: BTreeMap<Label, Option<Kind>>,
 }
 
-/// The fields that have a place of their own in `Held::kinds`, before the black boxes, which have one each.
+/// The fields that have a place of their own in `Held::kinds` before the black boxes, which have one each; locks come behind those.
 const PLAIN: [Field; 7] = [
     Field::Attributes,
     Field::Content,
@@ -41,11 +41,14 @@ const PLAIN: [Field; 7] = [
 
 /// All fields with a place of their own, in the order of the places.
 pub(crate) fn slots() -> impl Iterator<Item = Field> {
-    PLAIN.into_iter().chain(Field::BLACK_BOXES)
+    PLAIN.into_iter().chain(Field::BLACK_BOXES).chain([Field::Locks])
 }
 
+/// How many those are.
+const SLOTS: usize = PLAIN.len() + Field::BLACK_BOXES.len() + 1;
+
 /// All of `slots` in `Write`.
-const EVERYTHING: u32 = (1 << (2 * (PLAIN.len() + Field::BLACK_BOXES.len()))) - 1;
+const EVERYTHING: u32 = (1 << (2 * SLOTS)) - 1;
 
 /// The index of one of `slots`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,7 @@ impl Place<'_> {
             Field::Parent => Place::Plain(Slot(4)),
             Field::Handles => Place::Plain(Slot(7)),
             Field::Mode(mode) => Place::Plain(Slot(8 + *mode as u8)),
+            Field::Locks => Place::Plain(Slot(14)),
             Field::Children => Place::All(Family::Labels),
             Field::Xattrs => Place::All(Family::Xattrs),
             Field::Child(label) => Place::One(Family::Labels, label),

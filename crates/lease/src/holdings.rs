@@ -100,6 +100,11 @@ impl Holdings {
         &self.stuck
     }
 
+    /// Whether `session` has the file open in any way and cannot change that.
+    pub fn is_stuck(&self, session: SessionId) -> bool {
+        !self.stuck_at(session).is_closed()
+    }
+
     /// What is known of the black box `field`: put together from who holds what and who is stuck, in time that grows with the
     /// clients that hold anything of the file.
     pub fn black_box(&self, field: &Field) -> BlackBox<Or> {

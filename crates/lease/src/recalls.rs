@@ -116,14 +116,14 @@ impl Recalls {
         of_file.map(|((session, field), recall)| (*session, field, recall.keep, recall.since))
     }
 
-    /// Since when each session that has something to answer has not.
-    pub fn unanswered_since(&self) -> BTreeMap<SessionId, Time> {
-        let mut oldest = BTreeMap::new();
+    /// Since when each session has owed an answer.
+    pub fn owed_since(&self) -> BTreeMap<SessionId, Time> {
+        let mut owed = BTreeMap::new();
         for (_, (session, _), recall) in self.open() {
-            let since = oldest.entry(*session).or_insert(recall.since);
+            let since = owed.entry(*session).or_insert(recall.since);
             *since = recall.since.min(*since);
         }
-        oldest
+        owed
     }
 
     /// The sessions that have not answered something for more than `patience_ms`.

@@ -1,8 +1,9 @@
 //! Three-valued knowledge: leases do not convey values, they convey knowledge of values (Farsite §6).
 
-use crate::{Attributes, ContentHead, Disposition, Entry, FileKind, Links, Times};
+use crate::{Attributes, ContentHead, Disposition, Entry, FileKind, Links, Locks, Times};
 use ident::FileId;
 use lease::{Kind, Label};
+use std::sync::Arc;
 
 /// What is known of something that may be absent. `!known_used()` is not `known_unused()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub trait Knowledge {
     fn xattrs(&self, file: &FileId) -> Known<Vec<Label>>;
     /// Its deletion, if that is pending.
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>>;
+    /// What of it is locked, as the asker may know it.
+    fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>>;
     /// What the values of everybody *else* in the black box `field` come to: whether others have `file` open, or open in a mode (rests on
     /// `OtherRead`, [`Kind::Read`] of the field; BlackBox §4.3, §4.4).
     fn others(&self, file: &FileId, field: &lease::Field) -> Known<bool>;

@@ -7,6 +7,7 @@ mod attributes;
 mod decide;
 mod fold;
 mod knowledge;
+mod locks;
 mod operation;
 mod traced;
 mod verdict;
@@ -20,6 +21,10 @@ pub use decide::{
 };
 pub use fold::fold;
 pub use knowledge::{Knowledge, Known};
+pub use locks::{
+    Conflict, Holder, LOCKS_MAX, Lock, LockChange, LockKind, LockRange, LockSpace, LockTable, Locks,
+    NotATable,
+};
 pub use operation::{
     AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, ShareId,
     XattrMode,

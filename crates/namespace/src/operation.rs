@@ -3,7 +3,7 @@
 //! An operation holds everything that its decision needs beside knowledge: who asks, when, and the numbers drawn from the client's
 //! reservations. So deciding it again elsewhere can only give the same result.
 
-use crate::{Cred, FileKind, Link, Timestamp};
+use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, Timestamp};
 use ident::FileId;
 use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
@@ -225,6 +225,10 @@ pub enum Operation {
     SetDisposition { file: FileId, link: Option<Link>, own: Open, cred: Cred, time: Timestamp },
     /// The last handle of a file was closed that has no links, or whose disposition is set. Who set it had the permission.
     Dispose { file: FileId, time: Timestamp },
+    /// Locks a range of bytes or unlocks it. Needs a handle and no other permission.
+    Lock { file: FileId, change: LockChange },
+    /// A question: what keeps `owner` from locking `range` so? (fcntl's F_GETLK)
+    GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
 }
 
 impl Operation {
@@ -240,6 +244,7 @@ impl Operation {
                 | Operation::List { .. }
                 | Operation::GetXattr { .. }
                 | Operation::ListXattrs { .. }
+                | Operation::GetLock { .. }
         )
     }
 
@@ -264,6 +269,8 @@ impl Operation {
             | Operation::ListXattrs { .. }
             | Operation::Publish { .. }
             | Operation::Accessed { .. }
+            | Operation::Lock { .. }
+            | Operation::GetLock { .. }
             | Operation::Dispose { .. } => None,
         }
     }
@@ -289,6 +296,8 @@ impl Operation {
             | Operation::RemoveXattr { file, .. }
             | Operation::Publish { file, .. }
             | Operation::Accessed { file, .. }
+            | Operation::Lock { file, .. }
+            | Operation::GetLock { file, .. }
             | Operation::SetDisposition { file, link: None, .. }
             | Operation::Dispose { file, .. } => smallvec![file],
         }

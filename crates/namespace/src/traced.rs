@@ -1,9 +1,10 @@
 //! What a decision rested on.
 
-use crate::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Times, fold};
+use crate::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Locks, Times, fold};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
 use std::cell::RefCell;
+use std::sync::Arc;
 
 /// Knowledge that records what it is asked. A server decides on its state in this wrapper: when the verdict is
 /// [`crate::Verdict::Done`], what was recorded is the proof, and so what to grant.
@@ -81,6 +82,11 @@ impl<K: Knowledge + ?Sized> Knowledge for Traced<'_, K> {
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
         self.note(file, Field::Disposition, kind);
         self.knowledge.disposition(file, kind)
+    }
+
+    fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>> {
+        self.note(file, Field::Locks, kind);
+        self.knowledge.locks(file, kind)
     }
 
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {

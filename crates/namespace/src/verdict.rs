@@ -1,6 +1,8 @@
 //! What deciding an operation gives.
 
-use crate::{Attributes, ContentChange, ContentHead, Disposition, Entry, Link, Times, Timestamp};
+use crate::{
+    Attributes, Conflict, ContentChange, ContentHead, Disposition, Entry, Link, LockChange, Times, Timestamp,
+};
 use ident::FileId;
 use lease::{Label, Lease};
 use serde::{Deserialize, Serialize};
@@ -29,6 +31,10 @@ use smallvec::SmallVec;
 /// | `Damaged` | EIO | FILE_CORRUPT_ERROR |
 /// | `CutOff` | EIO | CONNECTION_DISCONNECTED |
 /// | `ReadOnly` | EROFS | MEDIA_WRITE_PROTECTED |
+/// | `WouldBlock` | EAGAIN | LOCK_NOT_GRANTED |
+/// | `TooManyLocks` | ENOLCK | INSUFFICIENT_RESOURCES |
+/// | `Deadlock` | EDEADLK | POSSIBLE_DEADLOCK |
+/// | `Interrupted` | EINTR | CANCELLED |
 ///
 /// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, and so that nothing was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
@@ -90,6 +96,18 @@ pub enum Error {
     /// This machine may only read (EROFS).
     #[error("read-only file system")]
     ReadOnly,
+    /// Somebody else's lock is in the way (EAGAIN).
+    #[error("locked by somebody else")]
+    WouldBlock,
+    /// The file has as many locks as a file can have (ENOLCK).
+    #[error("too many locks")]
+    TooManyLocks,
+    /// Whoever holds the lock waits, in the end, for who asks for it (EDEADLK).
+    #[error("would wait for itself")]
+    Deadlock,
+    /// Whoever called does not wait any longer (EINTR).
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// What a decision returns to its asker.
@@ -105,6 +123,8 @@ pub enum Answer {
     Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Names of extended attributes.
     Names(Vec<Label>),
+    /// The lock that is in the way, if one is.
+    Lock(Option<Conflict>),
 }
 
 /// What `stat` shows, beside what is constant.
@@ -158,6 +178,8 @@ pub enum Effect {
     Orphan { file: FileId },
     /// The file is no more: all its rows go, and its shares' leases with them.
     Death { file: FileId },
+    /// What an owner on the machine that decided this has locked changes so.
+    Lock { file: FileId, change: LockChange },
 }
 
 /// The effects of one operation, in order.

@@ -102,7 +102,7 @@ fn the_random_operations_reach_everything() {
             };
         });
     }
-    assert_eq!(done.len(), 19, "{done:?}");
+    assert_eq!(done.len(), 21, "{done:?}");
     let expected = "
         Access AccessDenied, Access Stale,
         Create AccessDenied, Create Exists, Create Invalid, Create NotDirectory, Create NotFound, Create NotPermitted,
@@ -110,6 +110,7 @@ fn the_random_operations_reach_everything() {
         Link AccessDenied, Link Exists, Link NotFound, Link NotPermitted, Link Stale, List NotDirectory,
         Open AccessDenied, Open DeletePending, Open SharingViolation, Open Stale,
         SetDisposition AccessDenied, SetDisposition NotEmpty, SetDisposition Stale, Create DeletePending, Rename DeletePending,
+        Lock WouldBlock, Lock Invalid, Lock Stale, GetLock Stale, GetLock Invalid,
         Lookup AccessDenied, Lookup NotDirectory, Lookup NotFound, Publish Invalid, ReadLink Invalid,
         RemoveXattr AccessDenied, RemoveXattr NoAttribute, RemoveXattr NotPermitted,
         Rename AccessDenied, Rename Exists, Rename Invalid, Rename IsDirectory, Rename NotDirectory, Rename NotEmpty,

@@ -5,7 +5,8 @@ use crate::Rights;
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
-    Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Operation, Times,
+    Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Locks, Operation,
+    Times,
 };
 use serde::{Deserialize, Serialize};
 
@@ -162,6 +163,8 @@ pub struct Values {
     pub links: Option<Links>,
     /// Its deletion, if that is pending.
     pub disposition: Option<Option<Disposition>>,
+    /// What is locked of it: the asker's own owners', and others' as one.
+    pub locks: Option<Locks>,
     /// How others have the file open, with `OtherRead`: what their values come to, and nothing else of them.
     pub others: Others,
     /// Exact labels and what they are bound to.

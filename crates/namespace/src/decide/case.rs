@@ -2,10 +2,11 @@
 
 use crate::{
     Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
-    Times, Timestamp, fold,
+    Locks, Times, Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
+use std::sync::Arc;
 
 /// Why a rule ends without success.
 pub(super) enum Stop {
@@ -113,6 +114,13 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     pub fn disposition(&mut self, file: &FileId, kind: Kind) -> Result<Option<Disposition>, Stop> {
         let lease = |kind| Lease::new(file.clone(), Field::Disposition, kind);
         let known = self.ask(kind, lease, |k, kind| k.disposition(file, kind));
+        known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// What of it is locked.
+    pub fn locks(&mut self, file: &FileId, kind: Kind) -> Result<Arc<Locks>, Stop> {
+        let lease = |kind| Lease::new(file.clone(), Field::Locks, kind);
+        let known = self.ask(kind, lease, |k, kind| k.locks(file, kind));
         known?.ok_or(Stop::Refused(Error::Stale))
     }
 

@@ -5,6 +5,7 @@ mod attributes;
 mod case;
 mod create;
 mod link;
+mod lock;
 mod lookup;
 mod open;
 mod permission;
@@ -119,5 +120,9 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
             open::set_disposition(case, file, link.as_ref(), *own, cred, *time)
         }
         Operation::Dispose { file, time } => open::dispose(case, file, *time),
+        Operation::Lock { file, change } => lock::lock(case, file, change),
+        Operation::GetLock { file, owner, space, range, kind } => {
+            lock::get_lock(case, file, *owner, *space, *range, *kind)
+        }
     }
 }

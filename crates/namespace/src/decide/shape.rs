@@ -1,7 +1,9 @@
 //! What an operation must be whatever the state: keeps nonsense out before anything is asked. A correct client never sends any, so a server that
 //! meets it has met another kind.
 
-use crate::{AttributeChange, FileKind, NewFile, Operation, RenameMode, SetTime, Timestamp};
+use crate::{
+    AttributeChange, FileKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp,
+};
 use ident::FileId;
 use lease::Field;
 
@@ -36,11 +38,20 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
         | Operation::Dispose { time, .. }
         | Operation::Accessed { time, .. } => is_time(*time),
         Operation::Publish { mtime, ctime, .. } => is_time(*mtime) && is_time(*ctime),
+        Operation::Lock { change, .. } => is_lockable(change.space, change.range),
+        Operation::GetLock { space, range, .. } => is_lockable(*space, *range),
         Operation::Stat { .. }
         | Operation::ReadLink { .. }
         | Operation::List { .. }
         | Operation::GetXattr { .. }
         | Operation::ListXattrs { .. } => true,
+    }
+}
+
+fn is_lockable(space: LockSpace, range: LockRange) -> bool {
+    match space {
+        LockSpace::Posix => range.makes_sense(),
+        LockSpace::Flock => range == LockRange::WHOLE,
     }
 }
 

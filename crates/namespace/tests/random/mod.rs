@@ -4,8 +4,8 @@ use crate::tree::{Tree, at};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, Attributes, ContentChange, Cred, FileKind, NewFile, Operation, RenameMode, SetTime,
-    Timestamp, XattrMode,
+    AttributeChange, Attributes, ContentChange, Cred, FileKind, LockChange, LockKind, LockRange, LockSpace,
+    NewFile, Operation, RenameMode, SetTime, Timestamp, XattrMode,
 };
 
 /// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
@@ -67,7 +67,8 @@ impl World {
         {
             self.tree.elsewhere.insert(file.clone(), open(c));
         }
-        match c.pick(30) {
+        self.lock_elsewhere(c, &file);
+        match c.pick(33) {
             0..5 => self.create(c, dir, label, cred, time),
             5 => Operation::Lookup { dir, label, cred },
             6 => Operation::Stat { file },
@@ -100,6 +101,11 @@ impl World {
             21 => Operation::RemoveXattr { file, name: name(c), cred, time },
             22 => self.publish(c, file, time),
             23 => Operation::Accessed { file, time },
+            30 | 31 => Operation::Lock { file, change: lock(c) },
+            32 => {
+                let LockChange { owner, space, range, kind, .. } = lock(c);
+                Operation::GetLock { file, owner, space, range, kind: kind.unwrap_or(LockKind::Read) }
+            }
             24 | 25 => Operation::Open { file, mask: c.pick(8) as u8, open: open(c), own: open(c), cred },
             26 | 27 => {
                 let links = self.tree.files.get(&file).map(|file| file.links.clone()).unwrap_or_default();
@@ -107,6 +113,20 @@ impl World {
                 Operation::SetDisposition { file, link, own: open(c), cred, time }
             }
             _ => Operation::Dispose { file, time },
+        }
+    }
+
+    /// Another machine locks something, if it can, or unlocks.
+    fn lock_elsewhere(&mut self, c: &mut Choices<'_>, file: &FileId) {
+        let change = lock(c);
+        let holder = (2 + c.pick(2) as u64, change.owner);
+        if let Some(file) = self.tree.files.get_mut(file)
+            && c.pick(3) == 1
+            && change
+                .kind
+                .is_none_or(|kind| file.locks.conflict(change.space, &holder, change.range, kind).is_none())
+        {
+            file.locks.change(&holder.0, &change);
         }
     }
 
@@ -179,6 +199,18 @@ impl World {
         };
         c.of(&self.tree.files.iter().filter_map(is_dir).collect::<Vec<_>>())
     }
+}
+
+fn lock(c: &mut Choices<'_>) -> LockChange {
+    let space = c.of(&[LockSpace::Posix, LockSpace::Posix, LockSpace::Flock]);
+    let (first, length) = (c.pick(4) as u64, c.pick(3) as u64);
+    let range = if space == LockSpace::Flock && !c.rarely() {
+        LockRange::WHOLE
+    } else {
+        LockRange { first, last: first + length }
+    };
+    let kind = c.of(&[Some(LockKind::Write), Some(LockKind::Read), None]);
+    LockChange { owner: c.pick(2) as u64, pid: 1, space, range, kind }
 }
 
 fn open(c: &mut Choices<'_>) -> Open {

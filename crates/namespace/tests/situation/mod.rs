@@ -58,6 +58,7 @@ impl Situation {
                     disposition: None,
                     children: BTreeMap::new(),
                     xattrs: BTreeMap::new(),
+                    locks: Default::default(),
                 };
                 (FileId::root().child(ino), Some(file))
             }

@@ -7,9 +7,10 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
     Attributes, ContentChange, ContentHead, Disposition, Effect, Entry, FileKind, Knowledge, Known, Links,
-    Operation, Times, Timestamp, Traced, Verdict, decide, fold,
+    LockTable, Locks, Operation, Times, Timestamp, Traced, Verdict, decide, fold,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
@@ -21,7 +22,12 @@ pub struct File {
     pub disposition: Option<Disposition>,
     pub children: BTreeMap<Label, Entry>,
     pub xattrs: BTreeMap<Label, Vec<u8>>,
+    /// By session; whoever decides here is [`HERE`].
+    pub locks: LockTable<(u64, u64)>,
 }
+
+/// The session that decides.
+pub const HERE: u64 = 1;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
@@ -41,6 +47,7 @@ impl Tree {
             disposition: None,
             children: BTreeMap::new(),
             xattrs: BTreeMap::new(),
+            locks: LockTable::default(),
         };
         Tree { files: BTreeMap::from([(FileId::root(), root)]), elsewhere: BTreeMap::new() }
     }
@@ -52,9 +59,10 @@ impl Tree {
     pub fn apply(&mut self, effect: &Effect) {
         match effect.clone() {
             Effect::Birth { file, attributes, content, target, times } => {
-                let (links, disposition, children, xattrs) = Default::default();
+                let (links, disposition, children, xattrs, locks) = Default::default();
+                let inline = target;
                 let born =
-                    File { attributes, content, inline: target, times, links, disposition, children, xattrs };
+                    File { attributes, content, inline, times, links, disposition, children, xattrs, locks };
                 assert_eq!(self.files.insert(file, born), None);
             }
             Effect::Bind { dir, label, entry } => {
@@ -90,6 +98,7 @@ impl Tree {
                 assert_ne!(file.disposition, disposition, "nothing changes");
                 file.disposition = disposition;
             }
+            Effect::Lock { file, change } => self.file(&file).locks.change(&HERE, &change),
             Effect::Orphan { file } => assert!(self.file(&file).links.is_empty()),
             Effect::Death { file } => {
                 assert!(self.files.remove(&file).is_some());
@@ -192,6 +201,9 @@ impl Knowledge for Tree {
     fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
         Known::of(self.files.get(file).map(|file| file.disposition.clone()))
     }
+    fn locks(&self, file: &FileId, _: Kind) -> Known<Arc<Locks>> {
+        Known::of(self.files.get(file).map(|file| Arc::new(file.locks.seen_by(&HERE))))
+    }
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
         let open = self.elsewhere.get(file).copied().unwrap_or_default();
         Known::of(self.files.get(file).map(|_| open.has(field)))
@@ -246,6 +258,9 @@ impl Knowledge for Seen<'_> {
     }
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
         self.guard(file, Field::Disposition, kind, self.tree.disposition(file, kind))
+    }
+    fn locks(&self, file: &FileId, kind: Kind) -> Known<Arc<Locks>> {
+        self.guard(file, Field::Locks, kind, self.tree.locks(file, kind))
     }
     fn others(&self, file: &FileId, field: &Field) -> Known<bool> {
         self.guard(file, field.clone(), Kind::Read, self.tree.others(file, field))
@@ -320,6 +335,7 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
                 (file, vec![(Field::Attributes, Kind::Write)])
             }
             Effect::Disposition { file, .. } => (file, vec![(Field::Disposition, Kind::Write)]),
+            Effect::Lock { file, .. } => (file, vec![(Field::Locks, Kind::Write)]),
             Effect::Touch { dir, .. } => (dir, vec![(Field::Times, Kind::Touch)]),
             Effect::Times { dir, .. } => (dir, vec![(Field::Times, Kind::Write)]),
             Effect::Xattr { file, name, .. } => (file, vec![(Field::Xattr(name.clone()), Kind::Write)]),
