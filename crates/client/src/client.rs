@@ -3,6 +3,7 @@
 use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
+use crate::recall::Yields;
 use crate::reopen::Reopening;
 use crate::requests::Requests;
 use crate::session::Session;
@@ -71,7 +72,7 @@ pub struct Client {
     /// Something was unlocked here: who waits for that can be tried again.
     pub(crate) unlocked: bool,
     /// What was recalled and could not yet be let go.
-    pub(crate) yielding: Vec<lease::Released>,
+    pub(crate) yields: Yields,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
@@ -111,7 +112,7 @@ impl Client {
             allowance: Allowance::default(),
             space: Space::default(),
             unlocked: false,
-            yielding: Vec::new(),
+            yields: Yields::default(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
@@ -166,6 +167,7 @@ impl Client {
             Input::Greeting => self.on_greeting(now),
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
+            Input::Yielded { number } => self.on_yielded(now, number, out),
             Input::Tick => self.on_tick(now, out),
         }
         self.settle(now, out);

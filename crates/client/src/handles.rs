@@ -5,7 +5,7 @@ use crate::known::KnownFile;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Now, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Open, Released};
+use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
 
 /// How many handles this client has on a file: in all, and in each mode. What others see of it (and only as one of many) is which of these are not zero.
@@ -77,6 +77,11 @@ impl Client {
         self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
     }
 
+    /// Whether any handle here may write.
+    pub(crate) fn is_writable_here(&self, file: &FileId) -> bool {
+        self.own(file).has_mode(Mode::AccessWrite)
+    }
+
     /// What the others' values of a black box come to, if this client knows. For tests and tools.
     pub fn others(&self, file: &FileId, field: &Field) -> Option<bool> {
         match self.files.others(file, field) {
@@ -99,7 +104,11 @@ impl Client {
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
-        Ok(Reply::Opened { keep_pages: true })
+        // Pages that were read before must not be written to through a mapping unless they are this machine's to change.
+        let known = self.files.get(&file);
+        let keep_pages = !self.is_writable_here(&file)
+            || known.is_some_and(|known| known.held.covers(&Field::Content, Kind::Write));
+        Ok(Reply::Opened { keep_pages })
     }
 
     /// Opens a handle on a file that the server has just made for this client.

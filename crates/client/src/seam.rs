@@ -46,6 +46,11 @@ pub enum Input {
         /// BLAKE3 of each piece's ciphertext, or why not.
         result: Result<Vec<[u8; 32]>, Error>,
     },
+    /// What [`Output::Yield`] named is gone from below, as far as it would go.
+    Yielded {
+        /// Which.
+        number: u64,
+    },
     /// Time has passed; spurious ones do no harm.
     Tick,
 }
@@ -68,6 +73,14 @@ pub enum Output {
     Unneeded(Vec<ShareId>),
     /// What was done here and did not happen at the server: to be kept where the user finds it. Never silent.
     Salvage(Salvage),
+    /// Leases are recalled that front doors have handed out below: all of this is to go, then [`Input::Yielded`]; the leases are held until then, since what holds
+    /// locks below may be waiting for an answer under them. Answers that were on their way meanwhile may bring it back: so it is to go once more after that.
+    Yield {
+        /// Names it.
+        number: u64,
+        /// What is to go.
+        what: Vec<Invalidation>,
+    },
     /// What front doors have handed out below is no longer covered by a lease.
     Invalidate(Invalidation),
 }

@@ -219,7 +219,7 @@ impl Client {
         self.publishing.abandon();
         (self.inodes, self.inodes_next, self.reserving_inodes) = Default::default();
         self.allowance = Allowance::default();
-        self.yielding.clear();
+        self.yields.clear();
         self.letting_go.clear();
         self.flushing.clear();
         self.tombstones.clear();

@@ -52,6 +52,8 @@ pub(crate) enum Need {
     Room,
     /// What is in the way of this change to be unlocked, or what is known of that to be recalled.
     Unlocked { file: FileId, change: LockChange },
+    /// The content of a file to be let go, which somebody else waits for.
+    Yielded(FileId),
 }
 
 /// What a waiting call waits for: a [`Need`] that has been asked for.
@@ -68,6 +70,7 @@ enum On {
     Published(BTreeMap<FileId, u64>),
     Room,
     Unlocked { file: FileId, change: LockChange },
+    Yielded(FileId),
 }
 
 /// A call under way.
@@ -174,6 +177,7 @@ impl Client {
             }
             Need::Published(barriers) => On::Published(barriers),
             Need::Room => On::Room,
+            Need::Yielded(file) => On::Yielded(file),
             Need::Unlocked { file, change } => On::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
@@ -278,6 +282,7 @@ impl Client {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
             }
             On::Room => self.has_room(),
+            On::Yielded(file) => !self.yields.holds_up_writes(file),
             On::Unlocked { file, change } => self.is_unlocked(file, change),
         }
     }

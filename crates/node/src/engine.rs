@@ -4,7 +4,7 @@
 //! neither order can close a circle.
 
 use crate::clock;
-use crate::door::{Answer, Door, Told};
+use crate::door::{Answer, Below, Door, Told};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
@@ -28,9 +28,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the client is looked after.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Who is to be told what the kernel may no longer keep.
-type Tell = Arc<dyn Fn(&Invalidation) + Send + Sync>;
-
 /// See the module.
 pub(crate) struct Engine {
     hosted: Mutex<Hosted>,
@@ -40,7 +37,8 @@ pub(crate) struct Engine {
     pieces: Pieces,
     uploads: Sender<Upload>,
     chores: Sender<Chore>,
-    tell: RwLock<Vec<Tell>>,
+    below: RwLock<Vec<Arc<dyn Below>>>,
+    yields: Sender<Yield>,
     stopping: AtomicBool,
     salvage: SalvageStore,
     started: Instant,
@@ -56,10 +54,17 @@ struct Hosted {
     open: bool,
 }
 
-/// What threads are to work off: [`Engine::store_uploads`] and [`Engine::do_chores`].
+/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::take_back`].
 pub(crate) struct Queues {
     pub uploads: Receiver<Upload>,
     pub chores: Receiver<Chore>,
+    pub yields: Receiver<Yield>,
+}
+
+/// What is to be taken back from below before leases are let go.
+pub(crate) struct Yield {
+    number: u64,
+    what: Vec<Invalidation>,
 }
 
 /// What may block, and so is for threads of its own.
@@ -77,6 +82,7 @@ struct After {
     answers: Vec<(Answer, Result<Reply, Error>)>,
     queries: Vec<ToServer>,
     invalidations: Vec<Invalidation>,
+    yields: Vec<Yield>,
     /// The session is over, and another is wanted.
     fenced: bool,
 }
@@ -86,6 +92,7 @@ impl Engine {
     pub(crate) fn new(seed: [u8; 32], identity: (MachineId, u64), salvage: SalvageStore) -> (Engine, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
+        let (to_yield, yields) = channel();
         let hosted = Hosted {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
@@ -100,12 +107,13 @@ impl Engine {
             pieces: Pieces::new(),
             uploads: to_upload,
             chores: to_do,
-            tell: RwLock::new(Vec::new()),
+            below: RwLock::new(Vec::new()),
+            yields: to_yield,
             stopping: AtomicBool::new(false),
             salvage,
             started: Instant::now(),
         };
-        (engine, Queues { uploads, chores })
+        (engine, Queues { uploads, chores, yields })
     }
 
     /// The way to the server. Once, before any thread is started.
@@ -113,9 +121,10 @@ impl Engine {
         let _ = self.upstream.set(upstream);
     }
 
-    /// Threads end when they next look.
+    /// Threads end when they next look. Front doors hold the machine; it does not hold them any longer.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.below.write().clear();
     }
 
     pub(crate) fn upstream(&self) -> &Upstream {
@@ -213,6 +222,7 @@ impl Engine {
                 }
                 Output::Unneeded(shares) => self.chore(Chore::Unneeded(shares)),
                 Output::Salvage(salvage) => self.chore(Chore::Salvage(salvage)),
+                Output::Yield { number, what } => after.yields.push(Yield { number, what }),
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
             }
         }
@@ -231,8 +241,17 @@ impl Engine {
             }
         }
         if !after.invalidations.is_empty() {
-            for tell in self.tell.read().iter() {
-                after.invalidations.iter().for_each(|invalidation| tell(invalidation));
+            for below in self.below.read().iter() {
+                below.take_back_again(after.invalidations.clone());
+            }
+        }
+        for Yield { number, what } in after.yields {
+            // What the kernel may have takes its time, on a thread that nobody's request waits for.
+            let has = |below: &Arc<dyn Below>| what.iter().any(|what| below.has(what));
+            if self.below.read().iter().any(has) {
+                let _ = self.yields.send(Yield { number, what });
+            } else {
+                self.yielded(number);
             }
         }
         for (answer, result) in after.answers {
@@ -257,6 +276,30 @@ impl Engine {
             Ok(reply) => answer(Ok(Told::Reply(reply))),
             Err(error) => answer(Err(error)),
         }
+    }
+
+    /// Takes back from below what is recalled, until the machine stops.
+    pub(crate) fn take_back(&self, yields: &Receiver<Yield>) {
+        while !self.is_stopping() {
+            let Ok(Yield { number, what }) = yields.recv_timeout(STOP_LOOK) else { continue };
+            for below in self.below.read().iter() {
+                below.take_back(&what);
+            }
+            self.yielded(number);
+            // Answers under the lease that were on their way have arrived by now.
+            for below in self.below.read().iter() {
+                below.take_back_again(what.clone());
+            }
+        }
+    }
+
+    fn yielded(&self, number: u64) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Yielded { number }, &mut after);
+        self.changed.notify_all();
+        drop(hosted);
+        self.finish(after, false);
     }
 
     fn chore(&self, chore: Chore) {
@@ -367,7 +410,7 @@ impl Door for Engine {
         Duration::from_millis(self.hosted.lock().client.valid_for_ms(clock::time()))
     }
 
-    fn on_invalidate(&self, tell: Tell) {
-        self.tell.write().push(tell);
+    fn hand_out(&self, below: Arc<dyn Below>) {
+        self.below.write().push(below);
     }
 }

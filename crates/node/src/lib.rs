@@ -23,7 +23,7 @@ mod upstream;
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{AskError, ask_status, expel, fsck, invite, leases, machines};
 pub use data::{DataDir, DataError, FORMAT, Identity};
-pub use door::{Answer, Door, Told};
+pub use door::{Answer, Below, Door, Told};
 pub use fsck::FsckReport;
 pub use group::{Deliver, Group, GroupError, GroupSettings, GroupStatus, LogError};
 pub use machine::{Listen, Machine, MachineError, MachineSettings};

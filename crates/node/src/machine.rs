@@ -187,7 +187,9 @@ impl Machine {
     }
 
     fn start_threads(&mut self, queues: Queues) -> Result<(), MachineError> {
-        let Queues { uploads, chores } = queues;
+        let Queues { uploads, chores, yields } = queues;
+        let engine = self.engine.clone();
+        self.threads.push(thread("yield", move || engine.take_back(&yields))?);
         let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
             let (engine, uploads) = (self.engine.clone(), uploads.clone());
@@ -262,6 +264,15 @@ impl Machine {
         }
         if let Some(server) = &self.server {
             server.group().shutdown();
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.engine.stop();
+        if let Some(server) = &self.server {
+            server.stop();
         }
     }
 }

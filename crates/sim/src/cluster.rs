@@ -180,6 +180,7 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, out: Vec<Output>) {
+        let mut yielded = Vec::new();
         for output in out {
             feed(&mut self.trace, format!("{output:?}").as_bytes());
             match output {
@@ -199,9 +200,12 @@ impl Cluster {
                         "what the client had done did not happen (cut off: {cut_off}): {items:?}"
                     ));
                 }
+                Output::Yield { number, .. } => yielded.push(number),
                 Output::Invalidate(_) => {}
             }
         }
+        // There is nothing below.
+        yielded.into_iter().for_each(|number| self.input(client::Input::Yielded { number }));
     }
 
     fn input(&mut self, input: client::Input) {

@@ -7,7 +7,7 @@ mod tree;
 use bytes::Bytes;
 use client::{Allocate, Call, Invalidation, Reply};
 use namespace::{Cred, Error};
-use node::{Answer, Door, Told};
+use node::{Answer, Below, Door, Told};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,12 @@ pub use tree::Tree;
 pub struct Memory {
     tree: Mutex<Tree>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
-    tell: Mutex<Option<Tell>>,
+    below: Mutex<Option<Arc<dyn Below>>>,
     /// Calls of this name are answered by a thread of their own, so much later.
     delays: Mutex<BTreeMap<&'static str, Duration>>,
     ttl: Duration,
     counting: bool,
 }
-
-type Tell = Arc<dyn Fn(&Invalidation) + Send + Sync>;
 
 impl Memory {
     /// With a root that anybody may write to.
@@ -41,8 +39,8 @@ impl Memory {
 
     fn build(counting: bool) -> Arc<Memory> {
         let ttl = Duration::from_secs(3600);
-        let (counts, tell, delays) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Memory { tree: Mutex::new(Tree::new()), counts, tell, delays, ttl, counting })
+        let (counts, below, delays) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Arc::new(Memory { tree: Mutex::new(Tree::new()), counts, below, delays, ttl, counting })
     }
 
     /// How often a call of this name came.
@@ -62,8 +60,8 @@ impl Memory {
 
     /// What the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
-        let tell = self.tell.lock().clone();
-        tell.expect("a mount has registered")(what);
+        let below = self.below.lock().clone();
+        below.expect("a mount has registered").take_back(std::slice::from_ref(what));
     }
 }
 
@@ -89,8 +87,8 @@ impl Door for Memory {
         self.ttl
     }
 
-    fn on_invalidate(&self, tell: Tell) {
-        *self.tell.lock() = Some(tell);
+    fn hand_out(&self, below: Arc<dyn Below>) {
+        *self.below.lock() = Some(below);
     }
 }
 
@@ -120,6 +118,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::ListXattrs { .. } => "list xattrs",
         Call::SetXattr { .. } => "set xattr",
         Call::RemoveXattr { .. } => "remove xattr",
+        Call::Lock { .. } | Call::GetLock { .. } => "lock",
         Call::Space => "space",
     }
 }
@@ -127,6 +126,8 @@ fn name_of(call: &Call) -> &'static str {
 impl Tree {
     fn answer(&mut self, cred: &Cred, call: Call) -> Result<Told, Error> {
         let reply = match call {
+            // Nobody locks here: the mount does not ask for it.
+            Call::Lock { .. } | Call::GetLock { .. } => return Err(Error::NotSupported),
             Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
             Call::Parent { dir } => self.parent(&dir)?,
             Call::Stat { file } => Reply::Stat(self.stat(&file)?),

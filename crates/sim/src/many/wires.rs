@@ -148,7 +148,7 @@ impl Office {
     }
 
     pub(super) fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
-        let mut cut_off = false;
+        let (mut cut_off, mut yielded) = (false, Vec::new());
         for output in out {
             let machine = &mut self.machines[at];
             match output {
@@ -166,8 +166,13 @@ impl Office {
                 Output::Salvage(salvage) if !machine.over => {
                     return Err(format!("{:?}: what was done was refused: {salvage:?}", machine.id));
                 }
+                Output::Yield { number, .. } => yielded.push(number),
                 Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
             }
+        }
+        // There is nothing below.
+        for number in yielded {
+            self.client(at, client::Input::Yielded { number })?;
         }
         if cut_off {
             if !self.machines[at].over {
