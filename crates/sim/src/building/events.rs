@@ -19,6 +19,8 @@ pub(super) enum Event {
     Calls(usize, usize),
     /// An upload of that life of the machine is stored.
     Uploads(usize, u64, Box<Upload>),
+    /// What a machine (of that incarnation) had handed out below has gone.
+    Yields(usize, u64, u64),
     /// A machine goes on after it was frozen.
     Thaws(usize),
     /// The earliest input that the server's log has is durable. Of which of its starts.

@@ -353,10 +353,42 @@ impl History {
         self.registers.get(key).and_then(|versions| versions.last()).map(|version| version.value.clone())
     }
 
+    /// Files that have no name any more: nobody misses what is written to them.
+    pub fn nameless(&self) -> BTreeSet<FileId> {
+        let bound = |versions: &Vec<Version>| {
+            versions
+                .iter()
+                .filter_map(|version| match &version.value {
+                    Value::Bound(file) => Some(file.clone()),
+                    _ => None,
+                })
+                .collect::<Vec<FileId>>()
+        };
+        let names = self.registers.iter().filter(|(key, _)| matches!(key, Key::Name(..)));
+        let ever: BTreeSet<FileId> = names.clone().flat_map(|(_, versions)| bound(versions)).collect();
+        let now: BTreeSet<FileId> = names
+            .filter_map(|(key, _)| match self.now(key) {
+                Some(Value::Bound(file)) => Some(file),
+                _ => None,
+            })
+            .collect();
+        ever.difference(&now).cloned().collect()
+    }
+
+    /// Updates that were done on machines, that the server has not done, and that somebody would miss.
+    pub fn missing(&self) -> impl Iterator<Item = &Called> {
+        let nameless = self.nameless();
+        let missed = move |called: &&Called| {
+            let of_nameless = |key| matches!(key, Key::Content(file) if nameless.contains(&file));
+            !called.changes().into_iter().any(of_nameless)
+        };
+        let missing = |called: &&Called| called.done < u64::MAX && is_update(&called.call) && !called.applied;
+        self.calls.iter().filter(missing).filter(missed)
+    }
+
     /// How many updates were done on machines and never came to be.
     pub fn lost(&self) -> u64 {
-        let lost = |called: &&Called| called.done < u64::MAX && is_update(&called.call) && !called.applied;
-        self.calls.iter().filter(lost).count() as u64
+        self.missing().count() as u64
     }
 }
 

@@ -160,7 +160,6 @@ impl Building {
         let mut out = Vec::new();
         if std::env::var("TRACE").is_ok() {
             eprintln!("{} tick {} machine {at} <- {input:?}", self.now, super::history::tick_of(now.wall));
-        } //DBG
         self.machines[at].client.handle(now, input, &mut out);
         self.carry_out(at, now, out)
     }
@@ -174,7 +173,6 @@ impl Building {
                     self.now,
                     super::history::tick_of(now.wall)
                 );
-            } //DBG
             match output {
                 Output::Send(message) => {
                     feed(&mut self.happened.trace, format!("{at} {message:?}").as_bytes());
@@ -197,6 +195,10 @@ impl Building {
                 Output::Salvage(salvage) => {
                     return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
                 }
+                Output::Yield { number, .. } => {
+                    let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
+                    self.later(wait, Event::Yields(at, incarnation, number));
+                }
                 Output::Unneeded(_) | Output::Invalidate(_) => {}
             }
         }
@@ -208,6 +210,15 @@ impl Building {
         if let Some(connection) = self.machines[at].connection {
             self.send(at, Way::Up, connection, Packet::Says(message));
         }
+    }
+
+    /// What was handed out below has gone.
+    pub(super) fn yields(&mut self, at: usize, incarnation: u64, number: u64) -> Result<(), Violation> {
+        let gone = self.machines[at].incarnation != incarnation;
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number)) {
+            return Ok(());
+        }
+        self.input(at, Input::Yielded { number })
     }
 
     /// An upload is stored, unless the machine has no way to where shares are: then later.

@@ -189,6 +189,7 @@ impl Building {
             Event::Ticks(at) => self.machine_ticks(at),
             Event::Calls(at, program) => self.begins(at, program),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
+            Event::Yields(at, incarnation, number) => self.yields(at, incarnation, number),
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),

@@ -166,7 +166,6 @@ impl Building {
         feed(&mut self.happened.trace, format!("{out:?}").as_bytes());
         if std::env::var("TRACE").is_ok() {
             eprintln!("{} SERVER {input:?}\n      => {out:?}", self.now);
-        } //DBG
         self.note_applied(&input, &out)?;
         for output in out {
             self.server_puts_out(output)?;

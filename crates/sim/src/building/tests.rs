@@ -18,13 +18,3 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
         assert_eq!((cut_off, fenced, lost), (0, 0, 0), "seed {seed}: {happened:?}");
     }
 }
-#[test]
-#[ignore]
-fn dbg_one() {
-    let n = |k: &str, d: u64| std::env::var(k).ok().and_then(|v| v.parse().ok()).unwrap_or(d);
-    let w = if n("FAIR", 0) == 1 { Weather::FAIR } else { Weather::of(n("SEED", 0)) };
-    println!(
-        "{w:?} {:?}",
-        run_building_in(w, n("SEED", 0), n("M", 5), n("CALLS", 1000)).unwrap_or_else(|e| panic!("{e}"))
-    );
-}

@@ -2,15 +2,14 @@
 //! over is there when all has come to rest (design.md, "Contract to users").
 
 use crate::building::Violation;
-use crate::building::history::{Called, History, is_update};
+use crate::building::history::{Called, History};
 use client::Call;
 
 impl History {
     pub(super) fn check_acknowledged(&self) -> Result<(), Violation> {
-        let missing = |called: &&Called| called.done < u64::MAX && is_update(&called.call) && !called.applied;
         let syncs: Vec<&Called> =
             self.calls.iter().filter(|called| called.done < u64::MAX && is_sync(&called.call)).collect();
-        for called in self.calls.iter().filter(missing) {
+        for called in self.missing() {
             let over = self.lives.get(called.life).is_some_and(|(_, over)| *over);
             if !over {
                 return Err(format!("{:?} was done, and did not come to be", called.call));
