@@ -3,6 +3,8 @@
 //! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
 
 mod cluster;
+#[cfg(test)]
+mod locks;
 mod many;
 mod model;
 mod paper;

@@ -6,6 +6,7 @@ mod background;
 mod content;
 mod grants;
 mod handles;
+mod locks;
 mod recalls;
 mod replay;
 mod rows;
