@@ -148,6 +148,9 @@ impl Turn<'_> {
                     granularity.in_the_way(&holdings, asked.session, &need.field, need.kind)
                 }
             };
+            let wholly = need.field == Field::Locks && is_for_locking(&asked.operation);
+            let in_the_way =
+                in_the_way.into_iter().map(|it| InTheWay { keep: it.keep.filter(|_| !wholly), ..it });
             holders.extend(to_let_go(&need.file, in_the_way));
         }
         for file in files_of_the_departed(needs) {
@@ -270,10 +273,15 @@ fn found_out(mut operation: Operation) -> Operation {
     operation
 }
 
+/// Who is refused a lock waits for it, and to unlock it the holder has to ask for the lease in any case: what it kept until then would only be recalled once more.
+fn is_for_locking(operation: &Operation) -> bool {
+    matches!(operation, Operation::Lock { change, .. } if change.kind.is_some())
+}
+
 /// What is in the way, as those who hold it are told.
 pub(crate) fn to_let_go(
     file: &FileId,
-    in_the_way: Vec<InTheWay>,
+    in_the_way: impl IntoIterator<Item = InTheWay>,
 ) -> impl Iterator<Item = (SessionId, Released)> {
     let released =
         |InTheWay { session, field, keep }| (session, Released { file: file.clone(), field, keep });

@@ -38,6 +38,13 @@ impl Oracle {
         its.map(|((_, owner), _)| *owner)
     }
 
+    /// Whether it waits to raise a lock of a whole file.
+    pub fn is_raising(&self, at: usize, owner: u64) -> bool {
+        self.pending(at, owner).is_some_and(|Pending { file, change, .. }| {
+            change.space == LockSpace::Flock && self.held.contains_key(&(at, owner, *file, LockSpace::Flock))
+        })
+    }
+
     pub fn some_ticket(&self) -> Option<(usize, Ticket)> {
         self.pending.iter().find_map(|((at, _), it)| Some((*at, it.ticket?)))
     }
