@@ -35,6 +35,10 @@ impl From<Error> for Errno {
             Error::DeletePending => libc::ENOENT,
             Error::NoSpace => libc::ENOSPC,
             Error::Damaged | Error::CutOff => libc::EIO,
+            Error::WouldBlock => libc::EAGAIN,
+            Error::TooManyLocks => libc::ENOLCK,
+            Error::Deadlock => libc::EDEADLK,
+            Error::Interrupted => libc::EINTR,
         })
     }
 }

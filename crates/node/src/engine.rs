@@ -381,21 +381,36 @@ impl Engine {
 }
 
 impl Door for Engine {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) {
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
         let mut out = Vec::new();
         let mut hosted = self.hosted.lock();
         let outcome = hosted.client.call(clock::now(), cred, call, &mut out);
         let mut after = After::default();
-        match outcome {
+        let waits = match outcome {
             Outcome::Done(result) if out.is_empty() => {
                 drop(hosted);
-                return self.tell(answer, result, true);
+                self.tell(answer, result, true);
+                return None;
             }
-            Outcome::Done(result) => after.answers.push((answer, result)),
+            Outcome::Done(result) => {
+                after.answers.push((answer, result));
+                None
+            }
             Outcome::Waiting(ticket) => {
                 hosted.answers.insert(ticket, answer);
+                Some(ticket)
             }
-        }
+        };
+        self.carry_out(&mut hosted, out, &mut after);
+        drop(hosted);
+        self.finish(after, true);
+        waits
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        let (mut out, mut after) = (Vec::new(), After::default());
+        let mut hosted = self.hosted.lock();
+        hosted.client.cancel(ticket, &mut out);
         self.carry_out(&mut hosted, out, &mut after);
         drop(hosted);
         self.finish(after, true);
