@@ -76,6 +76,7 @@ impl Lab {
     }
 
     fn carry_out(&mut self, at: usize, out: Vec<Output>) {
+        let mut yielded = Vec::new();
         for output in out {
             match output {
                 Output::Send(message) => {
@@ -85,9 +86,12 @@ impl Lab {
                 }
                 Output::Answer { ticket, result } => self.answers.push_back((ticket, result)),
                 Output::Salvage(salvage) => self.refused_updates += salvage.items.len(),
+                Output::Yield { number, .. } => yielded.push(number),
                 Output::Store(_) | Output::Unneeded(_) | Output::Invalidate(_) => {}
             }
         }
+        // There is nothing below.
+        yielded.into_iter().for_each(|number| self.input(at, client::Input::Yielded { number }));
     }
 
     /// Until nothing is under way.
