@@ -170,7 +170,12 @@ impl Link {
             drop(status);
             match why {
                 End::Over => pause = PAUSE.0,
-                End::Refused(_) => tokio::time::sleep(REFUSED_PAUSE).await,
+                End::Refused(_) => {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.refused();
+                    }
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
                 _ => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
