@@ -6,7 +6,7 @@ use client::{Call, Reply};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Error, FileKind};
-use node::{Door, GroupSettings, Machine, Told};
+use node::{Door, Machine, MachineSettings, Told};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ const FILES_PER_DIR: usize = 1_000;
 /// Makes `files` files on a new machine in `dir`, then measures how long it takes to open, what its store takes, and what it keeps in memory.
 pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let machine =
-        Machine::start(dir, "leasehold bench", GroupSettings::default()).map_err(io::Error::other)?;
+        Machine::start(dir, "leasehold bench", MachineSettings::default()).map_err(io::Error::other)?;
     let door = machine.door();
     let began = Instant::now();
     for n in 0..files.div_ceil(FILES_PER_DIR) {
@@ -40,7 +40,7 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
     tell("opening again");
     let began = Instant::now();
     let machine =
-        Machine::start(dir, "leasehold bench", GroupSettings::default()).map_err(io::Error::other)?;
+        Machine::start(dir, "leasehold bench", MachineSettings::default()).map_err(io::Error::other)?;
     let opened = began.elapsed();
     machine.stop().map_err(io::Error::other)?;
     let mib = resident as f64 / f64::from(1 << 20);

@@ -8,7 +8,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
-    XattrMode,
+    Verdict, XattrMode,
 };
 use wire::cost;
 
@@ -27,6 +27,15 @@ struct Make {
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
         self.require_session(now)?;
+        if let Some(file) = waiting.reopens.clone() {
+            return self.reopen(now, &file);
+        }
+        if self.rights.squash.is_some() {
+            waiting.cred = self.rights.cred(&waiting.cred);
+        }
+        if self.rights.read_only && waiting.call.writes() {
+            return Err(Stop::Error(Error::ReadOnly));
+        }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
@@ -61,7 +70,7 @@ impl Client {
             }
             Call::Seek { file, offset, hole } => self.seek(now, &file, offset, hole),
             // Nobody passes `syncfs` on to a FUSE file system; `sync MOUNTPOINT` gets here.
-            Call::Sync { file } if file == FileId::root() => self.sync(now, waiting, None, out),
+            Call::Sync { file } if file == self.rights.root => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
             Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),
@@ -84,7 +93,7 @@ impl Client {
 
     /// Updates wait while the server does one for this client, and while the log has no room.
     pub(crate) fn require_quiet(&self) -> Result<(), Stop> {
-        if !self.ships.is_empty() {
+        if self.requests.any_shipped() {
             return Err(Stop::Need(Need::Quiet));
         }
         if self.log.is_full() {
@@ -101,6 +110,18 @@ impl Client {
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
             Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             Answer::Entry(entry) => self.node(now, entry),
+        }
+    }
+
+    /// Whether an update could be done now. To be asked before the first step of a call that has several, or whose reply needs to know more than the update
+    /// does: a call that stops is tried again from its beginning, and must have done nothing.
+    fn would_do(&self, operation: &Operation) -> Result<(), Stop> {
+        match namespace::decide(operation, &self.files) {
+            Verdict::Done { .. } => Ok(()),
+            Verdict::Refused { error, .. } => Err(Stop::Error(error)),
+            Verdict::Unknown { wants } => {
+                Err(Stop::Need(Need::Leases { operation: Box::new(operation.clone()), wants }))
+            }
         }
     }
 
@@ -122,6 +143,8 @@ impl Client {
 
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
         let parent = match self.files.links(dir, Kind::Read) {
+            // For this machine there is nothing above.
+            _ if *dir == self.rights.root => dir.clone(),
             Known::Used(links) => links.first().map_or_else(FileId::root, |link| link.dir.clone()),
             Known::Unused => return Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
@@ -190,9 +213,9 @@ impl Client {
     /// the integer itself.
     fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
         match namespace::decide(&operation, &self.files) {
-            namespace::Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
-            namespace::Verdict::Refused { error, .. } => Stop::Error(error),
-            namespace::Verdict::Unknown { wants } => {
+            Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
+            Verdict::Refused { error, .. } => Stop::Error(error),
+            Verdict::Unknown { wants } => {
                 let only_server = wants.iter().any(|want| want.field == Field::Path);
                 if only_server && self.files.holds(&dir, &Field::Children, Kind::Write) {
                     return Stop::Need(Need::Integers(dir));
@@ -219,10 +242,13 @@ impl Client {
         let integer = self.integer(&dir);
         let position = integer.unwrap_or(1);
         let cred = waiting.cred.clone();
-        let operation = Operation::Link { file, dir: dir.clone(), label, position, cred, time: now.wall };
+        let time = now.wall;
+        let operation = Operation::Link { file: file.clone(), dir: dir.clone(), label, position, cred, time };
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
+        self.would_do(&operation)?;
+        self.stat(now, &file)?;
         let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
             return Err(Stop::Error(Error::Invalid));
         };
@@ -325,12 +351,22 @@ impl Client {
     ) -> Tried {
         self.require_quiet()?;
         self.used(&file);
+        let (cred, time) = (waiting.cred.clone(), now.wall);
+        let operation = (change != AttributeChange::default()).then(|| Operation::SetAttributes {
+            file: file.clone(),
+            change,
+            cred,
+            time,
+        });
+        if let Some(operation) = &operation {
+            self.would_do(operation)?;
+        }
+        self.stat(now, &file)?;
         if let Some((size, through_handle)) = size {
             self.truncate(now, waiting, &file, size, through_handle)?;
         }
-        if change != AttributeChange::default() {
-            let cred = waiting.cred.clone();
-            self.decide(now, Operation::SetAttributes { file: file.clone(), change, cred, time: now.wall })?;
+        if let Some(operation) = operation {
+            self.decide(now, operation)?;
         }
         Ok(Reply::Stat(self.stat(now, &file)?))
     }

@@ -79,6 +79,42 @@ pub enum Call {
     GetLock { file: FileId, owner: u64, space: LockSpace, range: LockRange, kind: LockKind },
 }
 
+impl Call {
+    /// Whether it is to change anything, or to make sure that it may be: what a machine that may only read need not ask for. A handle may exclude
+    /// others all the same.
+    pub(crate) fn writes(&self) -> bool {
+        const WRITE: u8 = 2;
+        match self {
+            Call::Access { mask, .. } | Call::Open { mask, .. } => mask & WRITE != 0,
+            Call::Create { .. }
+            | Call::Link { .. }
+            | Call::Unlink { .. }
+            | Call::Rename { .. }
+            | Call::SetAttributes { .. }
+            | Call::SetDisposition { .. }
+            | Call::Write { .. }
+            | Call::Allocate { .. }
+            | Call::SetXattr { .. }
+            | Call::RemoveXattr { .. } => true,
+            Call::Lookup { .. }
+            | Call::Parent { .. }
+            | Call::Stat { .. }
+            | Call::ReadLink { .. }
+            | Call::Close { .. }
+            | Call::Read { .. }
+            | Call::Seek { .. }
+            | Call::Sync { .. }
+            | Call::SyncAll
+            | Call::List { .. }
+            | Call::GetXattr { .. }
+            | Call::ListXattrs { .. }
+            | Call::Lock { .. }
+            | Call::GetLock { .. }
+            | Call::Space => false,
+        }
+    }
+}
+
 /// What `fallocate` is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {

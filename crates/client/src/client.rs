@@ -3,6 +3,10 @@
 use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
+use crate::recall::Yields;
+use crate::reopen::Reopening;
+use crate::requests::Requests;
+use crate::session::Session;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
@@ -12,7 +16,7 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{LogEntry, Space, ToClient, ToServer};
+use wire::{LogEntry, Rights, Space, ToClient};
 
 /// What the host decides about a client.
 #[derive(Clone, Debug)]
@@ -39,8 +43,8 @@ impl Settings {
 pub(crate) struct Allowance {
     pub bytes: u64,
     pub files: u64,
-    /// A request for more is under way.
-    pub asking: bool,
+    /// The request for more that is under way: for how many bytes and files at least.
+    pub asking: Option<(u64, u64)>,
 }
 
 /// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out every [`Output`] in order; a spurious
@@ -55,43 +59,37 @@ pub struct Client {
     pub(crate) unsent_since: Option<Time>,
     pub(crate) publishing: Publishing,
     pub(crate) waiting: BTreeMap<Ticket, Waiting>,
-    next_ticket: u64,
+    pub(crate) next_ticket: u64,
     next_number: u64,
-    /// Operations that the server is doing for this client: until their effects are known here, updates wait.
-    pub(crate) ships: BTreeSet<u64>,
+    pub(crate) requests: Requests,
     pub(crate) inodes: (u64, u64),
     pub(crate) inodes_next: (u64, u64),
+    /// Where the last block that came ends.
+    pub(crate) inodes_known: u64,
     pub(crate) reserving_inodes: bool,
     pub(crate) allowance: Allowance,
     pub(crate) space: Space,
     /// Something was unlocked here: who waits for that can be tried again.
     pub(crate) unlocked: bool,
     /// What was recalled and could not yet be let go.
-    pub(crate) yielding: Vec<lease::Released>,
+    pub(crate) yields: Yields,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
-    letting_go: FxHashMap<FileId, u64>,
+    pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
     pub(crate) flushing: Vec<(u64, FileId)>,
     /// Files that were deleted here; their tombstones go when the server knows (by sequence number).
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
     /// The order in which the eviction hand passes.
     pub(crate) hand: VecDeque<FileId>,
-    session: Session,
+    /// What this machine may do, as the server said last.
+    pub(crate) rights: Rights,
+    pub(crate) session: Session,
+    /// What programs opened in sessions that are over.
+    pub(crate) reopening: BTreeMap<FileId, Reopening>,
+    /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
+    pub(crate) unsaved: BTreeSet<FileId>,
+    pub(crate) unsaved_any: bool,
 }
-
-/// How the session stands.
-#[derive(Debug)]
-struct Session {
-    open: bool,
-    term_ms: u64,
-    /// When the renewal that was answered last was sent: leases hold for a term from there, less the drift bound.
-    renewed: Time,
-    /// When the renewal under way was sent.
-    renewing: Option<Time>,
-}
-
-/// Clocks of client and server run apart by at most one part in so many.
-const DRIFT: u64 = 100;
 
 impl Client {
     /// A client whose session is about to be opened; calls wait for that.
@@ -106,25 +104,31 @@ impl Client {
             waiting: BTreeMap::new(),
             next_ticket: 0,
             next_number: 0,
-            ships: BTreeSet::new(),
+            requests: Requests::default(),
             inodes: (0, 0),
             inodes_next: (0, 0),
+            inodes_known: 0,
             reserving_inodes: false,
             allowance: Allowance::default(),
             space: Space::default(),
             unlocked: false,
-            yielding: Vec::new(),
+            yields: Yields::default(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
             hand: VecDeque::new(),
-            session: Session { open: false, term_ms: 0, renewed: Time::default(), renewing: None },
+            rights: Rights::FULL,
+            session: Session::default(),
+            reopening: BTreeMap::new(),
+            unsaved: BTreeSet::new(),
+            unsaved_any: false,
         }
     }
 
     /// Does `call` for `cred`: at once if the leases at hand cover it.
     pub fn call(&mut self, now: Now, cred: &Cred, call: Call, out: &mut Vec<Output>) -> Outcome {
-        let mut waiting = Waiting::new(cred.clone(), call);
+        self.read_clock(now, out);
+        let mut waiting = Waiting::new(now, cred.clone(), call);
         match self.attempt(now, &mut waiting, out) {
             Ok(reply) => {
                 if self.unlocked {
@@ -135,8 +139,7 @@ impl Client {
             }
             Err(Stop::Error(error)) => Outcome::Done(Err(error)),
             Err(Stop::Need(need)) => {
-                self.next_ticket += 1;
-                let ticket = Ticket(self.next_ticket);
+                let ticket = self.ticket();
                 self.wait(ticket, waiting, need, out);
                 if self.unlocked {
                     self.settle(now, out);
@@ -159,9 +162,12 @@ impl Client {
 
     /// Takes an input; answers come in `out`.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
+        self.read_clock(now, out);
         match input {
+            Input::Greeting => self.on_greeting(now),
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
+            Input::Yielded { number } => self.on_yielded(now, number, out),
             Input::Tick => self.on_tick(now, out),
         }
         self.settle(now, out);
@@ -170,17 +176,21 @@ impl Client {
 
     /// When the next tick is due.
     pub fn deadline(&self) -> Option<Time> {
-        let flush = self.unsent_since.map(|since| since.after_ms(self.settings.flush_after_ms));
+        let unsent = self.unsent_since.filter(|_| self.session.is_connected());
+        let flush = unsent.map(|since| since.after_ms(self.settings.flush_after_ms));
         let publish =
             self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
-        let renew = self.session.open.then(|| self.session.renewed.after_ms(self.session.term_ms / 3));
-        let renew = if self.session.renewing.is_some() { None } else { renew };
-        [flush, publish, renew].into_iter().flatten().min()
+        [flush, publish, self.session_deadline()].into_iter().flatten().min()
     }
 
-    /// For how long from `now`, in ms, what front doors were told may be kept below: what is left of the session as this client counts it.
-    pub fn valid_for_ms(&self, now: Time) -> u64 {
-        if self.session.open { self.valid_until().ms_since(now) } else { 0 }
+    /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
+    pub fn root(&self) -> &FileId {
+        &self.rights.root
+    }
+
+    /// What this machine may do. Known once a session has begun.
+    pub fn rights(&self) -> &Rights {
+        &self.rights
     }
 
     /// How many files something is known of.
@@ -188,23 +198,16 @@ impl Client {
         self.files.0.len()
     }
 
+    /// What this client holds, file by file, as long as its session's time has not run out. For tests and tools.
+    pub fn held(&self, now: Time) -> impl Iterator<Item = (&FileId, &lease::Held)> {
+        let valid = self.valid_for_ms(now) > 0;
+        let files = self.files.0.iter().filter(move |(_, known)| valid && !known.gone);
+        files.map(|(file, known)| (file, &known.held))
+    }
+
     /// Bytes of content that are not yet stored.
     pub fn dirty_bytes(&self) -> usize {
         self.publishing.dirty_bytes()
-    }
-
-    fn valid_until(&self) -> Time {
-        let term = self.session.term_ms;
-        self.session.renewed.after_ms(term - term / DRIFT)
-    }
-
-    /// Leases count only while the session does.
-    pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
-        if self.session.open && now.time < self.valid_until() {
-            Ok(())
-        } else {
-            Err(Stop::Need(Need::Session))
-        }
     }
 
     /// Decides on what is known here; an update that succeeds is done here and logged.
@@ -245,6 +248,9 @@ impl Client {
 
     /// Sends all of the log.
     pub(crate) fn flush_log(&mut self, out: &mut Vec<Output>) {
+        if !self.session.is_connected() {
+            return;
+        }
         while let Some(message) = self.log.next_message() {
             out.push(Output::Send(message));
         }
@@ -258,18 +264,19 @@ impl Client {
 
     fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
         match message {
-            ToClient::Opened { inodes, allowance, space, term_ms, .. } => {
+            ToClient::Opened { inodes, allowance, space, term_ms, rights, .. } => {
+                self.rights = rights;
                 self.space = space;
-                self.inodes = inodes;
-                self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: false };
-                self.session = Session { open: true, term_ms, renewed: now.time, renewing: None };
+                self.on_opened(now, inodes, allowance, term_ms, out);
             }
-            ToClient::Renewed { space } => {
+            ToClient::Resumed { through, rejected, space, term_ms, .. } => {
                 self.space = space;
-                if let Some(sent) = self.session.renewing.take() {
-                    self.session.renewed = sent;
-                }
+                self.on_resumed(through, &rejected, term_ms, out);
             }
+            ToClient::Fenced => self.cut_off(now, out),
+            // Of a connection that is no more.
+            _ if !self.session.is_connected() => {}
+            ToClient::Renewed { space } => self.on_renewed(space),
             ToClient::Granted { number, grants, gone } => {
                 for grant in grants {
                     if self.is_letting_go(&grant.file) {
@@ -285,7 +292,10 @@ impl Client {
             }
             ToClient::Reported { number, .. } => self.granted(number),
             ToClient::Shipped { number, result } => {
-                self.ships.remove(&number);
+                // What was told before is told again over a new connection; by now more may have happened.
+                if !self.requests.answered(number) {
+                    return;
+                }
                 let result = result.map(|(answer, effects)| {
                     effects.iter().for_each(|effect| self.files.apply(effect, false));
                     answer
@@ -296,6 +306,7 @@ impl Client {
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
             ToClient::Applied { through, rejected } => self.on_applied(through, &rejected, out),
             ToClient::Reserved { dir, first, end } => {
+                self.requests.reserved(&dir);
                 if let Some(children) = self.files.get_mut(&dir).and_then(|known| known.children.as_mut()) {
                     children.reserving = false;
                     children.add_integers((first, end));
@@ -303,6 +314,11 @@ impl Client {
             }
             ToClient::ReservedInodes { first, end } => {
                 self.reserving_inodes = false;
+                if end <= self.inodes_known {
+                    // A block that came twice is one block.
+                    return;
+                }
+                self.inodes_known = end;
                 if self.inodes.0 >= self.inodes.1 {
                     self.inodes = (first, end);
                 } else {
@@ -313,13 +329,12 @@ impl Client {
                 self.space = space;
                 let Allowance { bytes: had_bytes, files: had_files, .. } = self.allowance;
                 self.allowance =
-                    Allowance { bytes: had_bytes + bytes, files: had_files + files, asking: false };
+                    Allowance { bytes: had_bytes + bytes, files: had_files + files, asking: None };
             }
             ToClient::Extents { number, file, from, to, extents, inline } => {
                 self.learn_extents(&file, from, to, extents, inline);
                 self.granted(number);
             }
-            ToClient::Fenced => self.cut_off(out),
         }
     }
 
@@ -332,12 +347,8 @@ impl Client {
         }
     }
 
-    fn on_applied(&mut self, through: u64, rejected: &[(u64, Error)], out: &mut Vec<Output>) {
-        let numbers: Vec<u64> = rejected.iter().map(|(number, _)| *number).collect();
-        let refused = self.log.acknowledge(through, &numbers);
-        for (operation, (_, error)) in refused.into_iter().zip(rejected) {
-            out.push(Output::Rejected { operation, error: *error });
-        }
+    pub(crate) fn on_applied(&mut self, through: u64, rejected: &[(u64, Error)], out: &mut Vec<Output>) {
+        let refused = self.log.acknowledge(through, rejected);
         while let Some((sequence, file)) = self.tombstones.front()
             && *sequence <= through
         {
@@ -351,6 +362,7 @@ impl Client {
         }
         self.letting_go.retain(|_, sequence| *sequence > through);
         self.settle_content(through);
+        self.refused(refused, out);
     }
 
     fn on_tick(&mut self, now: Now, out: &mut Vec<Output>) {
@@ -359,22 +371,7 @@ impl Client {
             self.flush_log(out);
         }
         self.publish_old(now, out);
-        let due = self.session.renewed.after_ms(self.session.term_ms / 3);
-        if self.session.open && self.session.renewing.is_none() && now.time >= due {
-            self.session.renewing = Some(now.time);
-            out.push(Output::Send(ToServer::Renew));
-        }
-    }
-
-    /// The session is over: nothing that is known here counts any more, and no update that is still in the log will be applied.
-    fn cut_off(&mut self, out: &mut Vec<Output>) {
-        self.session.open = false;
-        self.files = Files::default();
-        self.hand.clear();
-        out.push(Output::CutOff);
-        for (ticket, _) in std::mem::take(&mut self.waiting) {
-            out.push(Output::Answer { ticket, result: Err(Error::CutOff) });
-        }
+        self.keep_session(now, out);
     }
 
     /// After every input: what is due goes out, and what is low is asked for before it runs out.
@@ -383,17 +380,16 @@ impl Client {
         if !self.publishing.unneeded.is_empty() {
             out.push(Output::Unneeded(std::mem::take(&mut self.publishing.unneeded)));
         }
-        while self.log.is_due() {
-            match self.log.next_message() {
-                Some(message) => out.push(Output::Send(message)),
-                None => break,
+        if self.session.is_connected() {
+            while self.log.is_due()
+                && let Some(message) = self.log.next_message()
+            {
+                out.push(Output::Send(message));
             }
+            self.refill(out);
         }
         if !self.log.has_unsent() {
             self.unsent_since = None;
-        }
-        if self.session.open {
-            self.refill(out);
         }
         self.evict(now, out);
     }
@@ -404,9 +400,8 @@ impl Client {
         self.publish_all(now, out);
         self.flush_log(out);
         let clean = self.publishing.is_idle() && self.log.applied() == self.log.last();
-        if clean && self.session.open {
-            self.session.open = false;
-            out.push(Output::Send(ToServer::Goodbye));
+        if clean {
+            self.say_goodbye(now, out);
         }
         clean
     }
@@ -418,6 +413,9 @@ impl Client {
         let mut still_held = leases.clone();
         for (released, answer) in leases.iter().zip(&mut still_held) {
             self.files.release(released);
+            if released.field == Field::Content && released.keep.is_none() {
+                self.publishing.orphan(&released.file);
+            }
             if released.field.is_black_box() {
                 // What is recalled may be more than is held: one of the two leases may be here without the other.
                 answer.keep =

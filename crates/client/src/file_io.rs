@@ -47,7 +47,10 @@ impl Client {
     }
 
     pub(crate) fn read(&mut self, now: Now, file: &FileId, offset: u64, length: u32) -> Tried {
-        let content = self.content(file, Kind::Read)?;
+        // Trap: the kernel may let a program change pages that it has mapped, and tell us late. While any handle here may write, what is read here must
+        // be nobody else's to change.
+        let kind = if self.is_writable_here(file) { Kind::Write } else { Kind::Read };
+        let content = self.content(file, kind)?;
         let mut parts = Vec::new();
         content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;
         self.accessed(now, file);
@@ -96,6 +99,7 @@ impl Client {
             self.publish_all(now, out);
             return Err(Stop::Need(Need::Room));
         }
+        self.may_change(file)?;
         let size = self.content(file, Kind::Write)?.size();
         let offset = if append { size } else { offset };
         let length = data.len() as u64;
@@ -158,6 +162,14 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
+    /// Not while somebody else waits for what is written here to be published.
+    fn may_change(&self, file: &FileId) -> Result<(), Stop> {
+        if self.yields.holds_up_writes(file) {
+            return Err(Stop::Need(Need::Yielded(file.clone())));
+        }
+        Ok(())
+    }
+
     /// Changes content and keeps account of what is dirty.
     fn change_content(
         &mut self,
@@ -165,6 +177,7 @@ impl Client {
         file: &FileId,
         change: impl FnOnce(&mut FileContent),
     ) -> Result<(), Stop> {
+        self.may_change(file)?;
         let content = self.content(file, Kind::Write)?;
         change(content);
         let (held, dirty) = (content.held_bytes(), content.is_dirty());
@@ -180,6 +193,9 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
+        if self.take_unsaved(file) {
+            return Err(Stop::Error(Error::CutOff));
+        }
         if waiting.flushed.is_none() {
             let barriers: BTreeMap<FileId, u64> = match file {
                 Some(file) => {
@@ -203,6 +219,7 @@ impl Client {
     fn let_go_of_content(&mut self, file: &FileId) {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
         self.files.release(&released);
+        self.publishing.orphan(file);
         self.push_release(vec![released]);
     }
 

@@ -5,7 +5,7 @@ use crate::known::KnownFile;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Now, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Open, Released};
+use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
 
 /// How many handles this client has on a file: in all, and in each mode. What others see of it (and only as one of many) is which of these are not zero.
@@ -27,13 +27,25 @@ impl Handles {
         own
     }
 
+    /// Whether one that is open so may be among them.
+    pub fn has(&self, open: Open) -> bool {
+        open.fields().all(|field| self.own().has(&field))
+    }
+
+    /// All of `others` besides.
+    pub fn add_all(&mut self, others: &Handles) {
+        for (count, more) in self.0.iter_mut().zip(&others.0) {
+            *count += more;
+        }
+    }
+
     fn add(&mut self, open: Open) {
         for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
             *count += u32::from(open.has(field));
         }
     }
 
-    fn remove(&mut self, open: Open) {
+    pub fn remove(&mut self, open: Open) {
         for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
             *count = count.saturating_sub(u32::from(open.has(field)));
         }
@@ -65,6 +77,11 @@ impl Client {
         self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
     }
 
+    /// Whether any handle here may write.
+    pub(crate) fn is_writable_here(&self, file: &FileId) -> bool {
+        self.own(file).has_mode(Mode::AccessWrite)
+    }
+
     /// What the others' values of a black box come to, if this client knows. For tests and tools.
     pub fn others(&self, file: &FileId, field: &Field) -> Option<bool> {
         match self.files.others(file, field) {
@@ -87,7 +104,11 @@ impl Client {
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
         }
-        Ok(Reply::Opened { keep_pages: true })
+        // Pages that were read before must not be written to through a mapping unless they are this machine's to change.
+        let known = self.files.get(&file);
+        let keep_pages = !self.is_writable_here(&file)
+            || known.is_some_and(|known| known.held.covers(&Field::Content, Kind::Write));
+        Ok(Reply::Opened { keep_pages })
     }
 
     /// Opens a handle on a file that the server has just made for this client.
@@ -95,7 +116,7 @@ impl Client {
         let file = entry.file.clone();
         let stat = self.stat(now, &file)?;
         // Who makes a file may use it as it says, whatever the permissions that it is born with.
-        self.open(now, Cred::default(), file, open, 0)?;
+        self.open(now, self.rights.cred(&Cred::default()), file, open, 0)?;
         Ok(Reply::Node(entry, stat))
     }
 
@@ -121,6 +142,9 @@ impl Client {
         file: &FileId,
         open: Open,
     ) -> Result<Reply, Stop> {
+        if self.close_lost(file, open) {
+            return Ok(Reply::Nothing);
+        }
         let Some(known) = self.files.get(file) else { return Ok(Reply::Nothing) };
         let Some(handles) = &known.handles else { return Ok(Reply::Nothing) };
         let ends = handles.own().but(handles.but(open));
@@ -163,6 +187,9 @@ impl Client {
         };
         if (has_name, pending) == (Some(true), Some(false)) {
             return Ok(false);
+        }
+        if self.rights.read_only {
+            return Ok(true);
         }
         let deletes = (has_name, pending) == (Some(true), Some(true));
         if deletes {

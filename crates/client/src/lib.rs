@@ -16,10 +16,15 @@ mod log;
 mod merge;
 mod publish;
 mod recall;
+mod reopen;
+mod requests;
 mod reserve;
+mod salvage;
 mod seam;
+mod session;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};
 pub use client::{Client, Settings};
+pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};

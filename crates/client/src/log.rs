@@ -1,6 +1,6 @@
 //! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
 
-use namespace::{Operation, RULES};
+use namespace::{Error, Operation, RULES};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer};
 
@@ -95,16 +95,30 @@ impl Log {
         Some(ToServer::Log { first, entries })
     }
 
+    /// Nothing that was sent counts as sent: there is a new connection.
+    pub fn rewind(&mut self) {
+        (self.sent, self.unsent_bytes) = (0, self.bytes);
+    }
+
+    /// The updates that are not acknowledged, in order.
+    pub fn updates(&self) -> impl Iterator<Item = &Operation> {
+        self.entries.iter().filter_map(|(entry, _)| match entry {
+            LogEntry::Update { operation, .. } => Some(operation),
+            LogEntry::Release(_) | LogEntry::Return { .. } | LogEntry::Flushed { .. } => None,
+        })
+    }
+
     /// The server has all entries up to `through`. Those that it refused are given back.
-    pub fn acknowledge(&mut self, through: u64, rejected: &[u64]) -> Vec<Operation> {
+    pub fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) -> Vec<(Operation, Error)> {
         let mut refused = Vec::new();
         while self.first <= through && self.sent > 0 {
             let Some((entry, bytes)) = self.entries.pop_front() else { break };
             self.bytes -= bytes;
             if let LogEntry::Update { operation, .. } = entry
-                && rejected.contains(&self.first)
+                && let Ok(at) = rejected.binary_search_by_key(&self.first, |(entry, _)| *entry)
+                && let Some((_, error)) = rejected.get(at)
             {
-                refused.push(operation);
+                refused.push((operation, *error));
             }
             self.first += 1;
             self.sent -= 1;

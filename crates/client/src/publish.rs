@@ -17,8 +17,8 @@ const EARLY_BYTES: u64 = 8 << 20;
 /// What is dirty, and what is on its way to the share servers.
 #[derive(Debug, Default)]
 pub(crate) struct Publishing {
-    /// By our number: the file, the number its content knows it by, and the share.
-    uploads: BTreeMap<u64, (FileId, u64, ShareId)>,
+    /// By our number: the content that it is of, if that is still known here, and the share.
+    uploads: BTreeMap<u64, (Option<(FileId, u64)>, ShareId)>,
     next_upload: u64,
     /// Files with bytes held in memory; since when dirty.
     files: FxHashMap<FileId, Held>,
@@ -66,6 +66,31 @@ impl Publishing {
 
     pub fn oldest_dirty(&self) -> Option<Time> {
         self.since.first().map(|(time, _)| *time)
+    }
+
+    /// Files of which something is held that is not published, in order.
+    pub fn dirty_files(&self) -> impl Iterator<Item = &FileId> {
+        let mut files: Vec<&FileId> = self.files.keys().collect();
+        files.sort();
+        files.into_iter()
+    }
+
+    /// The content that was known of `file` is forgotten: uploads on their way are of none that will be known again.
+    pub fn orphan(&mut self, file: &FileId) {
+        for (content, _) in self.uploads.values_mut() {
+            content.take_if(|(of, _)| of == file);
+        }
+    }
+
+    /// All content is forgotten. Shares that were published stay as they are: the server may have heard of that, and what is to be salvaged is in them.
+    pub fn abandon(&mut self) {
+        self.uploads.values_mut().for_each(|(content, _)| *content = None);
+        let stored = std::mem::take(&mut self.unpublished).into_values().flatten();
+        let mut stored: Vec<ShareId> = stored.collect();
+        stored.sort();
+        self.unneeded.extend(stored);
+        (self.files, self.since, self.held_bytes) = Default::default();
+        (self.published, self.last) = Default::default();
     }
 
     /// Nothing is dirty and nothing under way.
@@ -133,7 +158,8 @@ impl Client {
         for plan in plans {
             self.publishing.next_upload += 1;
             let upload = self.publishing.next_upload;
-            self.publishing.uploads.insert(upload, (file.clone(), plan.id, plan.share));
+            let content = Some((file.clone(), plan.id));
+            self.publishing.uploads.insert(upload, (content, plan.share));
             let pieces = plan.pieces.into_iter().map(|piece| (piece.nonce, piece.plain)).collect();
             out.push(Output::Store(Upload { upload, share: plan.share, key: plan.key, pieces }));
         }
@@ -146,16 +172,17 @@ impl Client {
         result: Result<Vec<[u8; 32]>, Error>,
         out: &mut Vec<Output>,
     ) {
-        let Some((file, id, share)) = self.publishing.uploads.remove(&upload) else { return };
-        let content = match self.files.get_mut(&file).map(|known| &mut known.content) {
-            Some(KnownContent::Open(content)) => content,
+        let Some((of, share)) = self.publishing.uploads.remove(&upload) else { return };
+        let known = of.and_then(|(file, id)| {
+            let known = self.files.get_mut(&file).map(|known| &mut known.content);
+            Some((file, id, known?))
+        });
+        let Some((file, id, KnownContent::Open(content))) = known else {
             // Deleted, or cut off, while it was on its way.
-            Some(_) | None => {
-                if result.is_ok() {
-                    self.publishing.unneeded.push(share);
-                }
-                return;
+            if result.is_ok() {
+                self.publishing.unneeded.push(share);
             }
+            return;
         };
         let (publishes, unneeded, failure) = match result {
             Ok(hashes) => {
@@ -223,8 +250,7 @@ impl Client {
 
     /// Publishes everything; the barriers of what is not in the log yet.
     pub(crate) fn publish_all(&mut self, now: Now, out: &mut Vec<Output>) -> BTreeMap<FileId, u64> {
-        let mut files: Vec<FileId> = self.publishing.files.keys().cloned().collect();
-        files.sort();
+        let files: Vec<FileId> = self.publishing.dirty_files().cloned().collect();
         let mut barriers = BTreeMap::new();
         for file in files {
             if let Some(barrier) = self.publish(now, &file, false, out) {

@@ -5,38 +5,117 @@ use crate::known::KnownContent;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Released};
+use std::collections::BTreeMap;
 use wire::LogEntry;
 
 /// How many files the eviction hand looks at after one input.
 const HAND_STEPS: usize = 64;
 
+/// Times that content which was written anew while its pages were dropped is published and dropped again, before writers have to wait.
+const ROUNDS_MAX: u8 = 2;
+
+/// A lease that is recalled and still held.
+#[derive(Debug)]
+pub(crate) struct Yielding {
+    released: Released,
+    /// How often what was handed out below has been dropped for it.
+    rounds: u8,
+}
+
+/// What is on its way back.
+#[derive(Debug, Default)]
+pub(crate) struct Yields {
+    /// Waits for content to be published.
+    publishing: Vec<Yielding>,
+    /// Waits for what was handed out below to go.
+    dropping: BTreeMap<u64, Vec<Yielding>>,
+}
+
+impl Yields {
+    fn all(&self) -> impl Iterator<Item = &Yielding> {
+        self.publishing.iter().chain(self.dropping.values().flatten())
+    }
+
+    /// Whether writers of `file` have to wait until its content is let go: nobody else would ever get it otherwise. Not while its pages are being dropped, unless that has
+    /// been in vain before: a write holds them locked until it is answered.
+    pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
+        let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
+        self.publishing.iter().any(|y| of_file(&y))
+            || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
+    }
+
+    /// The session is over: nobody wants any of it back.
+    pub(crate) fn clear(&mut self) {
+        *self = Yields::default();
+    }
+}
+
 impl Client {
     pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
-        self.yielding.extend(leases);
+        for released in leases {
+            // Over a new connection what is not answered is asked for again.
+            if !self.yields.all().any(|y| y.released == released) {
+                self.yields.publishing.push(Yielding { released, rounds: 0 });
+            }
+        }
         self.yield_recalled(now, out);
     }
 
-    /// Lets go of what was recalled as soon as nothing that it covered is unpublished: first what was handed out below is
-    /// invalidated, then the log is flushed up to the release, which stands behind every update that used the lease.
+    /// Lets go of what was recalled: first nothing that it covered may be unpublished, then what was handed out below has to go, and then the log is
+    /// flushed up to the release, which stands behind every update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
-        if self.yielding.is_empty() {
-            return;
-        }
-        let mut ready = Vec::new();
-        for released in std::mem::take(&mut self.yielding) {
-            let publishing =
-                released.field == Field::Content && self.publish_before(now, &released.file, out).is_err();
-            if publishing {
-                self.yielding.push(released);
+        let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());
+        for mut yielding in std::mem::take(&mut self.yields.publishing) {
+            let Released { file, field, .. } = &yielding.released;
+            if *field == Field::Content && self.publish_before(now, file, out).is_err() {
+                self.yields.publishing.push(yielding);
+            } else if let Some(invalidation) = self.below(&yielding.released) {
+                what.push(invalidation);
+                yielding.rounds = yielding.rounds.saturating_add(1);
+                dropping.push(yielding);
             } else {
-                invalidate(&released, out);
-                ready.push(released);
+                ready.push(yielding.released);
             }
         }
+        if !dropping.is_empty() {
+            let number = self.number();
+            out.push(Output::Yield { number, what });
+            self.yields.dropping.insert(number, dropping);
+        }
+        self.let_go(now, ready, out);
+        self.finish_flushes(now, out);
+    }
+
+    /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
+    pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
+        let mut ready = Vec::new();
+        for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
+            let Released { file, field, .. } = &yielding.released;
+            if *field == Field::Content && self.is_content_dirty(file) {
+                self.yields.publishing.push(yielding);
+            } else {
+                ready.push(yielding.released);
+            }
+        }
+        self.let_go(now, ready, out);
+        self.yield_recalled(now, out);
+    }
+
+    fn let_go(&mut self, now: Now, ready: Vec<Released>, out: &mut Vec<Output>) {
         if !ready.is_empty() {
             self.release(now, ready);
             self.flush_log(out);
         }
+    }
+
+    fn is_content_dirty(&self, file: &FileId) -> bool {
+        match self.files.get(file).map(|known| &known.content) {
+            Some(KnownContent::Open(content)) => content.is_dirty() || !content.is_settled(),
+            _ => false,
+        }
+    }
+
+    fn finish_flushes(&mut self, now: Now, out: &mut Vec<Output>) {
         let mut flushed = Vec::new();
         for (number, file) in std::mem::take(&mut self.flushing) {
             if self.publish_before(now, &file, out).is_err() {
@@ -91,7 +170,11 @@ impl Client {
                 }
                 KnownContent::Unknown | KnownContent::Head(..) => false,
             };
-            if known.recent || known.gone || known.handles.is_some() || content_busy || file == FileId::root()
+            if known.recent
+                || known.gone
+                || known.handles.is_some()
+                || content_busy
+                || file == self.rights.root
             {
                 known.recent = false;
                 self.hand.push_back(file);
@@ -109,22 +192,29 @@ impl Client {
             Client::invalidate(&file, out);
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
+            self.publishing.orphan(&file);
             self.push_release(released);
             self.files.0.remove(&file);
         }
     }
-}
 
-fn invalidate(released: &Released, out: &mut Vec<Output>) {
-    let file = released.file.clone();
-    let invalidation = match &released.field {
-        // Whoever may still read is told nothing new by what others read.
-        _ if released.keep.is_some() => return,
-        Field::Child(label) => Invalidation::Entry(file, label.clone()),
-        Field::Content => Invalidation::Pages(file),
-        Field::Attributes | Field::Times | Field::Parent | Field::Children => Invalidation::Attributes(file),
-        Field::Xattr(_) | Field::Xattrs => Invalidation::Attributes(file),
-        Field::Disposition | Field::Handles | Field::Mode(_) | Field::Locks | Field::Path => return,
-    };
-    out.push(Output::Invalidate(invalidation));
+    /// What was handed out below under the lease and goes with it.
+    fn below(&self, released: &Released) -> Option<Invalidation> {
+        let file = released.file.clone();
+        match &released.field {
+            // Pages that a program may have mapped to write to must not be written to any more: the next read asks for that anew.
+            Field::Content if released.keep.is_none() || self.is_writable_here(&file) => {
+                Some(Invalidation::Pages(file))
+            }
+            // Whoever may still read is told nothing new by what others read.
+            _ if released.keep.is_some() => None,
+            Field::Child(label) => Some(Invalidation::Entry(file, label.clone())),
+            Field::Attributes | Field::Times | Field::Parent | Field::Children => {
+                Some(Invalidation::Attributes(file))
+            }
+            Field::Xattr(_) | Field::Xattrs => Some(Invalidation::Attributes(file)),
+            Field::Content | Field::Disposition | Field::Handles | Field::Mode(_) => None,
+            Field::Path | Field::Locks => None,
+        }
+    }
 }

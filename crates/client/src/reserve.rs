@@ -36,7 +36,7 @@ impl Client {
             children.reserving = true;
             // The right to reserve may be the birthright of a create that the server does not know yet.
             self.flush_log(out);
-            out.push(Output::Send(ToServer::Reserve { dir: dir.clone() }));
+            self.request_integers(dir, out);
         }
     }
 
@@ -55,7 +55,7 @@ impl Client {
     pub(crate) fn reserve_inodes(&mut self, out: &mut Vec<Output>) {
         if !self.reserving_inodes {
             self.reserving_inodes = true;
-            out.push(Output::Send(ToServer::ReserveInodes));
+            self.send(ToServer::ReserveInodes { known: self.inodes_known }, out);
         }
     }
 
@@ -66,7 +66,7 @@ impl Client {
             self.allowance.files -= files;
             return Ok(());
         }
-        if waiting.asked_allowance && !self.allowance.asking {
+        if waiting.asked_allowance && self.allowance.asking.is_none() {
             return Err(Stop::Error(namespace::Error::NoSpace));
         }
         Err(Stop::Need(Need::Allowance { bytes, files }))
@@ -79,21 +79,24 @@ impl Client {
     }
 
     pub(crate) fn ask_allowance(&mut self, bytes: u64, files: u64, out: &mut Vec<Output>) {
-        if self.allowance.asking {
+        if self.allowance.asking.is_some() {
             return;
         }
-        self.allowance.asking = true;
+        self.allowance.asking = Some((bytes, files));
         let (log_bytes, log_files) = self.log.charged();
         let held = (
             self.allowance.bytes + self.publishing.dirty_bytes() as u64 + log_bytes,
             self.allowance.files + log_files,
         );
         let want = (held.0 + bytes.max(ALLOWANCE_BYTES), held.1 + files.max(ALLOWANCE_FILES));
-        out.push(Output::Send(ToServer::Allow { held, want }));
+        self.send(ToServer::Allow { held, want }, out);
     }
 
     /// Asks for whatever is low before somebody has to wait for it.
     pub(crate) fn refill(&mut self, out: &mut Vec<Output>) {
+        if self.rights.read_only {
+            return;
+        }
         if self.inodes_next.0 >= self.inodes_next.1 && self.inodes.1.saturating_sub(self.inodes.0) < 1024 {
             self.reserve_inodes(out);
         }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use ident::FileId;
 use lease::{Label, Time};
-use namespace::{Error, Operation, ShareId, Timestamp};
+use namespace::{Error, ShareId, Timestamp};
 use wire::{ToClient, ToServer};
 
-use crate::Reply;
+use crate::{Reply, Salvage};
 
 /// The clocks, read by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub enum Outcome {
 /// An input beside calls.
 #[derive(Clone, Debug)]
 pub enum Input {
+    /// There is a new connection to the server, and the host is about to send the greeting over it (`directory::Input::Open`): what was under way over an
+    /// earlier one is lost, and nothing of that comes after this. Leases count from here, once the greeting has been answered. The same after
+    /// [`ToClient::Fenced`], whether the connection stays or not: a new session is to be opened.
+    Greeting,
     /// From the server.
     Message(ToClient),
     /// The share server has, or cannot take, this upload: the hashes of the sealed pieces in order.
@@ -41,6 +45,11 @@ pub enum Input {
         upload: u64,
         /// BLAKE3 of each piece's ciphertext, or why not.
         result: Result<Vec<[u8; 32]>, Error>,
+    },
+    /// What [`Output::Yield`] named is gone from below, as far as it would go.
+    Yielded {
+        /// Which.
+        number: u64,
     },
     /// Time has passed; spurious ones do no harm.
     Tick,
@@ -62,17 +71,18 @@ pub enum Output {
     Store(Upload),
     /// These shares were stored and are not needed after all: let go the machine's leases on them.
     Unneeded(Vec<ShareId>),
-    /// A server refused an update: what was done here did not happen there. Never silent.
-    Rejected {
-        /// What was refused.
-        operation: Operation,
-        /// Why.
-        error: Error,
+    /// What was done here and did not happen at the server: to be kept where the user finds it. Never silent.
+    Salvage(Salvage),
+    /// Leases are recalled that front doors have handed out below: all of this is to go, then [`Input::Yielded`]; the leases are held until then, since what holds
+    /// locks below may be waiting for an answer under them. Answers that were on their way meanwhile may bring it back: so it is to go once more after that.
+    Yield {
+        /// Names it.
+        number: u64,
+        /// What is to go.
+        what: Vec<Invalidation>,
     },
     /// What front doors have handed out below is no longer covered by a lease.
     Invalidate(Invalidation),
-    /// The session is over: whatever was handed out below must go.
-    CutOff,
 }
 
 /// Pieces of one file, to be sealed and stored as one share.
@@ -97,4 +107,6 @@ pub enum Invalidation {
     Attributes(FileId),
     /// Pages, and attributes with them.
     Pages(FileId),
+    /// Whatever was handed out: the session was over, or nobody knows how long this machine was asleep.
+    Everything,
 }

@@ -6,7 +6,7 @@
 use crate::client::Client;
 use crate::{Call, Now, Output, Reply, Ticket};
 use ident::FileId;
-use lease::Lease;
+use lease::{Lease, Time};
 use namespace::{Answer, Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToServer};
@@ -52,6 +52,8 @@ pub(crate) enum Need {
     Room,
     /// What is in the way of this change to be unlocked, or what is known of that to be recalled.
     Unlocked { file: FileId, change: LockChange },
+    /// The content of a file to be let go, which somebody else waits for.
+    Yielded(FileId),
 }
 
 /// What a waiting call waits for: a [`Need`] that has been asked for.
@@ -68,6 +70,7 @@ enum On {
     Published(BTreeMap<FileId, u64>),
     Room,
     Unlocked { file: FileId, change: LockChange },
+    Yielded(FileId),
 }
 
 /// A call under way.
@@ -75,6 +78,10 @@ enum On {
 pub(crate) struct Waiting {
     pub cred: Cred,
     pub call: Call,
+    /// When it was called.
+    pub since: Time,
+    /// It is no call at all, but this client opening the file anew.
+    pub reopens: Option<FileId>,
     on: On,
     lost_races: u8,
     /// What the server said of the operation that was shipped.
@@ -87,10 +94,12 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub fn new(cred: Cred, call: Call) -> Waiting {
+    pub fn new(now: Now, cred: Cred, call: Call) -> Waiting {
         Waiting {
             cred,
             call,
+            since: now.time,
+            reopens: None,
             on: On::Answered,
             lost_races: 0,
             shipped: None,
@@ -153,13 +162,13 @@ impl Client {
             }
             Need::Allowance { bytes, files } => {
                 // Whoever joins a request under way asks again in its own right after it.
-                waiting.asked_allowance = !self.allowance.asking;
+                waiting.asked_allowance = self.allowance.asking.is_none();
                 self.ask_allowance(bytes, files, out);
                 On::Allowance
             }
             Need::Extents { file, from } => {
                 let number = self.number();
-                out.push(Output::Send(ToServer::Extents { number, file, from }));
+                self.request(number, ToServer::Extents { number, file, from }, out);
                 On::Number(number)
             }
             Need::Applied(through) => {
@@ -168,24 +177,26 @@ impl Client {
             }
             Need::Published(barriers) => On::Published(barriers),
             Need::Room => On::Room,
+            Need::Yielded(file) => On::Yielded(file),
             Need::Unlocked { file, change } => On::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
     }
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
+        if mode == AskMode::Ship && self.requests.ships_full() {
+            return On::Quiet;
+        }
         let number = self.number();
         // The server decides on its state, so that must have everything that was decided here.
         self.flush_log(out);
-        if mode == AskMode::Ship {
-            self.ships.insert(number);
-        }
-        out.push(Output::Send(ToServer::Ask { number, operation, wants, mode }));
+        self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         On::Number(number)
     }
 
     /// The request `number` was answered.
     pub(crate) fn granted(&mut self, number: u64) {
+        self.requests.answered(number);
         for waiting in self.waiting.values_mut() {
             if matches!(waiting.on, On::Number(n) if n == number) {
                 waiting.on = On::Answered;
@@ -220,18 +231,28 @@ impl Client {
             .map(|(ticket, _)| *ticket)
             .collect();
         for ticket in ready {
-            let Some(mut waiting) = self.waiting.remove(&ticket) else { continue };
-            let result = match waiting.shipped.clone() {
-                Some(Err(error)) => Err(Stop::Error(error)),
-                // What the reply takes beyond the answer may have to come first; the operation itself is done.
-                Some(Ok(answer)) => self.reply_to_shipped(now, &waiting, answer),
-                None => self.attempt(now, &mut waiting, out),
-            };
-            match result {
-                Ok(reply) => out.push(Output::Answer { ticket, result: Ok(reply) }),
-                Err(Stop::Error(error)) => out.push(Output::Answer { ticket, result: Err(error) }),
-                Err(Stop::Need(need)) => self.wait(ticket, waiting, need, out),
+            if let Some(waiting) = self.waiting.remove(&ticket) {
+                self.go_on(now, ticket, waiting, out);
             }
+        }
+    }
+
+    /// Tries a call again, and answers it or lets it wait.
+    pub(crate) fn go_on(&mut self, now: Now, ticket: Ticket, mut waiting: Waiting, out: &mut Vec<Output>) {
+        let result = match waiting.shipped.clone() {
+            Some(Err(error)) => Err(Stop::Error(error)),
+            // What the reply takes beyond the answer may have to come first; the operation itself is done.
+            Some(Ok(answer)) => self.reply_to_shipped(now, &waiting, answer),
+            None => self.attempt(now, &mut waiting, out),
+        };
+        let result = match result {
+            Ok(reply) => Ok(reply),
+            Err(Stop::Error(error)) => Err(error),
+            Err(Stop::Need(need)) => return self.wait(ticket, waiting, need, out),
+        };
+        match waiting.reopens {
+            Some(file) => self.reopened(now, &file, &result, out),
+            None => out.push(Output::Answer { ticket, result }),
         }
     }
 
@@ -248,24 +269,27 @@ impl Client {
             On::Session => self.require_session(now).is_ok(),
             On::Number(_) => false,
             On::Answered => true,
-            On::Quiet => self.ships.is_empty(),
+            On::Quiet => !self.requests.any_shipped(),
             On::Integers(dir) => self
                 .files
                 .get(dir)
                 .and_then(|known| known.children.as_ref())
                 .is_none_or(|children| children.next_integer().is_some()),
             On::Inodes => self.inodes.0 < self.inodes.1,
-            On::Allowance => !self.allowance.asking,
+            On::Allowance => self.allowance.asking.is_none(),
             On::Applied(through) => self.log.applied() >= *through,
             On::Published(barriers) => {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
             }
             On::Room => self.has_room(),
+            On::Yielded(file) => !self.yields.holds_up_writes(file),
             On::Unlocked { file, change } => self.is_unlocked(file, change),
         }
     }
 
     fn reply_to_shipped(&mut self, now: Now, waiting: &Waiting, answer: Answer) -> Result<Reply, Stop> {
+        // What the server said is so; what is added to it from here only while leases count.
+        self.require_session(now)?;
         match answer {
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),

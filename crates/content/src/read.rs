@@ -72,6 +72,21 @@ impl FileContent {
         occupied
     }
 
+    /// Ranges that were written and are not published, in order.
+    pub fn unpublished(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        let _: ControlFlow<()> = self.visit(0..self.size(), &mut |range, source| {
+            if matches!(source, Source::Chunk(..)) {
+                match ranges.last_mut().filter(|last| last.end == range.start) {
+                    Some(last) => last.end = range.end,
+                    None => ranges.push(range),
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        ranges
+    }
+
     /// The whole content, if it is at hand without a share.
     pub(crate) fn local_bytes(&self) -> Option<Vec<u8>> {
         let length = u32::try_from(self.size()).ok()?;

@@ -11,6 +11,9 @@ use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
+/// So many labels of a directory asked back lately make it one that several machines work in at once.
+const CROWDED: usize = 8;
+
 /// Who has to let go of what before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
 
@@ -25,11 +28,17 @@ struct Found {
 impl Turn<'_> {
     /// A request arrives.
     pub fn on_ask(&mut self, asked: Asked) -> Result<(), Misdeed> {
+        if self.is_asked_again(&asked) {
+            return Ok(());
+        }
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
         if self.state.desk.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
+        }
+        if self.is_refused(&asked) {
+            return Ok(());
         }
         let operation = match asked.mode {
             AskMode::Ship => self.renumber(found_out(asked.operation)),
@@ -40,6 +49,27 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Whether the request is known already: it still waits and is answered in its turn, or it was done and is answered once more. A client asks again over a
+    /// new connection, since it cannot know what became of it.
+    fn is_asked_again(&mut self, asked: &Asked) -> bool {
+        let Asked { session, number, mode, .. } = asked;
+        if self.state.desk.is_waiting(*session, *number) {
+            return true;
+        }
+        let known = self.state.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
+        let Some(result) = known.and_then(|known| known.shipped_as(*number)).cloned() else { return false };
+        self.send(*session, ToClient::Shipped { number: *number, result });
+        true
+    }
+
+    /// Whether the asker's machine has no right to it, which it is told.
+    fn is_refused(&mut self, asked: &Asked) -> bool {
+        let Asked { session, number, operation, wants, mode, .. } = asked;
+        let Some(error) = self.refusal(*session, operation, wants, *mode) else { return false };
+        self.send(*session, ToClient::Shipped { number: *number, result: Err(error) });
+        true
+    }
+
     /// The server wants something done itself: it stands in line like anybody, and nobody is told. At most once for each file; what is too much at a time is found
     /// again when there is room.
     pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
@@ -48,8 +78,8 @@ impl Turn<'_> {
         if queue.of_session(SERVER).len() >= REQUESTS_MAX || queue.waiting_on(file).iter().any(asked) {
             return;
         }
-        let (session, number, wants, mode) = (SERVER, 0, Vec::new(), AskMode::Ship);
-        let arrival = self.state.desk.push(Asked { session, number, operation, wants, mode });
+        let (session, number, wants, mode, since) = (SERVER, 0, Vec::new(), AskMode::Ship, self.now);
+        let arrival = self.state.desk.push(Asked { session, number, operation, wants, mode, since });
         self.serve(arrival);
     }
 
@@ -63,6 +93,10 @@ impl Turn<'_> {
     /// Does the request, or lets it wait in its place and recalls what is in its way.
     fn serve(&mut self, arrival: Arrival) {
         while let Some(asked) = self.state.desk.asked(arrival) {
+            // What it is about may have been moved away since it came.
+            if self.is_refused(&asked) {
+                return self.state.desk.remove(arrival);
+            }
             let found = self.find(&asked);
             if self.fade_first(&found.needs) {
                 continue;
@@ -111,6 +145,14 @@ impl Turn<'_> {
         let mut strongest: BTreeMap<(FileId, Field), Kind> = BTreeMap::new();
         let mut gone = Vec::new();
         for lease in leases {
+            let file = lease.file.clone();
+            let Some(lease) = self.within_rights(request.session, lease) else {
+                // For this machine there never was such a file; one that it did not name it is not told of.
+                if request.wants.iter().any(|want| want.file == file) && !gone.contains(&file) {
+                    gone.push(file);
+                }
+                continue;
+            };
             if self.files.record(&lease.file).is_none() {
                 if !gone.contains(&lease.file) {
                     gone.push(lease.file);
@@ -119,7 +161,7 @@ impl Turn<'_> {
             }
             // Of a black box there is no value to report: who holds it has but its own.
             let told = request.mode != AskMode::Report || !lease.field.is_black_box();
-            if !told || !may_be_leased(&lease) {
+            if !told || !may_be_leased(&lease.field, Some(lease.kind)) {
                 continue;
             }
             let kind = if request.mode == AskMode::Report { Kind::Read } else { lease.kind };
@@ -151,11 +193,30 @@ impl Turn<'_> {
             let wholly = need.field == Field::Locks && is_for_locking(&asked.operation);
             let in_the_way =
                 in_the_way.into_iter().map(|it| InTheWay { keep: it.keep.filter(|_| !wholly), ..it });
-            holders.extend(to_let_go(&need.file, in_the_way));
+            holders.extend(self.crowded(&need.file, to_let_go(&need.file, in_the_way)));
         }
         for file in files_of_the_departed(needs) {
             // The end of a session goes before all requests: see `fade`.
             holders.extend(self.resting_on_the_departed(file));
+        }
+        holders
+    }
+
+    /// Where many labels were asked back lately from whom holds all, it is asked for all that it has no lease of its own on: one by one, each new name of somebody else would
+    /// be another recall. Nobody is granted all labels of such a directory for a while, so names are asked for and nobody need be recalled.
+    fn crowded(&self, file: &FileId, holders: impl Iterator<Item = (SessionId, Released)>) -> Holders {
+        let mut holders: Holders = holders.collect();
+        let asked_back =
+            |(_, it): &(SessionId, Released)| matches!(it.field, Field::Child(_)) && it.keep.is_none();
+        if holders.iter().any(asked_back) && self.state.desk.contended_labels(self.now, file).len() >= CROWDED
+        {
+            let holdings = self.files.holdings(file);
+            for (holder, released) in holders.iter_mut().filter(|it| asked_back(it)) {
+                if holdings.held(*holder).is_some_and(|held| held.kind(&Field::Children).is_some()) {
+                    released.field = Field::Children;
+                }
+            }
+            holders.dedup();
         }
         holders
     }
@@ -194,19 +255,22 @@ impl Turn<'_> {
         }
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } => {
-                let grants = self.grant(request, &found.needs);
+                let mut grants = self.grant(request, &found.needs);
+                self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }
             }
             AskMode::Report => {
-                let values = self.report(request, &found.needs);
+                let mut values = self.report(request, &found.needs);
+                self.confine(session, &mut values);
                 ToClient::Reported { number, values, gone: found.gone }
             }
             AskMode::Ship => {
                 let result = self.ship(session, &request.operation, found.verdict);
-                ToClient::Shipped {
-                    number,
-                    result: result.map(|(answer, effects)| (answer, effects.into_vec())),
+                let result = result.map(|(answer, effects)| (answer, effects.into_vec()));
+                if let Some(known) = self.state.sessions.all.get_mut(&session) {
+                    known.remember(number, result.clone());
                 }
+                ToClient::Shipped { number, result }
             }
         };
         self.send(session, message);
@@ -223,6 +287,7 @@ impl Turn<'_> {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.may_be_done(operation)?;
+                    self.refusal_of_effects(session, &effects).map_or(Ok(()), Err)?;
                     self.state.sessions.spend_unclaimed(wire::cost(operation).0)?;
                     self.carry_out(session, operation, &effects);
                     if let Operation::SetDisposition { file, .. } = operation {
@@ -289,10 +354,11 @@ pub(crate) fn to_let_go(
 }
 
 /// Whether a client may hold this at all. Labels are leased by their folds.
-fn may_be_leased(lease: &Lease) -> bool {
-    match &lease.field {
+pub(crate) fn may_be_leased(field: &Field, kind: Option<Kind>) -> bool {
+    let named = match field {
         Field::Path => false,
-        Field::Child(label) => fold(label) == *label && lease.field.admits(lease.kind),
-        field => field.admits(lease.kind),
-    }
+        Field::Child(label) => fold(label) == *label,
+        _ => true,
+    };
+    named && kind.is_none_or(|kind| field.admits(kind))
 }

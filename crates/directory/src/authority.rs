@@ -3,11 +3,13 @@
 use crate::files::Files;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
-use namespace::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Locks, Times, fold};
+use namespace::{
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, Times, fold,
+};
 use std::sync::Arc;
 
 /// Directories between a file and the root, at most; a chain that is longer is a loop.
-const DEPTH_MAX: usize = 1 << 16;
+pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
 /// The authoritative state, as `session` asks for it.
 pub(crate) struct Authority<'a, 's> {
@@ -121,6 +123,10 @@ impl Replay<'_, '_> {
 impl Knowledge for Replay<'_, '_> {
     fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes> {
         self.masked(file, &Field::Attributes, kind, |all| all.attributes(file, kind))
+    }
+
+    fn kind(&self, file: &FileId) -> Known<FileKind> {
+        self.authority.kind(file)
     }
 
     fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead> {

@@ -172,6 +172,8 @@ pub(crate) fn check(
         sessions: state.sessions.all.keys().chain(&state.fading).copied().collect(),
         files: 0,
         dying: 0,
+        machines: 0,
+        invitations: 0,
         file: None,
     };
     if store.get(&keys::of(&FileId::root(), Tag::Record)).is_none() {
@@ -198,6 +200,8 @@ pub(crate) fn check(
     let counts = [
         ("the number of files", state.files, walk.files),
         ("the number of files that are no more but have rows", state.dying, walk.dying),
+        ("the number of machines", state.enrolment.machines, walk.machines),
+        ("the number of invitations", state.enrolment.invitations, walk.invitations),
     ];
     for (what, said, found) in counts.into_iter().filter(|(_, said, found)| said != found) {
         walk.inspector.violation(Violation::WrongCount { file: FileId::root(), what, said, found });
@@ -219,6 +223,8 @@ struct Walk<'a> {
     sessions: FxHashSet<SessionId>,
     files: u64,
     dying: u64,
+    machines: u64,
+    invitations: u64,
     /// The file whose rows are passing by.
     file: Option<Passing>,
 }
@@ -245,6 +251,12 @@ impl Walk<'_> {
             if *first == Global::Shield as u8 {
                 let (session, file) = keys::shield_of_global(key)?;
                 self.shield(session, file);
+            }
+            let (machine, invitation) = (Global::Machine as u8, Global::Invitation as u8);
+            self.machines += u64::from(*first == machine);
+            self.invitations += u64::from(*first == invitation);
+            if [machine, invitation].contains(first) {
+                crate::enrolment::check_row(key, value)?;
             }
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! The requests that wait, with what they are for, and which fields are contended.
 
 use ident::FileId;
-use lease::{Arrival, Field, Label, Lease, Queue, Released, SessionId, Time};
+use lease::{Arrival, Field, Kind, Label, Lease, Queue, Released, SessionId, Time};
 use namespace::Operation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,17 @@ pub(crate) struct Asked {
     /// What the client missed; what is really needed, the server decides each time that it tries.
     pub wants: Vec<Lease>,
     pub mode: AskMode,
+    /// When it came.
+    pub since: Time,
+}
+
+/// A field that was recalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Contended {
+    /// When it was last.
+    at: Time,
+    /// How long the last answer to a recall took, ms.
+    took_ms: Option<u64>,
 }
 
 /// See the module. All of it is part of the replicated state, since it decides what is granted.
@@ -32,7 +43,7 @@ pub(crate) struct Desk {
     /// What the requests need, and what is under way for them.
     pub queue: Queue,
     asked: BTreeMap<Arrival, Asked>,
-    contended: BTreeMap<(FileId, Field), Time>,
+    contended: BTreeMap<(FileId, Field), Contended>,
     /// Requests to be tried again in this turn.
     #[serde(skip)]
     woken: BTreeSet<Arrival>,
@@ -51,6 +62,13 @@ impl Desk {
         let arrival = self.queue.push(lease::Request { session, number, wants, what });
         self.asked.insert(arrival, asked);
         arrival
+    }
+
+    /// Whether a request that `session` calls so is among those that wait.
+    pub fn is_waiting(&self, session: SessionId, number: u64) -> bool {
+        let has_number =
+            |arrival: Arrival| self.queue.get(arrival).is_some_and(|request| request.number == number);
+        self.queue.of_session(session).any(has_number)
     }
 
     /// What was asked for at this place.
@@ -141,11 +159,41 @@ impl Desk {
 
     fn contend(&mut self, now: Time, file: &FileId, field: &Field) {
         if self.contended.len() >= CONTENDED_MAX {
-            self.contended.retain(|_, since| now.ms_since(*since) < CONTENDED_MS);
+            self.contended.retain(|_, contended| now.ms_since(contended.at) < CONTENDED_MS);
         }
         if self.contended.len() < CONTENDED_MAX {
-            self.contended.insert((file.clone(), field.clone()), now);
+            let new = Contended { at: now, took_ms: None };
+            self.contended.entry((file.clone(), field.clone())).or_insert(new).at = now;
         }
+    }
+
+    /// `session` has let go of something, asked or not: who waits for it is tried again.
+    pub fn let_go(&mut self, now: Time, session: SessionId, released: &Released) {
+        let Released { file, field, keep } = released;
+        if let Some(since) = self.queue.recalls.let_go(session, file, field, *keep)
+            && let Some(contended) = self.contended.get_mut(&(file.clone(), field.clone()))
+        {
+            contended.took_ms = Some(now.ms_since(since));
+        }
+        self.wake(file);
+    }
+
+    /// How long the last recall of `field` took, ms, as far as that is remembered.
+    pub fn last_recall_ms(&self, file: &FileId, field: &Field) -> Option<u64> {
+        self.contended.get(&(file.clone(), field.clone())).and_then(|contended| contended.took_ms)
+    }
+
+    /// What is waited for of `file`: by whom, of which field, what, and since when.
+    pub fn waits_on(&self, file: &FileId) -> Vec<(SessionId, Field, Kind, Time)> {
+        let mut waits = Vec::new();
+        for arrival in self.queue.waiting_on(file) {
+            let (Some(request), Some(asked)) = (self.queue.get(arrival), self.asked.get(&arrival)) else {
+                continue;
+            };
+            let wants = request.wants.iter().filter(|want| want.file == *file);
+            waits.extend(wants.map(|want| (request.session, want.field.clone(), want.kind, asked.since)));
+        }
+        waits
     }
 
     /// Whether this field was recalled lately.
@@ -171,7 +219,7 @@ impl Desk {
         // `Attributes` is the first field in their order.
         let of_file = self.contended.range((file.clone(), Field::Attributes)..);
         let of_file = of_file.take_while(move |((other, _), _)| other == file);
-        let lately = of_file.filter(move |(_, since)| now.ms_since(**since) < CONTENDED_MS);
+        let lately = of_file.filter(move |(_, contended)| now.ms_since(contended.at) < CONTENDED_MS);
         lately.map(|((_, field), _)| field)
     }
 }

@@ -4,16 +4,18 @@ use crate::desk::Desk;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::{Record, exact};
+use crate::rights::Subtrees;
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Inspector};
+use crate::{Corrupt, Inspector, LeaseReport, MachineReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{ToClient, ToServer};
+use wire::{MachineId, Refusal, Rights, ToClient, ToServer};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,7 @@ impl Default for Policy {
 }
 
 /// What `leasehold status` shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Files that there are.
     pub files: u64,
@@ -43,6 +45,8 @@ pub struct Status {
     pub lapsed: usize,
     /// Requests that wait.
     pub waiting: usize,
+    /// Machines that were told to let go of something and have not answered, and for how long, ms. The longest first.
+    pub unresponsive: Vec<(MachineId, u64)>,
     /// Space as clients see it.
     pub space: wire::Space,
 }
@@ -57,6 +61,7 @@ pub struct Directory {
     live: FxHashSet<SessionId>,
     policy: Policy,
     misdeeds: Vec<(SessionId, Misdeed)>,
+    subtrees: Subtrees,
 }
 
 impl Directory {
@@ -78,9 +83,9 @@ impl Directory {
             fading: BTreeSet::new(),
             lockers: BTreeSet::new(),
             fade_from: None,
+            enrolment: crate::enrolment::found(store),
         };
-        let directory =
-            Directory { state, live: FxHashSet::default(), policy: Policy::default(), misdeeds: Vec::new() };
+        let directory = Directory::of(state);
         directory.checkpoint(store);
         directory
     }
@@ -90,8 +95,13 @@ impl Directory {
         let key = keys::global(Global::State, &[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
         let state: State = exact(&row).ok_or_else(|| Corrupt::at(&key, "state"))?;
+        Ok(Directory::of(state))
+    }
+
+    fn of(state: State) -> Directory {
         let live = state.sessions.all.keys().copied().collect();
-        Ok(Directory { state, live, policy: Policy::default(), misdeeds: Vec::new() })
+        let (policy, misdeeds, subtrees) = Default::default();
+        Directory { state, live, policy, misdeeds, subtrees }
     }
 
     /// The same with another policy.
@@ -111,8 +121,9 @@ impl Directory {
         let before = out.len();
         let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest, self.state.dying);
         let (shares, again) = Default::default();
-        let Directory { state, policy, misdeeds, .. } = self;
-        let mut turn = Turn { now, files, state, policy, out, misdeeds, shares, again };
+        let Directory { state, policy, misdeeds, subtrees, .. } = self;
+        let subtrees = RefCell::new(subtrees);
+        let mut turn = Turn { now, files, state, policy, out, misdeeds, subtrees, shares, again };
         turn.take(input);
         match turn.finish() {
             Ok(live) => {
@@ -134,7 +145,44 @@ impl Directory {
         }
         let mut unchanged = Unchanged(store);
         let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
-        Some(files.content_from(session, *number, file, *from))
+        let rights = self.state.sessions.all.get(&session).map(|known| &known.rights);
+        let withheld = rights
+            .filter(|rights| !rights.are_full())
+            .and_then(|rights| files.withheld(&mut Subtrees::default(), rights, session, file));
+        Some(match withheld {
+            Some(error) => ToClient::Shipped { number: *number, result: Err(error) },
+            None => files.content_from(session, *number, file, *from),
+        })
+    }
+
+    /// All machines, by number, expelled ones among them.
+    pub fn machines(&self, now: Time, store: &dyn Store) -> Vec<MachineReport> {
+        self.read(store, |files| crate::report::machines(&self.state, now, files))
+    }
+
+    /// Who has to do with which fields of `file`, field by field. Nobody is asked anything for it.
+    pub fn leases(&self, now: Time, store: &dyn Store, file: &FileId) -> Vec<LeaseReport> {
+        self.read(store, |files| crate::report::leases(&self.state, now, files, file))
+    }
+
+    /// Whether `machine` may have a session.
+    pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
+        self.read(store, |files| files.admit(machine))
+    }
+
+    /// Whether any request waits: then it is to be told when time passes.
+    pub fn anybody_waits(&self) -> bool {
+        self.state.desk.len() > 0
+    }
+
+    /// The file at this path from the root, its labels between slashes; links are not followed.
+    pub fn resolve(&self, store: &dyn Store, path: &[u8]) -> Option<FileId> {
+        self.read(store, |files| crate::report::resolve(files, path))
+    }
+
+    /// Reads rows that nobody changes.
+    fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
+        read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
     }
 
     /// Writes down what is not keyed by file: one row.
@@ -157,7 +205,12 @@ impl Directory {
         let State { sessions, desk, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
-        Status { files: *files, sessions: sessions.all.len(), lapsed, waiting: desk.len(), space }
+        let owed = desk.queue.recalls.owed_since().into_iter();
+        let owed = owed.filter_map(|(session, since)| Some((sessions.all.get(&session)?.machine, since)));
+        let mut unresponsive: Vec<_> = owed.map(|(machine, since)| (machine, now.ms_since(since))).collect();
+        unresponsive.sort_by_key(|(machine, ms)| (std::cmp::Reverse(*ms), *machine));
+        let (files, sessions, waiting) = (*files, sessions.all.len(), desk.len());
+        Status { files, sessions, lapsed, waiting, unresponsive, space }
     }
 
     /// Shows `inspector` what does not hold though it should, in the whole state.

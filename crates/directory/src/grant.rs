@@ -125,6 +125,7 @@ impl Turn<'_> {
     fn may_be_granted_whole(&self, session: SessionId, file: &FileId, wants_labels: bool) -> bool {
         let Some(record) = self.files.record(file) else { return false };
         self.policy.generous
+            && self.may_hold_whole(session, file)
             && (!record.is_directory() || wants_labels || record.children == 0)
             // The handles of what is to go with the last may be on their way back, for the server to dispose of it.
             && record.attributes.links > 0
@@ -161,7 +162,7 @@ impl Turn<'_> {
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
             for (field, kind) in &mut needs {
                 if free(field) {
-                    *kind = Kind::Write;
+                    *kind = self.most(session, file, field, Kind::Write);
                 }
             }
         }
@@ -170,7 +171,7 @@ impl Turn<'_> {
         if wants_one && !wants_all && !desk.is_contended(now, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
-            let kind = [Kind::Write, Kind::Read];
+            let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
             let kind =
                 kind.into_iter().find(|kind| fits(holdings.excluded_for(session, &Field::Children, *kind)));
             needs.extend(kind.map(|kind| (Field::Children, kind)));
@@ -289,8 +290,18 @@ impl Turn<'_> {
                 continue;
             };
             // The labels of a directory are for whoever looks into it first.
-            let whole = !record.is_directory() || record.children == 0;
-            let fields = if whole { Vec::new() } else { all_but_labels() };
+            let empty = record.is_directory() && record.children == 0;
+            let all = !record.is_directory() || empty;
+            let whole = all && self.may_hold_whole(session, &file);
+            let fields = match (whole, all) {
+                (true, _) => Vec::new(),
+                (false, false) => self.at_most(session, &file, all_but_labels()),
+                (false, true) => {
+                    let more = if empty { Field::Children } else { Field::Content };
+                    let all = all_but_labels().into_iter().chain([(more, Kind::Write)]);
+                    self.at_most(session, &file, all.collect())
+                }
+            };
             self.files.change_holdings(&file, |holdings| {
                 if whole {
                     holdings.grant_whole(session);
@@ -300,8 +311,7 @@ impl Turn<'_> {
                 }
             });
             let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
-            let page =
-                (whole && record.is_directory()).then_some(Page { after: 0, limit: 1, contiguous: true });
+            let page = empty.then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
             let mut values = self.files.values(&file, &shown, (session, &held), page, inline);
             // Who opens it asks for its extents; who only looks at it does not need them.
@@ -309,6 +319,17 @@ impl Turn<'_> {
             let (excluded, excluded_xattrs) = Default::default();
             grants.push(FileGrant { file, whole, fields, excluded, excluded_xattrs, values });
         }
+    }
+
+    /// What `session` may hold of these at most.
+    fn at_most(
+        &self,
+        session: SessionId,
+        file: &FileId,
+        mut fields: Vec<(Field, Kind)>,
+    ) -> Vec<(Field, Kind)> {
+        fields.iter_mut().for_each(|(field, kind)| *kind = self.most(session, file, field, *kind));
+        fields
     }
 
     /// The values that a report tells; nobody gets a lease.

@@ -45,6 +45,10 @@ pub(crate) enum Global {
     /// Files that a session has open, at all or in a mode, and cannot say otherwise of (it is stuck TRUE, BlackBox §4.6), or that it has locked: what its end leaves to be
     /// seen to. Session, then the identifier.
     Shield = 0x06,
+    /// A machine of the cluster, or one that was ([`crate::enrolment`]); then its number.
+    Machine = 0x08,
+    /// An invitation to join; then the hash of its secret.
+    Invitation = 0x09,
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have.

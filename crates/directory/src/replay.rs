@@ -1,5 +1,6 @@
 //! Replaying a client's log: every update is decided again on what its leases let the client know (Farsite §6).
 
+use crate::ask::may_be_leased;
 use crate::authority::{Authority, Replay};
 use crate::session::Misdeed;
 use crate::turn::Turn;
@@ -23,8 +24,7 @@ impl Turn<'_> {
             return Err(Misdeed::LogGap { expected, first });
         }
         // If this is sent again, its answer was lost, and the refusals in it.
-        let again = known.refused.iter().filter(|(entry, _)| *entry >= first);
-        let mut rejected: Vec<(u64, Error)> = again.copied().collect();
+        let mut rejected: Vec<(u64, Error)> = known.refused_from(first);
         let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
         for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
             match entry {
@@ -71,14 +71,20 @@ impl Turn<'_> {
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
+        if let Some(error) = self.refusal_of_update(session, operation) {
+            return Ok(Err(error));
+        }
         let authority = Authority { files: &self.files, session, for_itself: false };
         let effects = match decide(operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
             // It had no right to know what it claims.
-            Verdict::Unknown { .. } => return Ok(Err(Error::CutOff)),
+            Verdict::Unknown { .. } => return Err(Misdeed::NoLease),
         };
         if let Err(error) = self.may_be_done(operation) {
+            return Ok(Err(error));
+        }
+        if let Some(error) = self.refusal_of_effects(session, &effects) {
             return Ok(Err(error));
         }
         if let Operation::Create { new, .. } = operation {
@@ -100,11 +106,14 @@ impl Turn<'_> {
         Ok(Ok(()))
     }
 
-    /// A client lets go of a shared value.
+    /// A client lets go of a shared value. Of one that it does not hold, too: what was recalled may have been on its way back, and it cannot know.
     fn on_release(&mut self, session: SessionId, released: &Released) -> Result<(), Misdeed> {
         let Released { file, field, keep } = released;
         if field.is_black_box() {
             return Err(Misdeed::OtherKindOfField);
+        }
+        if !may_be_leased(field, *keep) {
+            return Err(Misdeed::NoSuchLease);
         }
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         self.let_go(session, released);
@@ -139,8 +148,6 @@ impl Turn<'_> {
     }
 
     fn let_go(&mut self, session: SessionId, released: &Released) {
-        let Released { file, field, keep } = released;
-        self.state.desk.queue.recalls.let_go(session, file, field, *keep);
-        self.state.desk.wake(file);
+        self.state.desk.let_go(self.now, session, released);
     }
 }

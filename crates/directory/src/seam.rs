@@ -1,9 +1,9 @@
 //! What the host gives the server and takes from it.
 
-use lease::SessionId;
+use lease::{SessionId, Time};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
-use wire::{MachineId, Space, ToClient, ToServer};
+use wire::{EnrolError, ExpelError, InviteError, MachineId, Refusal, Rights, Space, ToClient, ToServer};
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
 /// log entry; a store that can no longer read or write stops the server (a wrong server is worse than a stopped one), so nothing here fails.
@@ -22,12 +22,18 @@ pub trait Store {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "nearly all inputs are messages")]
 pub enum Input {
-    /// A machine begins a session. Sessions of its earlier incarnations end at once.
+    /// A machine has a new connection: its session goes on, if it had one that is not over; otherwise one begins, and sessions of its earlier incarnations
+    /// end at once. Whatever was under way over an earlier connection is lost in both directions by agreement: the host gives no message of an earlier
+    /// connection of this machine after this.
     Open {
         /// The machine.
         machine: MachineId,
         /// Counts the machine's starts.
         incarnation: u64,
+        /// The session that it had.
+        session: Option<SessionId>,
+        /// The host's name for the connection, given back in [`Output::Opened`].
+        connection: u64,
     },
     /// A session's message.
     Message {
@@ -45,6 +51,29 @@ pub enum Input {
     /// A leader begins, after a start or an election: it takes every session as just renewed, and sends again what may not have been sent (recalls,
     /// flushes, share work). To be proposed first of all.
     Lead,
+    /// A machine may join, once, with the secret that `token` is the hash of.
+    Invite {
+        /// BLAKE3 of the secret: the log does not say what lets a machine in.
+        token: [u8; 32],
+        /// What the machine may do.
+        rights: Rights,
+        /// Until when.
+        until: Time,
+    },
+    /// A machine joins.
+    Enrol {
+        /// BLAKE3 of the secret that it shows.
+        token: [u8; 32],
+        /// What it is called.
+        name: String,
+        /// The host's name for whom to answer.
+        connection: u64,
+    },
+    /// A machine is to belong to the cluster no more.
+    Expel {
+        /// Which.
+        machine: MachineId,
+    },
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.
@@ -59,14 +88,45 @@ pub enum ShareWork {
 /// What the host is to do. Only a leader's outputs leave the process; nothing leaves before its log entry is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Answers [`Input::Open`]; `ToClient::Opened` follows in the session.
+    /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection and no other. `ToClient::Opened` or
+    /// `ToClient::Resumed` follows.
     Opened {
         /// The machine.
         machine: MachineId,
         /// Which of its starts.
         incarnation: u64,
-        /// Its new session.
+        /// Its session.
         session: SessionId,
+        /// The host's name for the connection.
+        connection: u64,
+    },
+    /// Answers [`Input::Open`]: there is no session for this machine. Whatever certificate it shows, the connection is to end.
+    Refused {
+        /// The connection that asked.
+        connection: u64,
+        /// Why not.
+        why: Refusal,
+    },
+    /// Answers [`Input::Invite`].
+    Invited {
+        /// The invitation.
+        token: [u8; 32],
+        /// Whether it holds.
+        result: Result<(), InviteError>,
+    },
+    /// Answers [`Input::Enrol`].
+    Enrolled {
+        /// Who asked.
+        connection: u64,
+        /// The machine's number, which its certificate is to say, and what it may do.
+        result: Result<(MachineId, Rights), EnrolError>,
+    },
+    /// Answers [`Input::Expel`]: its certificate is refused from now on. Its sessions are told that they are fenced.
+    Expelled {
+        /// The machine.
+        machine: MachineId,
+        /// Whether it was.
+        result: Result<(), ExpelError>,
     },
     /// To a client.
     Send {

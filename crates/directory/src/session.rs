@@ -1,17 +1,17 @@
 //! Sessions: one of each client's incarnation, what was set aside for it, and how far its log has come.
 
 use lease::{SessionId, Time};
-use namespace::Error;
+use namespace::{Answer, Effect, Error};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use wire::{GRACE_BYTES, MachineId, Space};
+use wire::{GRACE_BYTES, MachineId, Rights, SHIPS_MAX, Space, ToClient};
 
 /// Inode numbers given to a session at a time.
 pub const INODE_BLOCK: u64 = 4096;
 /// Blocks of inode numbers that a session may have in use; older ones are taken for used up.
 const INODE_BLOCKS_MAX: usize = 8;
-/// Refusals remembered for a log that is sent again.
-const REFUSALS_MAX: usize = 256;
+/// Refusals remembered for a log that is sent again: more than a client that means well has at a time.
+const REFUSALS_MAX: usize = 4096;
 /// Of what is left, one session gets at most this part at a time: allowances shrink near the end, until calls are synchronous.
 const SHARE_OF_LEFT: u64 = 4;
 /// Bytes and files that a session begins with, if there is room.
@@ -45,9 +45,15 @@ pub enum Misdeed {
     /// A question in the log.
     #[error("a question was logged as an update")]
     QuestionLogged,
+    /// An update that rests on leases which the session does not hold. A client that means well thinks that it holds what it was told, which is never more than it does.
+    #[error("an update rests on leases that the session does not hold")]
+    NoLease,
     /// A black box let go without a value, or a shared value with one.
     #[error("a lease was let go as one of the other kind")]
     OtherKindOfField,
+    /// A lease let go that nobody can hold.
+    #[error("a lease was let go of which there is none")]
+    NoSuchLease,
     /// A recall was not answered, though the session was renewed all along.
     #[error("a recall was not answered in time")]
     RecallIgnored,
@@ -64,10 +70,18 @@ pub(crate) struct Session {
     pub next_entry: u64,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
+    /// The latest operations that were done for it, by its numbers for them: they must not be done twice, so their results are kept as long as they may
+    /// have been lost on their way.
+    shipped: VecDeque<(u64, Shipped)>,
     inodes: VecDeque<Inodes>,
     /// Bytes and files set aside and not yet used up.
     pub allowance: (u64, u64),
+    /// Its machine's, which do not change: nobody need look for them.
+    pub rights: Rights,
 }
+
+/// What became of a shipped operation.
+pub(crate) type Shipped = Result<(Answer, Vec<Effect>), Error>;
 
 /// A block of inode numbers, and which of them were used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +110,33 @@ impl Session {
         fresh
     }
 
+    /// Remembers what became of a shipped operation. A client has at most [`SHIPS_MAX`] under way, and hears of them in the order in which they are done: what is
+    /// not among the latest it has heard of.
+    pub fn remember(&mut self, number: u64, result: Shipped) {
+        if self.shipped.len() == SHIPS_MAX {
+            self.shipped.pop_front();
+        }
+        self.shipped.push_back((number, result));
+    }
+
+    /// The results that are remembered, oldest first.
+    pub fn shipped(&self) -> impl Iterator<Item = ToClient> {
+        let message =
+            |(number, result): &(u64, Shipped)| ToClient::Shipped { number: *number, result: result.clone() };
+        self.shipped.iter().map(message)
+    }
+
+    /// The result of the operation that has this number, if it was done.
+    pub fn shipped_as(&self, number: u64) -> Option<&Shipped> {
+        self.shipped.iter().find(|(of, _)| *of == number).map(|(_, result)| result)
+    }
+
+    /// Refusals from this entry on, oldest first.
+    pub fn refused_from(&self, first: u64) -> Vec<(u64, Error)> {
+        let from = self.refused.partition_point(|(entry, _)| *entry < first);
+        self.refused.range(from..).copied().collect()
+    }
+
     pub fn refuse(&mut self, entry: u64, error: Error) {
         if self.refused.len() == REFUSALS_MAX {
             self.refused.pop_front();
@@ -122,7 +163,7 @@ impl Sessions {
     }
 
     /// Begins a session; its identifier is never used again.
-    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64) -> SessionId {
+    pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64, rights: Rights) -> SessionId {
         let id = SessionId(self.next);
         self.next += 1;
         let session = Session {
@@ -131,15 +172,22 @@ impl Sessions {
             renewed: now,
             next_entry: 1,
             refused: VecDeque::new(),
+            shipped: VecDeque::new(),
             inodes: VecDeque::new(),
             allowance: (0, 0),
+            rights,
         };
         self.all.insert(id, session);
         id
     }
 
-    /// The next block of inode numbers.
-    pub fn reserve_inodes(&mut self, session: SessionId) -> (u64, u64) {
+    /// The next block of inode numbers for who knows of all of its below `known`: one that it was given and has not heard of, or a new one. If it were always a new one,
+    /// those lost on breaking connections would push out the one in use.
+    pub fn reserve_inodes(&mut self, session: SessionId, known: u64) -> (u64, u64) {
+        let blocks = self.all.get(&session).into_iter().flat_map(|session| &session.inodes);
+        if let Some(lost) = blocks.map(|block| block.first).find(|first| *first >= known) {
+            return (lost, lost + INODE_BLOCK);
+        }
         let first = self.next_inode;
         if let Some(session) = self.all.get_mut(&session) {
             self.next_inode += INODE_BLOCK;
@@ -221,7 +269,7 @@ mod tests {
     #[test]
     fn what_was_accepted_fits_and_no_more() {
         let mut sessions = Sessions::new(2);
-        let session = sessions.open(Time(0), MachineId(1), 1);
+        let session = sessions.open(Time(0), MachineId(1), 1, Rights::FULL);
         sessions.measured(Space { total: 1 << 30, free: 1000, files: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));

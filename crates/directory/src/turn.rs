@@ -3,20 +3,23 @@
 use crate::ask::to_let_go;
 use crate::desk::{Asked, Desk};
 use crate::effects::Aftermath;
+use crate::enrolment::Enrolment;
 use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::Record;
+use crate::rights::Subtrees;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
-use namespace::{Effect, Error, Operation, RULES, RenameMode};
+use namespace::{Effect, Error, Operation, RenameMode};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{MachineId, ToClient, ToServer};
+use wire::{ToClient, ToServer};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 pub const TERM_MS: u64 = 30_000;
@@ -46,6 +49,8 @@ pub(crate) struct State {
     pub lockers: BTreeSet<SessionId>,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    /// Machines that are written down, and invitations.
+    pub enrolment: Enrolment,
 }
 
 /// See the module. Ends with [`Turn::finish`].
@@ -56,6 +61,8 @@ pub(crate) struct Turn<'a> {
     pub policy: &'a Policy,
     pub out: &'a mut Vec<Output>,
     pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
+    /// What is within what, as far as it was asked.
+    pub subtrees: RefCell<&'a mut Subtrees>,
     /// For the share server.
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
@@ -66,12 +73,17 @@ impl Turn<'_> {
     /// Takes the input.
     pub fn take(&mut self, input: Input) {
         match input {
-            Input::Open { machine, incarnation } => self.open(machine, incarnation),
+            Input::Open { machine, incarnation, session, connection } => {
+                self.greet(machine, incarnation, session, connection)
+            }
             Input::Message { session, message } => self.on_message(session, message),
             Input::Tick => self.tick(),
             Input::Space(space) => self.state.sessions.measured(space),
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
+            Input::Invite { token, rights, until } => self.invite(token, rights, until),
+            Input::Enrol { token, name, connection } => self.enrol(&token, name, connection),
+            Input::Expel { machine } => self.expel(machine),
         }
     }
 
@@ -94,28 +106,6 @@ impl Turn<'_> {
         self.out.push(Output::Send { session, message });
     }
 
-    fn open(&mut self, machine: MachineId, incarnation: u64) {
-        let sessions = &self.state.sessions.all;
-        let of_machine = sessions.iter().filter(|(_, session)| session.machine == machine);
-        let (mut earlier, mut newer) = (Vec::new(), false);
-        for (id, session) in of_machine {
-            // The same incarnation opens again when its session was fenced, or its first message came twice.
-            newer |= session.incarnation > incarnation;
-            earlier.push(*id);
-        }
-        if newer {
-            return;
-        }
-        earlier.into_iter().for_each(|session| self.fence(session, None));
-        let session = self.state.sessions.open(self.now, machine, incarnation);
-        self.files.live.insert(session);
-        let inodes = self.state.sessions.reserve_inodes(session);
-        let allowance = self.state.sessions.first_allowance(session);
-        self.out.push(Output::Opened { machine, incarnation, session });
-        let space = self.state.sessions.space(self.state.files);
-        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms: TERM_MS, rules: RULES });
-    }
-
     fn on_message(&mut self, session: SessionId, message: ToServer) {
         let Some(known) = self.state.sessions.all.get_mut(&session) else {
             return self.send(session, ToClient::Fenced);
@@ -128,26 +118,33 @@ impl Turn<'_> {
                 Ok(())
             }
             ToServer::Ask { number, operation, wants, mode } => {
-                self.on_ask(Asked { session, number, operation, wants, mode })
+                let since = self.now;
+                self.on_ask(Asked { session, number, operation, wants, mode, since })
             }
             ToServer::Log { first, entries } => self.on_log(session, first, entries),
             ToServer::Reserve { dir } => {
                 self.reserve(session, dir);
                 Ok(())
             }
-            ToServer::ReserveInodes => {
-                let (first, end) = self.state.sessions.reserve_inodes(session);
+            ToServer::ReserveInodes { known } => {
+                let (first, end) = match self.may_write(session) {
+                    true => self.state.sessions.reserve_inodes(session, known),
+                    false => (0, 0),
+                };
                 self.send(session, ToClient::ReservedInodes { first, end });
                 Ok(())
             }
             ToServer::Allow { held, want } => {
-                let (bytes, files) = self.state.sessions.allow(session, held, want);
+                let (bytes, files) = match self.may_write(session) {
+                    true => self.state.sessions.allow(session, held, want),
+                    false => (0, 0),
+                };
                 let space = self.state.sessions.space(self.state.files);
                 self.send(session, ToClient::Allowance { bytes, files, space });
                 Ok(())
             }
             ToServer::Extents { number, file, from } => {
-                let message = self.files.content_from(session, number, &file, from);
+                let message = self.extents_for(session, number, &file, from);
                 self.send(session, message);
                 Ok(())
             }
@@ -163,7 +160,7 @@ impl Turn<'_> {
 
     /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
     fn reserve(&mut self, session: SessionId, dir: FileId) {
-        let (first, end) = match self.may_reserve(session, &dir) {
+        let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
             true => self.reserve_integers(&dir),
             false => (0, 0),
         };
@@ -217,6 +214,7 @@ impl Turn<'_> {
         effects: &[Effect],
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
+        self.subtrees.get_mut().note(&self.files, effects);
         self.files.apply(session, effects, &mut aftermath);
         self.state.files =
             (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);

@@ -34,11 +34,12 @@ impl From<Error> for Errno {
             Error::SharingViolation => libc::EBUSY,
             Error::DeletePending => libc::ENOENT,
             Error::NoSpace => libc::ENOSPC,
-            Error::Damaged | Error::CutOff => libc::EIO,
+            Error::ReadOnly => libc::EROFS,
             Error::WouldBlock => libc::EAGAIN,
             Error::TooManyLocks => libc::ENOLCK,
             Error::Deadlock => libc::EDEADLK,
             Error::Interrupted => libc::EINTR,
+            Error::Damaged | Error::CutOff => libc::EIO,
         })
     }
 }

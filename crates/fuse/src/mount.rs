@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::front::Front;
+use crate::mountpoint;
 use crate::notices::Notices;
 use crate::transport::{self, Unmounter, Unserved};
-use crate::{mountpoint, notices};
 
 /// How long an unmount waits for a session to end after a lazy unmount.
 const BUSY_WAIT: Duration = Duration::from_secs(2);
@@ -85,18 +85,13 @@ impl Mount {
         let front = Front::new(door);
         let mut unserved = transport::mount(Arc::clone(&front), &dir, options).map_err(refused)?;
         let unmounter = unserved.unmounter();
-        let notices = Notices::new(Arc::clone(&front));
-        start_notices(&notices, unserved.notifier().map_err(refused)?)?;
+        let notices = Notices::new(Arc::clone(&front), Box::new(unserved.notifier().map_err(refused)?));
+        start_notices(&notices)?;
         start_interrupting(&front)?;
         let ended = Arc::new(Ended::default());
         let mount = Mount { dir, unmounter, ended: Arc::clone(&ended) };
-        // The door outlives the mount, and the front door holds the door.
-        let told = Arc::downgrade(&notices);
-        front.door().on_invalidate(Arc::new(move |what| {
-            if let Some(notices) = told.upgrade() {
-                notices.tell(what);
-            }
-        }));
+        // The door outlives the mount; what was handed out goes with the session.
+        front.door().hand_out(notices.clone());
         start_serving(unserved, front, notices, ended)?;
         mountpoint::set_readahead(&mount.dir, transport::REQUEST_BYTES_MAX);
         Ok(mount)
@@ -151,9 +146,9 @@ impl Drop for Mount {
     }
 }
 
-fn start_notices(notices: &Arc<Notices>, kernel: impl notices::Kernel) -> Result<(), MountError> {
+fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
     let notices = Arc::clone(notices);
-    spawn("fuse-notices", move || notices.run(&kernel))
+    spawn("fuse-notices", move || notices.run())
 }
 
 fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {

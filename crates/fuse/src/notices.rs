@@ -4,6 +4,7 @@
 //! serves requests, and whoever has one to tell waits for it a bounded time only.
 
 use client::Invalidation;
+use node::Below;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
@@ -33,6 +34,7 @@ pub(crate) trait Kernel: Send + Sync + 'static {
 /// The queue.
 pub(crate) struct Notices {
     front: Arc<Front>,
+    kernel: Box<dyn Kernel>,
     state: Mutex<State>,
     /// Something was queued, or it is over.
     queued: Condvar,
@@ -51,39 +53,70 @@ struct State {
     closed: bool,
 }
 
-impl Notices {
-    pub(crate) fn new(front: Arc<Front>) -> Arc<Notices> {
-        Arc::new(Notices { front, state: Mutex::default(), queued: Condvar::new(), sent: Condvar::new() })
+impl Below for Notices {
+    /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
+    fn has(&self, what: &Invalidation) -> bool {
+        let nodes = &self.front.nodes;
+        match what {
+            Invalidation::Entry(dir, label) => nodes.node(dir).is_some_and(|dir| {
+                nodes.entry_given(dir, label) || !self.front.flight.idle(Whose::Node(dir))
+            }),
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
+            }
+            Invalidation::Everything => true,
+        }
     }
 
-    /// Has the kernel told, and waits until it was, though not long. Not from a thread that serves requests.
-    pub(crate) fn tell(&self, what: &Invalidation) {
-        if let Invalidation::Attributes(file) | Invalidation::Pages(file) = what
-            && let Some(node) = self.front.nodes.node(file)
-        {
-            self.front.nodes.doubt(node);
-        }
-        if !self.concerns_kernel(what) {
+    fn take_back(&self, what: &[Invalidation]) {
+        let Some(last) = what.iter().filter(|what| self.has(what)).map(|what| self.queue(what)).last() else {
             return;
-        }
-        let mine = self.queue(what);
+        };
         let mut state = self.state.lock();
         let deadline = Instant::now() + WAIT;
-        while state.done < mine && !state.closed {
+        while state.done < last && !state.closed {
             if self.sent.wait_until(&mut state, deadline).timed_out() {
-                tracing::debug!(
-                    ?what,
-                    "the kernel is slow to let go; its time-outs bound how long it keeps it"
-                );
-                break;
+                drop(state);
+                // Trap: a request that holds the lock waits for what is recalled here. Entries go without the lock then: all of them, looked up again before they are used.
+                if what.iter().any(|what| matches!(what, Invalidation::Entry(..))) {
+                    log("everything", self.kernel.drop_all_entries());
+                }
+                tracing::debug!(?what, "the kernel is slow to let go");
+                return;
             }
         }
     }
 
+    fn take_back_again(&self, what: Vec<Invalidation>) {
+        for what in what.iter().filter(|what| self.has(what)) {
+            self.queue(what);
+        }
+    }
+}
+
+impl Notices {
+    pub(crate) fn new(front: Arc<Front>, kernel: Box<dyn Kernel>) -> Arc<Notices> {
+        Arc::new(Notices {
+            front,
+            kernel,
+            state: Mutex::default(),
+            queued: Condvar::new(),
+            sent: Condvar::new(),
+        })
+    }
+
     /// The how manieth it is of all that were ever queued.
     fn queue(&self, what: &Invalidation) -> u64 {
+        let nodes = &self.front.nodes;
+        match what {
+            Invalidation::Entry(dir, _) => nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir)),
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                nodes.node(file).into_iter().for_each(|node| nodes.doubt(node));
+            }
+            Invalidation::Everything => {}
+        }
         let mut state = self.state.lock();
-        if state.queue.len() < QUEUE_MAX {
+        if state.queue.len() < QUEUE_MAX && *what != Invalidation::Everything {
             state.queue.push_back(what.clone());
         } else {
             state.queue.clear();
@@ -94,21 +127,8 @@ impl Notices {
         state.queued
     }
 
-    /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
-    fn concerns_kernel(&self, what: &Invalidation) -> bool {
-        let nodes = &self.front.nodes;
-        match what {
-            Invalidation::Entry(dir, label) => nodes.node(dir).is_some_and(|dir| {
-                nodes.entry_given(dir, label) || !self.front.flight.idle(Whose::Node(dir))
-            }),
-            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
-            }
-        }
-    }
-
     /// Sends what is queued until closed.
-    pub(crate) fn run(&self, kernel: &impl Kernel) {
+    pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
             while state.queue.is_empty() && !state.everything && !state.closed {
@@ -123,10 +143,10 @@ impl Notices {
             let done = state.queued - state.queue.len() as u64;
             drop(state);
             if everything {
-                self.send_everything(kernel);
+                self.send_everything();
             }
             if let Some(what) = next {
-                self.send(kernel, &what);
+                self.send(&what);
             }
             self.state.lock().done = done;
             self.sent.notify_all();
@@ -142,17 +162,21 @@ impl Notices {
 
     /// Sends one, again while answers are on their way that may bring back what it drops: they were decided under the lease that is being
     /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
-    fn send(&self, kernel: &impl Kernel, what: &Invalidation) {
+    fn send(&self, what: &Invalidation) {
         let (flight, nodes) = (&self.front.flight, &self.front.nodes);
         let deadline = Instant::now() + WAIT;
         for _ in 0..ROUNDS_MAX {
             let (Invalidation::Entry(file, _) | Invalidation::Attributes(file) | Invalidation::Pages(file)) =
-                what;
+                what
+            else {
+                // Never queued: see `queue`.
+                return self.send_everything();
+            };
             let node = nodes.node(file);
             let whose = node.map_or(Whose::Anyone, Whose::Node);
             let (begun, idle) = (flight.begun(whose), flight.idle(whose));
             if let Some(node) = node {
-                log(what, notify(kernel, node, what));
+                log(what, notify(&*self.kernel, node, what));
             }
             if (idle && flight.begun(whose) == begun) || !flight.settle(whose, deadline) {
                 return;
@@ -160,16 +184,16 @@ impl Notices {
         }
     }
 
-    fn send_everything(&self, kernel: &impl Kernel) {
-        log("everything", kernel.drop_all_entries());
+    fn send_everything(&self) {
+        log("everything", self.kernel.drop_all_entries());
         for node in self.front.nodes.all() {
             self.front.nodes.doubt(node);
-            log("everything", kernel.invalidate_pages(node));
+            log("everything", self.kernel.invalidate_pages(node));
         }
     }
 }
 
-fn notify(kernel: &impl Kernel, node: u64, what: &Invalidation) -> io::Result<()> {
+fn notify(kernel: &dyn Kernel, node: u64, what: &Invalidation) -> io::Result<()> {
     match what {
         Invalidation::Entry(_, label) => {
             // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
@@ -177,7 +201,7 @@ fn notify(kernel: &impl Kernel, node: u64, what: &Invalidation) -> io::Result<()
             kernel.expire_entry(node, label.as_bytes())
         }
         Invalidation::Attributes(_) => kernel.invalidate_attributes(node),
-        Invalidation::Pages(_) => kernel.invalidate_pages(node),
+        Invalidation::Pages(_) | Invalidation::Everything => kernel.invalidate_pages(node),
     }
 }
 
@@ -205,13 +229,17 @@ mod tests {
             None
         }
 
+        fn root(&self) -> FileId {
+            FileId::root()
+        }
+
         fn cancel(&self, _: client::Ticket) {}
 
         fn valid_for(&self) -> Duration {
             Duration::ZERO
         }
 
-        fn on_invalidate(&self, _: Arc<dyn Fn(&Invalidation) + Send + Sync>) {}
+        fn hand_out(&self, _: Arc<dyn Below>) {}
     }
 
     /// Writes down what it is told, and does `meanwhile` the first time.
@@ -251,7 +279,8 @@ mod tests {
 
     /// Notices that are being sent to a recorder, and a file that the kernel has as node 5.
     fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
-        let notices = Notices::new(Front::new(Arc::new(NoDoor)));
+        let recorder: Arc<Recorder> = Arc::default();
+        let notices = Notices::new(Front::new(Arc::new(NoDoor)), Box::new(recorder.clone()));
         let (file, at) = (FileId::root().child(9), Timestamp::default());
         let attributes = Attributes {
             kind: FileKind::Regular,
@@ -266,15 +295,15 @@ mod tests {
             atime: at,
         };
         notices.front.nodes.give(&file, &Stat { attributes, size: 0, occupied: 0, mtime: at }).unwrap();
-        (notices, Arc::default(), file)
+        (notices, recorder, file)
     }
 
     /// Sends what is queued and what `tell` queues, and what the kernel was told when all of it was sent.
     fn told(notices: &Notices, recorder: &Arc<Recorder>, tell: impl FnOnce()) -> Vec<String> {
         std::thread::scope(|scope| {
-            scope.spawn(|| notices.run(recorder));
+            scope.spawn(|| notices.run());
             tell();
-            // `tell` waits a bounded time only.
+            // `take_back` waits a bounded time only.
             let mut state = notices.state.lock();
             while state.done < state.queued {
                 notices.sent.wait(&mut state);
@@ -294,10 +323,8 @@ mod tests {
         let (notices, recorder, file) = sending();
         notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
         let told = told(&notices, &recorder, || {
-            notices.tell(&entry("not given"));
-            notices.tell(&Invalidation::Pages(FileId::root().child(8)));
-            notices.tell(&entry("given"));
-            notices.tell(&Invalidation::Attributes(file));
+            let strange = Invalidation::Pages(FileId::root().child(8));
+            notices.take_back(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)]);
         });
         assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
         assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
@@ -312,9 +339,24 @@ mod tests {
             front.flight.end(5);
         }));
         assert_eq!(
-            told(&notices, &recorder, || notices.tell(&Invalidation::Pages(file))),
+            told(&notices, &recorder, || notices.take_back(&[Invalidation::Pages(file)])),
             ["pages 5", "pages 5"]
         );
+    }
+
+    #[test]
+    fn entries_whose_lock_is_held_go_all_at_once() {
+        let (notices, recorder, _) = sending();
+        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
+        // Attributes come first and do not block; the entry does until the one who waits has given up on it.
+        let blocked = Arc::clone(&recorder);
+        *recorder.meanwhile.lock() = Some(Box::new(move || {
+            while !blocked.told.lock().contains(&"all entries".to_owned()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }));
+        let told = told(&notices, &recorder, || notices.take_back(&[entry("given")]));
+        assert_eq!(told, ["attributes 1", "all entries", "entry 1 given"]);
     }
 
     #[test]

@@ -48,15 +48,21 @@ impl Recalls {
         Some(Released { file: file.clone(), field: field.clone(), keep })
     }
 
-    /// `session` has let go of `field` down to `keep`.
-    pub fn let_go(&mut self, session: SessionId, file: &FileId, field: &Field, keep: Option<Kind>) {
-        let Some(of_file) = self.0.get_mut(file) else { return };
+    /// `session` has let go of `field` down to `keep`. If that answers a recall: since when it had been told.
+    pub fn let_go(
+        &mut self,
+        session: SessionId,
+        file: &FileId,
+        field: &Field,
+        keep: Option<Kind>,
+    ) -> Option<Time> {
+        let of_file = self.0.get_mut(file)?;
         let key = (session, field.clone());
-        let Some(recall) = of_file.get_mut(&key) else { return };
-        if keep.and_then(|kind| kind.within(recall.keep)) == keep {
-            of_file.remove(&key);
-        }
+        let recall = of_file.get(&key)?;
+        let answers = keep.and_then(|kind| kind.within(recall.keep)) == keep;
+        let since = answers.then(|| of_file.remove(&key)).flatten().map(|recall| recall.since);
         self.tidy(file);
+        since
     }
 
     /// `session` is granted `kind` on `field`: what was recalled of that before is history. (A client takes nothing from a grant that
@@ -99,6 +105,25 @@ impl Recalls {
         self.open().map(|(file, (session, field), recall)| {
             (*session, Released { file: file.clone(), field: field.clone(), keep: recall.keep })
         })
+    }
+
+    /// What was recalled of `file` and not answered: from whom, of which field, what may be kept, and since when.
+    pub fn unanswered_of(
+        &self,
+        file: &FileId,
+    ) -> impl Iterator<Item = (SessionId, &Field, Option<Kind>, Time)> {
+        let of_file = self.0.get(file).into_iter().flatten();
+        of_file.map(|((session, field), recall)| (*session, field, recall.keep, recall.since))
+    }
+
+    /// Since when each session has owed an answer.
+    pub fn owed_since(&self) -> BTreeMap<SessionId, Time> {
+        let mut owed = BTreeMap::new();
+        for (_, (session, _), recall) in self.open() {
+            let since = owed.entry(*session).or_insert(recall.since);
+            *since = recall.since.min(*since);
+        }
+        owed
     }
 
     /// The sessions that have not answered something for more than `patience_ms`.

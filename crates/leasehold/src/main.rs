@@ -2,7 +2,10 @@
 
 mod bench;
 mod check;
+mod cluster;
+mod leases;
 mod places;
+mod salvage;
 mod simulate;
 mod status;
 mod up;
@@ -27,6 +30,23 @@ enum Command {
     /// Runs in the foreground until Ctrl-C or SIGTERM, then unmounts and makes everything durable. After a crash just run it
     /// again: a dead mount is replaced, and what was fsynced is there.
     Up(up::Up),
+    /// Mount the file system on a machine that has joined, or that joins with a token first.
+    Mount(up::Mount),
+    /// Print a token with which another machine can join, once.
+    ///
+    /// Whoever has the token can join: pass it on as you would a password. It says where this machine is and how to know it for certain.
+    Invite(cluster::Invite),
+    /// Become a machine of the cluster that a token is of. Then: leasehold up, or leasehold mount.
+    Join(cluster::Join),
+    /// The machines of the cluster: what they may do, how they stand.
+    Machines(cluster::Machines),
+    /// Remove a machine from the cluster: its leases end and its certificate is refused from now on.
+    Expel(cluster::Expel),
+    /// Who holds which leases on a file, who waits for them, and who was asked to let go.
+    Leases(leases::Leases),
+    /// What this machine did while it was cut off and could not get applied any more.
+    #[command(subcommand)]
+    Salvage(salvage::Salvage),
     /// What a running machine is doing.
     Status(status::Status),
     /// Check everything: the whole tree, every piece of content against its hash, every share's lease.
@@ -82,6 +102,13 @@ type Failure = Box<dyn std::error::Error>;
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Up(up) => up.run(),
+        Command::Mount(mount) => mount.run(),
+        Command::Invite(invite) => invite.run(),
+        Command::Join(join) => join.run(),
+        Command::Machines(machines) => machines.run(),
+        Command::Expel(expel) => expel.run(),
+        Command::Leases(leases) => leases.run(),
+        Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),
         Command::Fsck(check) => check.run(),
         Command::Simulate(simulate) => simulate.run(),

@@ -1,16 +1,21 @@
-//! `leasehold up`.
+//! `leasehold up`, and `leasehold mount`, which is the same for a machine that has joined.
 
+use crate::cluster::join;
 use crate::{Failure, places};
 use clap::Args;
-use fuse::{Mount, Options};
-use node::{GroupSettings, Machine};
+use fuse::Options;
+use node::{GroupSettings, Listen, Machine, MachineSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
-use std::path::PathBuf;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// Where machines call each other unless told otherwise.
+const PORT: u16 = 4470;
 
 /// See the command's help.
 #[derive(Debug, Args)]
@@ -21,9 +26,29 @@ pub struct Up {
     /// Where the file system appears. Made if it does not exist.
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
+    /// Where other machines can call this one, if it has the server. Port 4470 of all its addresses if that is free; only machines that were
+    /// invited get further than the handshake.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// Where the file system appears. Made if it does not exist.
+    dir: PathBuf,
+    /// Join with this token first, unless this machine has joined already.
+    #[arg(long, value_name = "TOKEN")]
+    join: Option<String>,
+    /// With --join, what this machine is to be called; its host name if absent.
+    #[arg(long)]
+    name: Option<String>,
+    /// Where this machine keeps its part: keys, and what could not be applied.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
 }
 
 impl Up {
@@ -31,52 +56,78 @@ impl Up {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let data = self.data.unwrap_or_else(places::data);
         let dir = self.mount.unwrap_or_else(places::mount);
-        // Before anything is started, so that an early Ctrl-C ends in order too.
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let began = Instant::now();
-        let settings =
-            GroupSettings { memory_bytes: (self.server_memory as usize) << 20, ..GroupSettings::default() };
-        let purpose = format!("leasehold up, mounted on {}", dir.display());
-        let machine = Machine::start(&data, &purpose, settings)?;
-        if machine.data().is_new() {
-            say(format_args!("made a new file system in {}", data.display()));
-        } else {
-            say(format_args!(
-                "opened the file system in {} ({} ms)",
-                data.display(),
-                began.elapsed().as_millis()
-            ));
-        }
-        let mount = Arc::new(Mount::start(machine.door(), &dir, &Options::default())?);
-        say(format_args!("mounted on {}", dir.display()));
-        say(format_args!(
-            "try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck",
-            dir.display()
-        ));
-        say(format_args!("Ctrl-C unmounts and makes everything durable"));
-        // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
-        let (mounted, handle) = (Arc::clone(&mount), signals.handle());
-        std::thread::spawn(move || {
-            if let Err(error) = mounted.wait() {
-                tracing::error!(%error, "the mount failed");
-            }
-            handle.close();
-        });
-        let signal = signals.forever().next();
-        if let Some(signal) = signal {
-            say(format_args!(
-                "unmounting ({})",
-                signal_hook::low_level::signal_name(signal).unwrap_or("signal")
-            ));
-        } else {
-            say(format_args!("unmounted by somebody else"));
-        }
-        let began = Instant::now();
-        mount.unmount()?;
-        machine.stop()?;
-        say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
-        Ok(ExitCode::SUCCESS)
+        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        let settings = MachineSettings {
+            group: GroupSettings {
+                memory_bytes: (self.server_memory as usize) << 20,
+                ..GroupSettings::default()
+            },
+            listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
+        };
+        run(&data, &dir, settings)
     }
+}
+
+impl Mount {
+    /// Joins if need be, mounts, and waits for a signal.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.unwrap_or_else(places::data);
+        match self.join {
+            Some(token) if !data.join("format").exists() => join(&data, &token, self.name)?,
+            _ if !data.join("format").exists() => {
+                let text = format!(
+                    "{} is no machine's data directory: leasehold mount --join TOKEN, or leasehold up for a new file system",
+                    data.display()
+                );
+                return Err(text.into());
+            }
+            _ => {}
+        }
+        run(&data, &self.dir, MachineSettings::default())
+    }
+}
+
+fn run(data: &Path, dir: &Path, settings: MachineSettings) -> Result<ExitCode, Failure> {
+    // Before anything is started, so that an early Ctrl-C ends in order too.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let began = Instant::now();
+    let purpose = format!("leasehold, mounted on {}", dir.display());
+    let machine = Machine::start(data, &purpose, settings)?;
+    let ms = began.elapsed().as_millis();
+    match machine.served_by() {
+        Some(server) => say(format_args!("connected to {server} ({ms} ms)")),
+        None if machine.data().is_new() => say(format_args!("made a new file system in {}", data.display())),
+        None => say(format_args!("opened the file system in {} ({ms} ms)", data.display())),
+    }
+    if let Some(address) = machine.listens() {
+        say(format_args!("other machines can join at {address}: leasehold invite"));
+    }
+    let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &Options::default())?);
+    say(format_args!("mounted on {}", dir.display()));
+    say(format_args!(
+        "try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck",
+        dir.display()
+    ));
+    say(format_args!("Ctrl-C unmounts and makes everything durable"));
+    // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
+    let (mounted, handle) = (Arc::clone(&mount), signals.handle());
+    std::thread::spawn(move || {
+        if let Err(error) = mounted.wait() {
+            tracing::error!(%error, "the mount failed");
+        }
+        handle.close();
+    });
+    let signal = signals.forever().next();
+    if let Some(signal) = signal {
+        say(format_args!("unmounting ({})", signal_hook::low_level::signal_name(signal).unwrap_or("signal")));
+    } else {
+        say(format_args!("unmounted by somebody else"));
+    }
+    let began = Instant::now();
+    mount.unmount()?;
+    machine.stop()?;
+    say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Tells whoever started this. That nobody reads it any more is no reason to stop.

@@ -7,6 +7,7 @@ use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, Ti
 use ident::FileId;
 use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
 
 /// What a create makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,5 +246,60 @@ impl Operation {
                 | Operation::ListXattrs { .. }
                 | Operation::GetLock { .. }
         )
+    }
+
+    /// Who asks; nobody where only leases count.
+    pub fn cred(&self) -> Option<&Cred> {
+        match self {
+            Operation::Lookup { cred, .. }
+            | Operation::Access { cred, .. }
+            | Operation::Open { cred, .. }
+            | Operation::GetXattr { cred, .. }
+            | Operation::Create { cred, .. }
+            | Operation::Link { cred, .. }
+            | Operation::Unlink { cred, .. }
+            | Operation::Rename { cred, .. }
+            | Operation::SetAttributes { cred, .. }
+            | Operation::SetXattr { cred, .. }
+            | Operation::RemoveXattr { cred, .. }
+            | Operation::SetDisposition { cred, .. } => Some(cred),
+            Operation::Stat { .. }
+            | Operation::ReadLink { .. }
+            | Operation::List { .. }
+            | Operation::ListXattrs { .. }
+            | Operation::Publish { .. }
+            | Operation::Accessed { .. }
+            | Operation::Lock { .. }
+            | Operation::GetLock { .. }
+            | Operation::Dispose { .. } => None,
+        }
+    }
+
+    /// The files that it names, but for one that it makes.
+    pub fn files(&self) -> SmallVec<[&FileId; 2]> {
+        match self {
+            Operation::Lookup { dir, .. }
+            | Operation::List { dir }
+            | Operation::Create { dir, .. }
+            | Operation::Unlink { dir, .. } => smallvec![dir],
+            Operation::Link { file, dir, .. } => smallvec![file, dir],
+            Operation::Rename { from_dir, to_dir, .. } => smallvec![from_dir, to_dir],
+            Operation::SetDisposition { file, link: Some(link), .. } => smallvec![file, &link.dir],
+            Operation::Stat { file }
+            | Operation::Access { file, .. }
+            | Operation::Open { file, .. }
+            | Operation::ReadLink { file }
+            | Operation::GetXattr { file, .. }
+            | Operation::ListXattrs { file }
+            | Operation::SetAttributes { file, .. }
+            | Operation::SetXattr { file, .. }
+            | Operation::RemoveXattr { file, .. }
+            | Operation::Publish { file, .. }
+            | Operation::Accessed { file, .. }
+            | Operation::Lock { file, .. }
+            | Operation::GetLock { file, .. }
+            | Operation::SetDisposition { file, link: None, .. }
+            | Operation::Dispose { file, .. } => smallvec![file],
+        }
     }
 }

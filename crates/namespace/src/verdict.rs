@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 /// | `NoSpace` | ENOSPC | DISK_FULL |
 /// | `Damaged` | EIO | FILE_CORRUPT_ERROR |
 /// | `CutOff` | EIO | CONNECTION_DISCONNECTED |
+/// | `ReadOnly` | EROFS | MEDIA_WRITE_PROTECTED |
 /// | `WouldBlock` | EAGAIN | LOCK_NOT_GRANTED |
 /// | `TooManyLocks` | ENOLCK | INSUFFICIENT_RESOURCES |
 /// | `Deadlock` | EDEADLK | POSSIBLE_DEADLOCK |
@@ -92,6 +93,9 @@ pub enum Error {
     /// This machine lost the lease that the call rested on, or the file system is shutting down (EIO).
     #[error("cut off from the servers")]
     CutOff,
+    /// This machine may only read (EROFS).
+    #[error("read-only file system")]
+    ReadOnly,
     /// Somebody else's lock is in the way (EAGAIN).
     #[error("locked by somebody else")]
     WouldBlock,

@@ -2,11 +2,13 @@
 //!
 //! One request a connection, a line of JSON; answers are lines of JSON, progress first. Only who may enter the data directory can connect.
 
+use crate::cluster::{FileLeases, Invitation, MachineReport};
 use crate::data::DataDir;
 use crate::engine::Engine;
 use crate::fsck::{self, FsckReport};
-use crate::group::GroupSettings;
-use crate::machine::{Machine, MachineError, STOPPED};
+use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
+use crate::net::Listener;
+use crate::server::Server;
 use crate::status::StatusReport;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -14,13 +16,19 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-/// A request is a word; nobody needs to send more.
-const REQUEST_BYTES_MAX: u64 = 1024;
+/// A request is a word and a path; nobody needs to send more.
+const REQUEST_BYTES_MAX: u64 = 16 << 10;
+/// What a machine without a server says to what only a server can answer.
+const NO_SERVER: &str = "this machine has no server; ask on the machine that made the cluster";
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     Status,
     Fsck,
+    Invite(Invitation),
+    Machines,
+    Expel(String),
+    Leases(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -28,6 +36,10 @@ enum Reply {
     Progress(String),
     Status(Box<StatusReport>),
     Fsck(FsckReport),
+    Invited(String),
+    Machines(Vec<MachineReport>),
+    Expelled,
+    Leases(FileLeases),
     Failed(String),
 }
 
@@ -46,6 +58,12 @@ pub enum AskError {
     /// It answered that it cannot.
     #[error("the running machine says: {0}")]
     Failed(String),
+    /// There is none.
+    #[error("no machine is up on {}; start it with: leasehold up", data.display())]
+    NotUp {
+        /// The data directory.
+        data: PathBuf,
+    },
     /// There is none, and the data directory cannot be opened either.
     #[error(transparent)]
     Machine(#[from] MachineError),
@@ -59,19 +77,24 @@ pub(crate) struct Control {
 
 impl Control {
     /// Listens for the machine of `engine` as long as it lives.
-    pub fn serve(engine: &Arc<Engine>) -> std::io::Result<Control> {
-        let socket = DataDir::control_socket(engine.dir());
+    pub fn serve(
+        dir: &Path,
+        engine: &Arc<Engine>,
+        server: Option<Arc<Server>>,
+        listener: Option<Arc<Listener>>,
+    ) -> std::io::Result<Control> {
+        let socket = DataDir::control_socket(dir);
         match std::fs::remove_file(&socket) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             // The lock of the data directory is ours: whoever left a socket is dead.
             Ok(()) | Err(_) => {}
         }
-        let listener = bind(&socket)?;
-        let engine = Arc::downgrade(engine);
+        let incoming = bind(&socket)?;
+        let host = Host { engine: Arc::downgrade(engine), server, listener };
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            for stream in listener.incoming() {
+            for stream in incoming.incoming() {
                 let Ok(stream) = stream else { continue };
-                if !answer(&engine, stream) {
+                if !host.answer(stream) {
                     return;
                 }
             }
@@ -108,30 +131,56 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
-/// Serves one connection; false once the machine is gone.
-fn answer(engine: &Weak<Engine>, mut stream: UnixStream) -> bool {
-    let Some(engine) = engine.upgrade() else { return false };
-    if engine.is_stopping() {
-        return false;
+/// What requests are about.
+struct Host {
+    engine: Weak<Engine>,
+    server: Option<Arc<Server>>,
+    listener: Option<Arc<Listener>>,
+}
+
+impl Host {
+    /// Serves one connection; false once the machine is gone.
+    fn answer(&self, mut stream: UnixStream) -> bool {
+        let Some(engine) = self.engine.upgrade().filter(|engine| !engine.is_stopping()) else { return false };
+        let mut line = String::new();
+        let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
+        let mut told = stream.try_clone().ok();
+        let mut progress = |progress: &str| {
+            if let Some(stream) = &mut told {
+                let _ = send(stream, &Reply::Progress(progress.to_owned()));
+            }
+        };
+        let reply = match (read, serde_json::from_str(&line)) {
+            (Ok(_), Ok(request)) => self.reply(&engine, request, &mut progress).unwrap_or_else(Reply::Failed),
+            (Err(error), _) => Reply::Failed(error.to_string()),
+            (Ok(_), Err(error)) => Reply::Failed(error.to_string()),
+        };
+        // Whoever asked may have gone away.
+        let _ = send(&mut stream, &reply);
+        true
     }
-    let mut line = String::new();
-    let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
-    let reply = match (read, serde_json::from_str(&line)) {
-        (Ok(_), Ok(Request::Status)) => Reply::Status(Box::new(StatusReport::of(&engine))),
-        (Ok(_), Ok(Request::Fsck)) => {
-            let mut told = stream.try_clone().ok();
-            Reply::Fsck(fsck::run(&engine, &mut |progress| {
-                if let Some(stream) = &mut told {
-                    let _ = send(stream, &Reply::Progress(progress.to_owned()));
-                }
-            }))
-        }
-        (Err(error), _) => Reply::Failed(error.to_string()),
-        (Ok(_), Err(error)) => Reply::Failed(error.to_string()),
-    };
-    // Whoever asked may have gone away.
-    let _ = send(&mut stream, &reply);
-    true
+
+    fn reply(
+        &self,
+        engine: &Engine,
+        request: Request,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Reply, String> {
+        let server = self.server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
+        Ok(match request {
+            Request::Status => Reply::Status(Box::new(StatusReport::of(engine, self.server.as_deref()))),
+            Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
+            Request::Invite(invitation) => {
+                Reply::Invited(server?.invite(invitation, self.listener.as_deref())?.to_string())
+            }
+            Request::Machines => Reply::Machines(server?.machines()),
+            Request::Expel(who) => {
+                server?.expel(&who)?;
+                Reply::Expelled
+            }
+            Request::Leases(path) => Reply::Leases(server?.leases(&path)?),
+        })
+    }
 }
 
 fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
@@ -168,8 +217,53 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
     match ask(data, &Request::Status, &mut |_| {})? {
         None => Ok(None),
         Some(Reply::Status(status)) => Ok(Some(*status)),
-        Some(Reply::Failed(why)) => Err(AskError::Failed(why)),
-        Some(other) => Err(AskError::Failed(format!("{other:?}"))),
+        Some(other) => Err(other.into()),
+    }
+}
+
+/// A token for a machine to join with, from the machine on `data`.
+pub fn invite(data: &Path, invitation: Invitation) -> Result<String, AskError> {
+    match ask_running(data, &Request::Invite(invitation))? {
+        Reply::Invited(token) => Ok(token),
+        other => Err(other.into()),
+    }
+}
+
+/// The machines of the cluster, from the machine on `data`.
+pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
+    match ask_running(data, &Request::Machines)? {
+        Reply::Machines(machines) => Ok(machines),
+        other => Err(other.into()),
+    }
+}
+
+/// Expels a machine, by name or number.
+pub fn expel(data: &Path, who: &str) -> Result<(), AskError> {
+    match ask_running(data, &Request::Expel(who.to_owned()))? {
+        Reply::Expelled => Ok(()),
+        other => Err(other.into()),
+    }
+}
+
+/// Who has to do with the fields of the file at `path`, from the root of the file system.
+pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
+    match ask_running(data, &Request::Leases(path.to_owned()))? {
+        Reply::Leases(leases) => Ok(leases),
+        other => Err(other.into()),
+    }
+}
+
+fn ask_running(data: &Path, request: &Request) -> Result<Reply, AskError> {
+    ask(data, request, &mut |_| {})?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
+}
+
+/// An answer that is none to what was asked.
+impl From<Reply> for AskError {
+    fn from(reply: Reply) -> AskError {
+        match reply {
+            Reply::Failed(why) => AskError::Failed(why),
+            other => AskError::Failed(format!("{other:?}")),
+        }
     }
 }
 
@@ -177,15 +271,17 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
     match ask(data, &Request::Fsck, progress)? {
         Some(Reply::Fsck(report)) => return Ok(report),
-        Some(Reply::Failed(why)) => return Err(AskError::Failed(why)),
-        Some(other) => return Err(AskError::Failed(format!("{other:?}"))),
+        Some(other) => return Err(other.into()),
         None => {}
     }
     if !data.join("format").exists() {
         return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
     }
-    let machine = Machine::start(data, STOPPED, GroupSettings::default())?;
-    let report = fsck::run(machine.engine(), progress);
+    if data.join("cluster.json").exists() {
+        return Err(AskError::Failed(NO_SERVER.to_owned()));
+    }
+    let machine = Machine::start(data, STOPPED, MachineSettings::default())?;
+    let report = machine.server().map(|server| fsck::run(server, progress));
     machine.stop()?;
-    Ok(report)
+    report.ok_or_else(|| AskError::Failed(NO_SERVER.to_owned()))
 }

@@ -4,6 +4,10 @@
 //! format         the version of this layout
 //! lock           held while a process uses the directory; says which one
 //! machine.json   the machine's number, how often it started
+//! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
+//! authority.key  the cluster's authority, on the machine that made the cluster
+//! cluster.json   where the server is, on a machine that has joined
+//! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
 //! shares/        the share server: share files and lease database
 //! control        socket for `status` and `fsck` while a process runs
@@ -13,7 +17,9 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use wire::MachineId;
 
 /// The layout that this program reads and writes.
 pub const FORMAT: u32 = 1;
@@ -40,6 +46,14 @@ pub enum DataError {
     /// Not a data directory, and not empty.
     #[error("{dir} is not empty and not a leasehold data directory: choose another with --data")]
     Foreign {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// It is a machine's already.
+    #[error(
+        "{dir} is a machine's data directory already: choose another with --data, or leave the cluster by removing it"
+    )]
+    Joined {
         /// The directory.
         dir: PathBuf,
     },
@@ -73,6 +87,30 @@ pub struct Identity {
     pub starts: u64,
 }
 
+/// The cluster that a machine has joined.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Cluster {
+    /// Where its server listens.
+    pub addresses: Vec<String>,
+}
+
+/// A data directory that is to be that of a machine which is about to join.
+#[derive(Debug)]
+pub(crate) struct Joining {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Joining {
+    /// The machine has joined as `machine`.
+    pub(crate) fn finish_join(&self, machine: MachineId, addresses: &[String]) -> Result<(), DataError> {
+        let cluster = serde_json::to_vec(&Cluster { addresses: addresses.to_vec() }).unwrap_or_default();
+        replace_file(&self.path, "cluster.json", &cluster)?;
+        replace_file(&self.path, "machine.json", &identity_json(Identity { machine: machine.0, starts: 0 }))?;
+        replace_file(&self.path, "format", format!("{FORMAT}\n").as_bytes())
+    }
+}
+
 /// A data directory that this process holds.
 #[derive(Debug)]
 pub struct DataDir {
@@ -94,8 +132,8 @@ impl DataDir {
         }
         let lock = lock(path, purpose)?;
         if created {
-            replace(path, "machine.json", &identity_json(Identity { machine: 1, starts: 0 }))?;
-            replace(path, "format", format!("{FORMAT}\n").as_bytes())?;
+            replace_file(path, "machine.json", &identity_json(Identity { machine: 1, starts: 0 }))?;
+            replace_file(path, "format", format!("{FORMAT}\n").as_bytes())?;
         }
         let text = fs::read_to_string(&format).map_err(io("read", &format))?;
         let found: u32 = text.trim().parse().map_err(|_| DataError::Damaged {
@@ -110,8 +148,32 @@ impl DataDir {
         let mut identity: Identity = serde_json::from_str(&text)
             .map_err(|e| DataError::Damaged { file: file.clone(), why: e.to_string() })?;
         identity.starts += 1;
-        replace(path, "machine.json", &identity_json(identity))?;
+        replace_file(path, "machine.json", &identity_json(identity))?;
         Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
+    }
+
+    /// Takes hold of `path` for a machine that is about to join: there must be nothing yet.
+    pub(crate) fn begin_join(path: &Path) -> Result<Joining, DataError> {
+        fs::create_dir_all(path).map_err(io("make", path))?;
+        if path.join("format").exists() {
+            return Err(DataError::Joined { dir: path.to_path_buf() });
+        }
+        if !is_blank(path)? {
+            return Err(DataError::Foreign { dir: path.to_path_buf() });
+        }
+        Ok(Joining { path: path.to_path_buf(), _lock: lock(path, "leasehold join")? })
+    }
+
+    /// The cluster that this machine has joined; none if it made its own.
+    pub(crate) fn cluster(&self) -> Result<Option<Cluster>, DataError> {
+        let file = self.path.join("cluster.json");
+        match fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|error| DataError::Damaged { file: file.clone(), why: error.to_string() }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataError::Io { verb: "read", file, source }),
+        }
     }
 
     /// Where it is.
@@ -144,6 +206,10 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
             name == "lock"
                 || name == "machine.json"
                 || name == "lost+found"
+                || name == "machine.key"
+                || name == "machine.crt"
+                || name == "authority.crt"
+                || name == "cluster.json"
                 || name.to_string_lossy().ends_with(".new")
         })
     }))
@@ -180,9 +246,16 @@ fn identity_json(identity: Identity) -> Vec<u8> {
 }
 
 /// Replaces a small file so that a crash leaves the old one or the new one.
-fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
     let (new, file) = (dir.join(format!("{name}.new")), dir.join(name));
-    let mut out = File::create(&new).map_err(io("make", &new))?;
+    // Some of these are secret, none is anybody else's business.
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(io("make", &new))?;
     out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &new))?;
     fs::rename(&new, &file).map_err(io("replace", &file))?;
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use client::{Call, Invalidation, Reply, Ticket};
+use ident::FileId;
 use namespace::{Cred, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +26,20 @@ pub trait Door: Send + Sync + 'static {
     fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket>;
     /// Nobody waits for this call any longer: it is answered with `Error::Interrupted`, unless it has been answered.
     fn cancel(&self, ticket: Ticket);
+    /// The directory that this machine has for its root. Known once a session has begun.
+    fn root(&self) -> FileId;
     /// For how long from now the kernel (or an SMB client) may keep what it is told: what is left of the session.
     fn valid_for(&self) -> Duration;
-    /// Registers whom to tell what to invalidate. Called from a thread that serves no front door.
-    fn on_invalidate(&self, tell: Arc<dyn Fn(&Invalidation) + Send + Sync>);
+    /// Registers who has handed out something below.
+    fn hand_out(&self, below: Arc<dyn Below>);
+}
+
+/// What a front door has handed out: to the kernel, or to clients of its own.
+pub trait Below: Send + Sync {
+    /// Whether it may have handed out any of it.
+    fn has(&self, what: &Invalidation) -> bool;
+    /// Takes it back, and returns when it is gone; after a bounded time in any case. Not called from a thread that serves a front door.
+    fn take_back(&self, what: &[Invalidation]);
+    /// The same, without waiting: answers that were on their way may have brought some of it back.
+    fn take_back_again(&self, what: Vec<Invalidation>);
 }

@@ -1,24 +1,24 @@
-//! Carries out what the client and the server put out, and brings them what comes of it: the part of a machine that its threads share.
+//! Carries out what the client puts out, and brings it what comes of it: the part of a machine that its threads share.
 //!
-//! Lock order: the client before the server's state. `Group::propose` never blocks and deliveries hold no lock of the server's, so
+//! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries hold no lock of the server's, so
 //! neither order can close a circle.
 
 use crate::clock;
-use crate::door::{Answer, Door, Told};
-use crate::group::Group;
-use crate::machine::MachineError;
+use crate::door::{Answer, Below, Door, Told};
+use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
-use crate::shares_server::{Shares, utc_secs};
-use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Settings, Ticket, Upload};
-use directory::ShareWork;
+use crate::routes::Down;
+use crate::salvage::SalvageStore;
+use crate::upstream::Upstream;
+use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
+use ident::FileId;
 use lease::SessionId;
 use namespace::{Cred, Error};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::{MachineId, ToClient, ToServer};
 
@@ -26,29 +26,26 @@ use wire::{MachineId, ToClient, ToServer};
 const UPLOADS_TOGETHER: usize = 16;
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often free space is measured, and the client looked after.
+/// How often a read is tried whose content was not where it was said to be: what was overwritten meanwhile by another machine is gone, once this one has let go of it.
+const READS_MAX: u8 = 3;
+/// How often the client is looked after.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Who is to be told what the kernel may no longer keep.
-type Tell = Arc<dyn Fn(&Invalidation) + Send + Sync>;
 
 /// See the module.
 pub(crate) struct Engine {
     hosted: Mutex<Hosted>,
     /// Signalled when the session opens and when the client has nothing left to get out.
     changed: Condvar,
-    group: OnceLock<Group>,
-    shares: Shares,
+    upstream: OnceLock<Upstream>,
+    me: OnceLock<Weak<Engine>>,
     pieces: Pieces,
     uploads: Sender<Upload>,
-    share_work: Sender<Chore>,
-    tell: RwLock<Vec<Tell>>,
+    chores: Sender<Chore>,
+    below: RwLock<Vec<Arc<dyn Below>>>,
+    yields: Sender<Yield>,
     stopping: AtomicBool,
-    dir: PathBuf,
+    salvage: SalvageStore,
     started: Instant,
-    /// The first second (UTC) in which this incarnation stores uploads: leases tell time in seconds, and an earlier incarnation may have stored some in
-    /// the very second in which it was killed and this one started.
-    first_second: u64,
 }
 
 /// The client and who waits for it.
@@ -61,20 +58,26 @@ struct Hosted {
     open: bool,
 }
 
-/// What threads are to work off: [`Engine::store_uploads`] and [`Engine::do_chores`].
+/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::take_back`].
 pub(crate) struct Queues {
     pub uploads: Receiver<Upload>,
     pub chores: Receiver<Chore>,
+    pub yields: Receiver<Yield>,
 }
 
-/// What the share thread does.
+/// What is to be taken back from below before leases are let go.
+pub(crate) struct Yield {
+    number: u64,
+    what: Vec<Invalidation>,
+}
+
+/// What may block, and so is for threads of its own.
 pub(crate) enum Chore {
-    Work(Vec<ShareWork>),
     Unneeded(Vec<namespace::ShareId>),
-    /// Uploads from before this time (UTC seconds) that nobody has adopted by now are nobody's.
-    Sweep(u64),
-    /// The reply of a waiting read, whose pieces must be fetched by a thread that may block.
+    /// The reply of a waiting read, whose pieces must be fetched.
     Gather(Vec<content::Part>, Answer),
+    /// What could not be applied is to be written down.
+    Salvage(Salvage),
 }
 
 /// What is left to do once no lock is held.
@@ -83,18 +86,17 @@ struct After {
     answers: Vec<(Answer, Result<Reply, Error>)>,
     queries: Vec<ToServer>,
     invalidations: Vec<Invalidation>,
+    yields: Vec<Yield>,
+    /// The session is over, and another is wanted.
+    fenced: bool,
 }
 
 impl Engine {
-    /// Of the machine in `dir`, which starts now as this incarnation. The server comes by [`Engine::serve_from`].
-    pub(crate) fn new(
-        dir: &Path,
-        seed: [u8; 32],
-        identity: (MachineId, u64),
-        shares: Shares,
-    ) -> (Engine, Queues) {
+    /// Of the machine `identity`, which starts now as this incarnation. The way to the server comes by [`Engine::connect`].
+    pub(crate) fn new(seed: [u8; 32], identity: (MachineId, u64), salvage: SalvageStore) -> (Engine, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
+        let (to_yield, yields) = channel();
         let hosted = Hosted {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
@@ -105,41 +107,39 @@ impl Engine {
         let engine = Engine {
             hosted: Mutex::new(hosted),
             changed: Condvar::new(),
-            group: OnceLock::new(),
-            shares,
+            upstream: OnceLock::new(),
+            me: OnceLock::new(),
             pieces: Pieces::new(),
             uploads: to_upload,
-            share_work: to_do,
-            tell: RwLock::new(Vec::new()),
+            chores: to_do,
+            below: RwLock::new(Vec::new()),
+            yields: to_yield,
             stopping: AtomicBool::new(false),
-            dir: dir.to_path_buf(),
+            salvage,
             started: Instant::now(),
-            first_second: utc_secs() + 1,
         };
-        (engine, Queues { uploads, chores })
+        (engine, Queues { uploads, chores, yields })
     }
 
-    /// The server is there. Once, before any thread is started.
-    pub(crate) fn serve_from(&self, group: Group) {
-        let _ = self.group.set(group);
+    /// The way to the server. Once, before any thread is started.
+    pub(crate) fn connect(self: &Arc<Self>, upstream: Upstream) {
+        let _ = self.me.set(Arc::downgrade(self));
+        let _ = self.upstream.set(upstream);
     }
 
-    /// Threads end when they next look.
+    /// Threads end when they next look. Front doors hold the machine; it does not hold them any longer.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.below.write().clear();
     }
 
-    pub(crate) fn group(&self) -> &Group {
+    pub(crate) fn upstream(&self) -> &Upstream {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        self.group.get().expect("the group is open")
+        self.upstream.get().expect("connected")
     }
 
-    pub(crate) fn shares(&self) -> &Shares {
-        &self.shares
-    }
-
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
+    pub(crate) fn salvage(&self) -> &SalvageStore {
+        &self.salvage
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -150,18 +150,23 @@ impl Engine {
         self.started.elapsed()
     }
 
-    /// Files that the client knows, and dirty bytes that it holds.
-    pub(crate) fn client_figures(&self) -> (usize, usize) {
-        let hosted = self.hosted.lock();
-        (hosted.client.files_known(), hosted.client.dirty_bytes())
+    pub(crate) fn session(&self) -> Option<SessionId> {
+        self.hosted.lock().session
     }
 
-    /// Opens this incarnation's session.
-    pub(crate) fn open_session(&self) -> Result<(), MachineError> {
-        let (machine, incarnation) = self.hosted.lock().identity;
-        self.group().propose(directory::Input::Lead);
-        self.measure_space(&mut None);
-        self.group().propose(directory::Input::Open { machine, incarnation });
+    /// What a greeting says: the machine, its incarnation, the session that it had. The client's time counts from here.
+    pub(crate) fn greet(&self) -> (MachineId, u64, Option<SessionId>) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Greeting, &mut after);
+        let ((machine, incarnation), session) = (hosted.identity, hosted.session);
+        drop(hosted);
+        self.finish(after, false);
+        (machine, incarnation, session)
+    }
+
+    /// Waits for the session.
+    pub(crate) fn wait_until_open(&self) -> Result<(), MachineError> {
         let deadline = Instant::now() + START_TIMEOUT;
         let mut hosted = self.hosted.lock();
         while !hosted.open {
@@ -169,35 +174,36 @@ impl Engine {
                 return Err(MachineError::NoSession);
             }
         }
-        // Behind the work that the new leader gave out again.
-        self.chore(Chore::Sweep(self.first_second));
         Ok(())
     }
 
-    /// Outputs of applied log entries.
-    pub(crate) fn deliver(&self, outputs: Vec<directory::Output>) {
+    /// From the server.
+    pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
-        for output in outputs {
-            match output {
-                directory::Output::Opened { machine, incarnation, session }
-                    if (machine, incarnation) == hosted.identity =>
-                {
-                    hosted.session = Some(session);
-                }
-                directory::Output::Send { session, message } if hosted.session == Some(session) => {
+        for told in told {
+            match told {
+                Down::Opened(session) => hosted.session = Some(session),
+                Down::Message(message) => {
                     hosted.open |= matches!(message, ToClient::Opened { .. });
+                    if matches!(message, ToClient::Fenced) {
+                        hosted.session = None;
+                        after.fenced = true;
+                    }
                     self.input(&mut hosted, Input::Message(message), &mut after);
                 }
-                // Other machines' sessions, and earlier ones of this machine.
-                directory::Output::Opened { .. } | directory::Output::Send { .. } => {}
-                directory::Output::Shares(work) => self.chore(Chore::Work(work)),
-                directory::Output::Again => self.group().propose(directory::Input::Tick),
+                Down::Refused(_) | Down::Enrolled(_) => {}
             }
         }
         self.changed.notify_all();
         drop(hosted);
         self.finish(after, false);
+    }
+
+    /// Files that the client knows, and dirty bytes that it holds.
+    pub(crate) fn client_figures(&self) -> (usize, usize) {
+        let hosted = self.hosted.lock();
+        (hosted.client.files_known(), hosted.client.dirty_bytes())
     }
 
     fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
@@ -211,11 +217,7 @@ impl Engine {
         for output in out {
             match output {
                 Output::Send(message @ ToServer::Extents { .. }) => after.queries.push(message),
-                Output::Send(message) => {
-                    if let Some(session) = hosted.session {
-                        self.group().propose(directory::Input::Message { session, message });
-                    }
-                }
+                Output::Send(message) => self.upstream().send(hosted.session, message),
                 Output::Answer { ticket, result } => {
                     if let Some(answer) = hosted.answers.remove(&ticket) {
                         after.answers.push((answer, result));
@@ -225,13 +227,9 @@ impl Engine {
                     let _ = self.uploads.send(upload);
                 }
                 Output::Unneeded(shares) => self.chore(Chore::Unneeded(shares)),
-                Output::Rejected { operation, error } => {
-                    tracing::error!(?operation, %error, "the server refused an update that was done here");
-                }
+                Output::Salvage(salvage) => self.chore(Chore::Salvage(salvage)),
+                Output::Yield { number, what } => after.yields.push(Yield { number, what }),
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
-                Output::CutOff => {
-                    tracing::error!("the session was ended by the server: unsaved updates are lost")
-                }
             }
         }
     }
@@ -241,24 +239,33 @@ impl Engine {
         while !after.queries.is_empty() {
             let queries = std::mem::take(&mut after.queries);
             let session = self.hosted.lock().session;
-            let replies: Vec<ToClient> = queries
-                .iter()
-                .filter_map(|query| {
-                    self.group().query(|directory, store| directory.query(session?, query, store))
-                })
-                .collect();
+            let replies: Vec<ToClient> =
+                queries.into_iter().filter_map(|query| self.upstream().ask(session, query)).collect();
             let mut hosted = self.hosted.lock();
             for reply in replies {
                 self.input(&mut hosted, Input::Message(reply), &mut after);
             }
         }
         if !after.invalidations.is_empty() {
-            for tell in self.tell.read().iter() {
-                after.invalidations.iter().for_each(|invalidation| tell(invalidation));
+            for below in self.below.read().iter() {
+                below.take_back_again(after.invalidations.clone());
+            }
+        }
+        for Yield { number, what } in after.yields {
+            // What the kernel may have takes its time, on a thread that nobody's request waits for.
+            let has = |below: &Arc<dyn Below>| what.iter().any(|what| below.has(what));
+            if self.below.read().iter().any(has) {
+                let _ = self.yields.send(Yield { number, what });
+            } else {
+                self.yielded(number);
             }
         }
         for (answer, result) in after.answers {
             self.tell(answer, result, may_block);
+        }
+        if after.fenced && !self.is_stopping() {
+            tracing::error!("the server has ended this machine's session; it goes on with a new one");
+            self.upstream().open_again(self);
         }
     }
 
@@ -266,10 +273,10 @@ impl Engine {
         match result {
             Ok(Reply::Data(parts)) => {
                 let waits = parts.iter().any(|part| matches!(part, content::Part::Piece { .. }));
-                if waits && !may_block {
+                if waits && (!may_block || self.upstream().is_remote()) {
                     self.chore(Chore::Gather(parts, answer));
                 } else {
-                    answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
+                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
                 }
             }
             Ok(reply) => answer(Ok(Told::Reply(reply))),
@@ -277,111 +284,31 @@ impl Engine {
         }
     }
 
-    fn chore(&self, chore: Chore) {
-        // The share thread ends after the last sender's owner.
-        let _ = self.share_work.send(chore);
-    }
-
-    /// Seals and stores uploads until the machine stops.
-    pub(crate) fn store_uploads(&self, queue: &Mutex<Receiver<Upload>>) {
-        loop {
-            let uploads: Vec<Upload> = {
-                let queue = queue.lock();
-                let Ok(first) = queue.recv_timeout(TICK) else {
-                    if self.is_stopping() {
-                        return;
-                    }
-                    continue;
-                };
-                std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
-            };
-            while utc_secs() < self.first_second && !self.is_stopping() {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            let stored = self.shares.store(uploads);
-            let mut after = After::default();
-            let mut hosted = self.hosted.lock();
-            for (upload, result) in stored {
-                self.input(&mut hosted, Input::Stored { upload, result }, &mut after);
-            }
-            self.changed.notify_all();
-            drop(hosted);
-            self.finish(after, true);
-        }
-    }
-
-    pub(crate) fn do_chores(&self, chores: &Receiver<Chore>) {
-        let mut unsettled: Vec<ShareWork> = Vec::new();
-        loop {
-            match chores.recv_timeout(TICK) {
-                Ok(Chore::Work(work)) => {
-                    unsettled.extend(work);
-                    if self.shares.settle(&unsettled) {
-                        self.group().propose(directory::Input::SharesSettled(std::mem::take(&mut unsettled)));
-                    }
-                }
-                // What is pending may be the adoption of such an upload.
-                Ok(Chore::Sweep(_)) if !unsettled.is_empty() => {}
-                Ok(Chore::Sweep(since)) => self.shares.sweep(since),
-                Ok(Chore::Unneeded(shares)) => self.shares.let_go(&shares),
-                Ok(Chore::Gather(parts, answer)) => {
-                    answer(self.pieces.gather(&self.shares, parts).map(Told::Data));
-                }
-                Err(_) if self.is_stopping() => return,
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// Looks after time and space until the machine stops.
-    pub(crate) fn tick(&self) {
-        let mut measured = None;
+    /// Takes back from below what is recalled, until the machine stops.
+    pub(crate) fn take_back(&self, yields: &Receiver<Yield>) {
         while !self.is_stopping() {
-            std::thread::sleep(TICK);
-            let now = clock::time();
-            let mut after = After::default();
-            {
-                let mut hosted = self.hosted.lock();
-                if hosted.client.deadline().is_some_and(|deadline| deadline <= now) {
-                    self.input(&mut hosted, Input::Tick, &mut after);
-                }
+            let Ok(Yield { number, what }) = yields.recv_timeout(STOP_LOOK) else { continue };
+            for below in self.below.read().iter() {
+                below.take_back(&what);
             }
-            self.finish(after, true);
-            self.measure_space(&mut measured);
-        }
-    }
-
-    /// Tells the server what is free, when that has changed by what matters.
-    fn measure_space(&self, last: &mut Option<u64>) {
-        let Ok(space) = crate::space::measure(&self.dir) else { return };
-        let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
-        if changed {
-            *last = Some(space.free);
-            self.group().propose(directory::Input::Space(space));
-        }
-    }
-
-    pub(crate) fn close_client(&self, deadline: Instant) -> bool {
-        loop {
-            let mut after = After::default();
-            let mut hosted = self.hosted.lock();
-            let mut out = Vec::new();
-            let clean = hosted.client.close(clock::now(), &mut out);
-            self.carry_out(&mut hosted, out, &mut after);
-            if !clean {
-                self.changed.wait_for(&mut hosted, TICK);
-            }
-            drop(hosted);
-            self.finish(after, true);
-            if clean || Instant::now() > deadline {
-                return clean;
+            self.yielded(number);
+            // Answers under the lease that were on their way have arrived by now.
+            for below in self.below.read().iter() {
+                below.take_back_again(what.clone());
             }
         }
     }
-}
 
-impl Door for Engine {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+    fn yielded(&self, number: u64) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Yielded { number }, &mut after);
+        self.changed.notify_all();
+        drop(hosted);
+        self.finish(after, false);
+    }
+
+    fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
         let mut out = Vec::new();
         let mut hosted = self.hosted.lock();
         let outcome = hosted.client.call(clock::now(), cred, call, &mut out);
@@ -407,6 +334,112 @@ impl Door for Engine {
         waits
     }
 
+    /// The answer to a read: one that finds its content gone is tried again from its beginning.
+    fn reading(&self, cred: Cred, call: Call, answer: Answer, tries: u8) -> Answer {
+        let Some(engine) = self.me.get().and_then(Weak::upgrade).filter(|_| tries > 0) else { return answer };
+        Box::new(move |told| {
+            if !matches!(told, Err(Error::Damaged)) {
+                return answer(told);
+            }
+            let answer = engine.reading(cred.clone(), call.clone(), answer, tries - 1);
+            // It has no name any more by which it could be cancelled; nor does it wait for anybody.
+            engine.begin(&cred, call, answer);
+        })
+    }
+
+    fn chore(&self, chore: Chore) {
+        // The threads end after the last sender's owner.
+        let _ = self.chores.send(chore);
+    }
+
+    /// Seals and stores uploads until the machine stops.
+    pub(crate) fn store_uploads(&self, queue: &Mutex<Receiver<Upload>>) {
+        loop {
+            let uploads: Vec<Upload> = {
+                let queue = queue.lock();
+                let Ok(first) = queue.recv_timeout(STOP_LOOK) else {
+                    if self.is_stopping() {
+                        return;
+                    }
+                    continue;
+                };
+                std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
+            };
+            let stored = self.upstream().store(uploads);
+            let mut after = After::default();
+            let mut hosted = self.hosted.lock();
+            for (upload, result) in stored {
+                self.input(&mut hosted, Input::Stored { upload, result }, &mut after);
+            }
+            self.changed.notify_all();
+            drop(hosted);
+            self.finish(after, true);
+        }
+    }
+
+    /// Does what may block until the machine stops. By several threads where that is a network.
+    pub(crate) fn do_chores(&self, chores: &Mutex<Receiver<Chore>>) {
+        loop {
+            let chore = chores.lock().recv_timeout(STOP_LOOK);
+            match chore {
+                Ok(Chore::Unneeded(shares)) => self.upstream().let_go(shares),
+                Ok(Chore::Gather(parts, answer)) => {
+                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
+                }
+                Ok(Chore::Salvage(salvage)) => {
+                    self.salvage.keep(salvage, |parts| self.pieces.gather(self.upstream(), parts));
+                }
+                Err(_) if self.is_stopping() => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Looks after time until the machine stops.
+    pub(crate) fn tick(&self) {
+        while !self.is_stopping() {
+            std::thread::sleep(TICK);
+            let now = clock::time();
+            let mut after = After::default();
+            {
+                let mut hosted = self.hosted.lock();
+                if hosted.client.deadline().is_some_and(|deadline| deadline <= now) {
+                    self.input(&mut hosted, Input::Tick, &mut after);
+                }
+            }
+            self.finish(after, true);
+        }
+    }
+
+    pub(crate) fn close_client(&self, deadline: Instant) -> bool {
+        loop {
+            let mut after = After::default();
+            let mut hosted = self.hosted.lock();
+            let mut out = Vec::new();
+            let clean = hosted.client.close(clock::now(), &mut out);
+            self.carry_out(&mut hosted, out, &mut after);
+            if !clean {
+                self.changed.wait_for(&mut hosted, TICK);
+            }
+            drop(hosted);
+            self.finish(after, true);
+            if clean || Instant::now() > deadline {
+                return clean;
+            }
+        }
+    }
+}
+
+impl Door for Engine {
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+        let answer = if matches!(call, Call::Read { .. }) {
+            self.reading(cred.clone(), call.clone(), answer, READS_MAX)
+        } else {
+            answer
+        };
+        self.begin(cred, call, answer)
+    }
+
     fn cancel(&self, ticket: Ticket) {
         let (mut out, mut after) = (Vec::new(), After::default());
         let mut hosted = self.hosted.lock();
@@ -416,11 +449,15 @@ impl Door for Engine {
         self.finish(after, true);
     }
 
+    fn root(&self) -> FileId {
+        self.hosted.lock().client.root().clone()
+    }
+
     fn valid_for(&self) -> Duration {
         Duration::from_millis(self.hosted.lock().client.valid_for_ms(clock::time()))
     }
 
-    fn on_invalidate(&self, tell: Tell) {
-        self.tell.write().push(tell);
+    fn hand_out(&self, below: Arc<dyn Below>) {
+        self.below.write().push(below);
     }
 }

@@ -3,7 +3,7 @@
 //! A file system in use changes while it is checked. The server's state is checked as of one moment; what is found wrong beyond it is looked
 //! at once more, and only what is wrong both times is told.
 
-use crate::engine::Engine;
+use crate::server::Server;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
 use namespace::{Extent, Place, ShareId};
@@ -88,17 +88,17 @@ impl Inspector for Tree<'_> {
     }
 }
 
-/// Checks all that `engine` has.
-pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(&str)) -> FsckReport {
+/// Checks all that `server` has.
+pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport {
     let mut report = FsckReport::default();
-    let (faults, first) = look(engine, None, &mut report, progress);
+    let (faults, first) = look(server, None, &mut report, progress);
     report.faults.extend(faults);
     if first.is_empty() {
         return report;
     }
     std::thread::sleep(SECOND_LOOK_AFTER);
     let again: BTreeSet<ShareId> = first.keys().copied().collect();
-    let (_, second) = look(engine, Some(&again), &mut FsckReport::default(), progress);
+    let (_, second) = look(server, Some(&again), &mut FsckReport::default(), progress);
     report
         .faults
         .extend(second.into_iter().filter(|(share, _)| first.contains_key(share)).map(|(_, fault)| fault));
@@ -107,13 +107,13 @@ pub(crate) fn run(engine: &Engine, progress: &mut dyn FnMut(&str)) -> FsckReport
 
 /// One look: faults of the server's state, and suspects among shares. With `only`, content of no other shares is read.
 fn look(
-    engine: &Engine,
+    server: &Server,
     only: Option<&BTreeSet<ShareId>>,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(&str),
 ) -> (Vec<String>, Suspects) {
     let mut tree = Tree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
-    engine.group().query(|directory, store| directory.check(store, &mut tree));
+    server.group().query(|directory, store| directory.check(store, &mut tree));
     let Tree { pieces, report, mut faults, progress } = tree;
     report.shares = pieces.len();
     let mut suspects = Suspects::new();
@@ -121,18 +121,18 @@ fn look(
         if only.is_some_and(|only| !only.contains(share)) {
             continue;
         }
-        if let Some(fault) = content_fault(engine, *share, pieces, report, progress) {
+        if let Some(fault) = content_fault(server, *share, pieces, report, progress) {
             suspects.insert(*share, fault);
-        } else if let Some(fault) = lease_fault(engine, *share) {
+        } else if let Some(fault) = lease_fault(server, *share) {
             suspects.insert(*share, fault);
         }
     }
-    unreferenced(engine, &pieces, &mut suspects, &mut faults);
+    unreferenced(server, &pieces, &mut suspects, &mut faults);
     (faults, suspects)
 }
 
 fn content_fault(
-    engine: &Engine,
+    server: &Server,
     share: ShareId,
     pieces: &BTreeMap<u32, (u32, [u8; 32])>,
     report: &mut FsckReport,
@@ -144,7 +144,7 @@ fn content_fault(
         if report.pieces.is_multiple_of(PROGRESS_EVERY) {
             progress(&format!("content: {} pieces, {} MiB", report.pieces, report.bytes >> 20));
         }
-        match engine.shares().server().read(&share, *at, length + TAG_BYTES as u32) {
+        match server.shares().server().read(&share, *at, length + TAG_BYTES as u32) {
             Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}
             Ok(_) => {
                 return Some(format!("share {}: the piece at {at} does not match its hash", name(&share)));
@@ -158,9 +158,9 @@ fn content_fault(
 }
 
 /// A referenced share is leased by the server's account; or by the machine's, while its adoption is under way.
-fn lease_fault(engine: &Engine, share: ShareId) -> Option<String> {
-    match engine.shares().server().leases_of(&share) {
-        Ok(leases) if leases.iter().any(|lease| lease.account == engine.shares().group) => None,
+fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
+    match server.shares().server().leases_of(&share) {
+        Ok(leases) if leases.iter().any(|lease| lease.account == server.shares().group) => None,
         Ok(_) => {
             Some(format!("share {}: referenced, and the server's account has no lease on it", name(&share)))
         }
@@ -169,8 +169,8 @@ fn lease_fault(engine: &Engine, share: ShareId) -> Option<String> {
 }
 
 /// Shares that are kept although nothing refers to them.
-fn unreferenced(engine: &Engine, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
-    let listed = engine.shares().server().for_each_share(|share| {
+fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
+    let listed = server.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;
         if stable && share.leases > 0 && !pieces.contains_key(&share.id) {
             suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", name(&share.id)));

@@ -1,6 +1,7 @@
-//! Hosts the state machines: data directory, Raft, metadata store, threads, clocks.
+//! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod clock;
+mod cluster;
 mod control;
 mod data;
 mod door;
@@ -8,18 +9,26 @@ mod engine;
 mod fsck;
 mod group;
 mod machine;
+mod net;
 mod pieces;
+mod routes;
+mod salvage;
+mod server;
 mod shares_server;
 mod space;
 mod status;
 mod store;
+mod upstream;
 
-pub use control::{AskError, ask_status, fsck};
+pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
+pub use control::{AskError, ask_status, expel, fsck, invite, leases, machines};
 pub use data::{DataDir, DataError, FORMAT, Identity};
-pub use door::{Answer, Door, Told};
+pub use door::{Answer, Below, Door, Told};
 pub use fsck::FsckReport;
 pub use group::{Deliver, Group, GroupError, GroupSettings, GroupStatus, LogError};
-pub use machine::{Machine, MachineError};
+pub use machine::{Listen, Machine, MachineError, MachineSettings};
+pub use net::{CertificateError, JoinError, ListenError, Token, TokenError, join};
+pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use shares_server::SharesError;
-pub use status::StatusReport;
+pub use status::{LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};

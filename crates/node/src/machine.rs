@@ -1,13 +1,17 @@
-//! A machine: its client, its server, its share server, in one process, from start to end.
+//! A machine: its client, and its server if it has one, in one process, from start to end.
 
-use crate::clock;
 use crate::control::Control;
 use crate::data::{DataDir, DataError};
 use crate::door::Door;
 use crate::engine::{Engine, Queues};
-use crate::group::{Group, GroupError, GroupSettings};
+use crate::group::{GroupError, GroupSettings};
+use crate::net::{Authority, CertificateError, Credentials, Link, ListenError, Listener, NetThread};
+use crate::salvage::SalvageStore;
+use crate::server::Server;
 use crate::shares_server::{Shares, SharesError};
+use crate::upstream::{Upstream, open_here};
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,8 +20,12 @@ use wire::MachineId;
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
+/// Reads over the network wait for it; so many do at once.
+const REMOTE_READ_THREADS: usize = 4;
 /// How long an orderly end may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often threads that wait for work look whether the machine stops.
+pub(crate) const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The purpose of a machine that is up only to be checked.
 pub(crate) const STOPPED: &str = "leasehold fsck";
@@ -40,6 +48,12 @@ pub enum MachineError {
     /// The share server.
     #[error(transparent)]
     Shares(#[from] SharesError),
+    /// Keys and certificates.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// Other machines cannot reach this one.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Something else of the system.
     #[error("cannot {verb}")]
     Io {
@@ -52,58 +66,153 @@ pub enum MachineError {
     /// No session within the time.
     #[error("the directory server does not answer; its log says why (RUST_LOG=info)")]
     NoSession,
+    /// No session within the time, and why.
+    #[error("the server at {server} cannot be reached: {why}")]
+    Unreachable {
+        /// Where it is.
+        server: String,
+        /// What happened last.
+        why: String,
+    },
     /// Not everything could be made durable in time.
-    #[error("not everything could be made durable; what is missing was not acknowledged to anybody")]
+    #[error(
+        "not everything could be made durable; what is missing was not acknowledged to anybody and is kept: leasehold salvage list"
+    )]
     NotDurable,
+}
+
+/// Whether and where a machine that serves can be called by others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// Not at all.
+    #[default]
+    Nowhere,
+    /// Here; if that is not possible the machine does not start.
+    At(SocketAddr),
+    /// Here, if it is free.
+    IfFree(SocketAddr),
+}
+
+/// How a machine is to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MachineSettings {
+    /// Its server's, if it has one.
+    pub group: GroupSettings,
+    /// Where it can be called.
+    pub listen: Listen,
 }
 
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.
 pub struct Machine {
     engine: Arc<Engine>,
+    server: Option<Arc<Server>>,
+    listener: Option<Arc<Listener>>,
+    link: Option<(Arc<Link>, NetThread)>,
     threads: Vec<JoinHandle<()>>,
     control: Option<Control>,
     data: DataDir,
 }
 
 impl Machine {
-    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster. `settings` are the server's.
-    pub fn start(dir: &Path, purpose: &str, settings: GroupSettings) -> Result<Machine, MachineError> {
+    /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster, unless the machine has joined one.
+    pub fn start(dir: &Path, purpose: &str, settings: MachineSettings) -> Result<Machine, MachineError> {
         let data = DataDir::take(dir, purpose)?;
-        let shares = Shares::open(&dir.join("shares"))?;
-        let identity = (MachineId(data.identity().machine), data.identity().starts);
+        let machine = MachineId(data.identity().machine);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
-        let (engine, Queues { uploads, chores }) = Engine::new(dir, seed, identity, shares);
-        let engine = Arc::new(engine);
-        let deliver = Arc::downgrade(&engine);
-        let server = dir.join("server");
-        std::fs::create_dir_all(&server)
-            .map_err(|source| MachineError::Io { verb: "make the server's directory", source })?;
-        let group = Group::open(
-            &server,
-            settings,
-            root(),
-            Box::new(move |outputs| {
-                if let Some(engine) = deliver.upgrade() {
-                    engine.deliver(outputs);
-                }
-            }),
-        )
-        .map_err(|source| MachineError::Group { dir: server, source })?;
-        engine.serve_from(group);
-        let mut threads = Vec::new();
+        let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
+        let mut up = Machine {
+            engine: Arc::new(engine),
+            server: None,
+            listener: None,
+            link: None,
+            threads: Vec::new(),
+            control: None,
+            data,
+        };
+        match up.data.cluster()? {
+            None => up.start_server(dir, machine, settings)?,
+            Some(cluster) => {
+                let credentials = Credentials::open(dir)?;
+                let (link, thread) =
+                    Link::start(cluster.addresses, &credentials, Arc::downgrade(&up.engine))?;
+                up.engine.connect(Upstream::There(link.clone()));
+                up.link = Some((link, thread));
+            }
+        }
+        up.start_threads(queues)?;
+        if let Some(server) = &up.server {
+            open_here(server, &up.engine);
+        }
+        up.wait_until_open()?;
+        let control = Control::serve(dir, &up.engine, up.server.clone(), up.listener.clone());
+        up.control = Some(
+            control.map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?,
+        );
+        Ok(up)
+    }
+
+    fn start_server(
+        &mut self,
+        dir: &Path,
+        machine: MachineId,
+        settings: MachineSettings,
+    ) -> Result<(), MachineError> {
+        let shares = Shares::open(&dir.join("shares"))?;
+        let (server, chores) = Server::new(dir, shares);
+        self.engine.connect(Upstream::Here(server.clone(), machine));
+        server.serve(&self.engine, settings.group)?;
+        let worker = server.clone();
+        self.threads.push(thread("shares", move || worker.do_chores(&chores))?);
+        let ticker = server.clone();
+        self.threads.push(thread("server-tick", move || ticker.tick())?);
+        let (address, must) = match settings.listen {
+            Listen::Nowhere => (None, false),
+            Listen::At(address) => (Some(address), true),
+            Listen::IfFree(address) => (Some(address), false),
+        };
+        self.server = Some(server.clone());
+        if let Some(address) = address {
+            let authority = Authority::open(dir)?;
+            let credentials = authority.credentials(dir, machine)?;
+            match Listener::start(server, authority, &credentials, address) {
+                Ok(listener) => self.listener = Some(Arc::new(listener)),
+                Err(error) if must => return Err(error.into()),
+                Err(error) => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "other machines cannot join or reach this one"
+                ),
+            }
+        }
+        Ok(())
+    }
+
+    fn start_threads(&mut self, queues: Queues) -> Result<(), MachineError> {
+        let Queues { uploads, chores, yields } = queues;
+        let engine = self.engine.clone();
+        self.threads.push(thread("yield", move || engine.take_back(&yields))?);
         let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
-            let (engine, uploads) = (engine.clone(), uploads.clone());
-            threads.push(thread("upload", move || engine.store_uploads(&uploads))?);
+            let (engine, uploads) = (self.engine.clone(), uploads.clone());
+            self.threads.push(thread("upload", move || engine.store_uploads(&uploads))?);
         }
-        let worker = engine.clone();
-        threads.push(thread("shares", move || worker.do_chores(&chores))?);
-        let ticker = engine.clone();
-        threads.push(thread("tick", move || ticker.tick())?);
-        engine.open_session()?;
-        let control = Control::serve(&engine)
-            .map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?;
-        Ok(Machine { engine, threads, control: Some(control), data })
+        let chores = Arc::new(Mutex::new(chores));
+        for _ in 0..if self.link.is_some() { REMOTE_READ_THREADS } else { 1 } {
+            let (engine, chores) = (self.engine.clone(), chores.clone());
+            self.threads.push(thread("chores", move || engine.do_chores(&chores))?);
+        }
+        let ticker = self.engine.clone();
+        self.threads.push(thread("tick", move || ticker.tick())?);
+        Ok(())
+    }
+
+    fn wait_until_open(&self) -> Result<(), MachineError> {
+        self.engine.wait_until_open().map_err(|error| match &self.link {
+            Some((link, _)) => {
+                let status = link.status();
+                MachineError::Unreachable { server: status.server, why: status.down.unwrap_or_default() }
+            }
+            None => error,
+        })
     }
 
     /// The way in for front doors.
@@ -116,39 +225,55 @@ impl Machine {
         &self.data
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
+    /// Where other machines can call this one.
+    pub fn listens(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(|listener| listener.address())
+    }
+
+    /// Where the server of a machine that has none of its own is.
+    pub fn served_by(&self) -> Option<String> {
+        self.link.as_ref().map(|(link, _)| link.status().server)
+    }
+
+    pub(crate) fn server(&self) -> Option<&Server> {
+        self.server.as_deref()
     }
 
     /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before.
     pub fn stop(mut self) -> Result<(), MachineError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
         let clean = self.engine.close_client(deadline);
+        self.end();
+        if clean { Ok(()) } else { Err(MachineError::NotDurable) }
+    }
+
+    fn end(&mut self) {
         self.engine.stop();
         drop(self.control.take());
+        drop(self.listener.take());
+        if let Some((link, thread)) = self.link.take() {
+            link.stop();
+            drop(thread);
+        }
+        if let Some(server) = &self.server {
+            server.stop();
+        }
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        self.engine.group().shutdown();
-        if clean { Ok(()) } else { Err(MachineError::NotDurable) }
+        if let Some(server) = &self.server {
+            server.group().shutdown();
+        }
     }
 }
 
-/// The root of a new cluster: anybody may enter, and who made the cluster may write.
-fn root() -> namespace::Attributes {
-    let wall = clock::now().wall;
-    namespace::Attributes {
-        kind: namespace::FileKind::Directory,
-        mode: 0o755,
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        links: 1,
-        ino: 1,
-        rdev: 0,
-        ctime: wall,
-        btime: wall,
-        atime: wall,
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.engine.stop();
+        if let Some(server) = &self.server {
+            server.stop();
+        }
     }
 }
 
@@ -161,9 +286,15 @@ fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle
 
 fn seed() -> Result<[u8; 32], std::io::Error> {
     let mut seed = [0; 32];
-    let mut filled = 0;
-    while filled < seed.len() {
-        filled += rustix::rand::getrandom(&mut seed[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
+    fill_random(&mut seed)?;
     Ok(seed)
+}
+
+/// Random bytes of the system.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), std::io::Error> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(())
 }

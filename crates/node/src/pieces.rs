@@ -1,6 +1,6 @@
 //! Reading content: pieces fetched from shares, checked, opened, and kept for a while.
 
-use crate::shares_server::Shares;
+use crate::upstream::Upstream;
 use bytes::Bytes;
 use content::{Part, TAG_BYTES};
 use lru::LruCache;
@@ -26,30 +26,40 @@ impl Pieces {
         Pieces { cache: Mutex::new(Cache { pieces: LruCache::unbounded(), bytes: 0 }) }
     }
 
-    /// The bytes that `parts` stand for.
-    pub fn gather(&self, shares: &Shares, parts: Vec<Part>) -> Result<Vec<Bytes>, Error> {
-        parts
-            .into_iter()
-            .map(|part| match part {
-                Part::Bytes(bytes) => Ok(bytes),
-                Part::Zeros(length) => Ok(Bytes::from(vec![0; length as usize])),
-                Part::Piece { skip, length, .. } => {
-                    let plain = self.open(shares, &part)?;
-                    let (from, to) = (skip as usize, skip as usize + length as usize);
-                    if to <= plain.len() { Ok(plain.slice(from..to)) } else { Err(Error::Damaged) }
-                }
-            })
-            .collect()
+    /// The bytes that `parts` stand for. What must be fetched is fetched together.
+    pub fn gather(&self, upstream: &Upstream, parts: Vec<Part>) -> Result<Vec<Bytes>, Error> {
+        let mut gathered = Vec::with_capacity(parts.len());
+        let mut missing = Vec::new();
+        for part in &parts {
+            gathered.push(match part {
+                Part::Bytes(bytes) => bytes.clone(),
+                Part::Zeros(length) => Bytes::from(vec![0; *length as usize]),
+                Part::Piece { share, at, piece_length, .. } => match self.cached(*share, *at) {
+                    Some(plain) => cut(&plain, part)?,
+                    None => {
+                        missing.push((gathered.len(), (*share, *at, *piece_length + TAG_BYTES as u32)));
+                        Bytes::new()
+                    }
+                },
+            });
+        }
+        let wanted: Vec<_> = missing.iter().map(|(_, wanted)| *wanted).collect();
+        for ((index, _), ciphertext) in missing.into_iter().zip(upstream.read(&wanted)) {
+            if let (Some(part), Some(place)) = (parts.get(index), gathered.get_mut(index)) {
+                *place = cut(&self.open(part, ciphertext?)?, part)?;
+            }
+        }
+        Ok(gathered)
     }
 
-    fn open(&self, shares: &Shares, part: &Part) -> Result<Bytes, Error> {
+    fn cached(&self, share: ShareId, at: u32) -> Option<Bytes> {
+        self.cache.lock().pieces.get(&(share, at)).cloned()
+    }
+
+    fn open(&self, part: &Part, ciphertext: Vec<u8>) -> Result<Bytes, Error> {
         let Part::Piece { share, at, piece_length, nonce, hash, key, length, .. } = part else {
             return Err(Error::Damaged);
         };
-        if let Some(plain) = self.cache.lock().pieces.get(&(*share, *at)) {
-            return Ok(plain.clone());
-        }
-        let ciphertext = shares.read(*share, *at, *piece_length + TAG_BYTES as u32)?;
         let plain = content::open(key, nonce, hash, ciphertext).map_err(|_| {
             tracing::error!(share = ?share, at, "a piece of content does not match its hash");
             Error::Damaged
@@ -74,4 +84,11 @@ impl Pieces {
             cache.bytes -= old.len();
         }
     }
+}
+
+/// What `part` is of its piece.
+fn cut(plain: &Bytes, part: &Part) -> Result<Bytes, Error> {
+    let Part::Piece { skip, length, .. } = part else { return Err(Error::Damaged) };
+    let (from, to) = (*skip as usize, *skip as usize + *length as usize);
+    if to <= plain.len() { Ok(plain.slice(from..to)) } else { Err(Error::Damaged) }
 }

@@ -1,13 +1,15 @@
-//! The machine's share server, and the two accounts that use it: the machine's, for what its client has just uploaded, and the server
-//! group's, for what the files of its regions refer to.
+//! The share server, and the accounts that use it: one of each machine, for what its client has just uploaded, and the server group's, for
+//! what the files of its regions refer to.
 
-use client::Upload;
 use directory::ShareWork;
 use namespace::{Error, ShareId};
+use parking_lot::Mutex;
 use shares::{AccountId, DatabaseError, Deletion, NewShare, OpenError, ReadError, ShareServer, StoreError};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use wire::MachineId;
 
 /// The share server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -20,24 +22,30 @@ pub enum SharesError {
     Accounts(#[from] DatabaseError),
 }
 
-/// What became of an upload: its number, and the hashes of its pieces.
-pub type Stored = (u64, Result<Vec<[u8; 32]>, Error>);
-
 /// See the module.
 pub struct Shares {
     server: ShareServer,
-    /// Of this machine's client. Its leases are for what is not referenced yet; a new incarnation has nothing of that kind.
-    pub(crate) machine: AccountId,
+    /// Of machines that have used this process. Their leases are for what is not referenced yet; a new session of a machine has nothing of that kind.
+    uploaders: Mutex<BTreeMap<MachineId, Uploader>>,
     /// Of the server group.
     pub(crate) group: AccountId,
+}
+
+/// A machine's account.
+#[derive(Clone, Copy, Debug)]
+struct Uploader {
+    account: AccountId,
+    /// From this second (UTC) on it may store: leases tell time in seconds, and what an earlier session stored in the very second in which it ended
+    /// must be told from what the new one stores.
+    from: u64,
 }
 
 impl Shares {
     /// Opens the share server in `dir`.
     pub fn open(dir: &Path) -> Result<Shares, SharesError> {
         let server = ShareServer::open(dir, shares::Settings::new(Arc::new(utc_secs)))?;
-        let (machine, group) = (server.account("machine-1")?, server.account("group-1")?);
-        Ok(Shares { server, machine, group })
+        let group = server.account("group-1")?;
+        Ok(Shares { server, uploaders: Mutex::default(), group })
     }
 
     /// The server itself.
@@ -45,26 +53,41 @@ impl Shares {
         &self.server
     }
 
-    /// Seals and stores uploads together. All of them, or each by itself if that fails: one must not fail with another.
-    pub fn store(&self, uploads: Vec<Upload>) -> Vec<Stored> {
-        let mut shares = Vec::with_capacity(uploads.len());
-        let mut stored = Vec::with_capacity(uploads.len());
-        for Upload { upload, share, key, pieces } in uploads {
-            let (bytes, hashes) =
-                content::seal_share(&key, pieces.iter().map(|(nonce, plain)| (*nonce, plain)));
-            shares.push(NewShare { id: share, parts: vec![bytes.into()] });
-            stored.push((upload, Ok(hashes)));
-        }
-        if self.server.store_many(shares.clone(), self.machine, None).is_ok() {
-            return stored;
-        }
-        for (share, (_, result)) in shares.into_iter().zip(&mut stored) {
-            if let Err(error) = self.server.store_many(vec![share], self.machine, None) {
-                tracing::error!(error = &error as &dyn std::error::Error, "a share could not be stored");
-                *result = Err(why(&error));
+    /// A new session of `machine` begins: what it stores is put off into the next second. To be swept before that.
+    pub fn begin(&self, machine: MachineId) -> u64 {
+        let from = utc_secs() + 1;
+        match self.uploader(machine) {
+            Ok(mut uploader) => {
+                uploader.from = from;
+                self.uploaders.lock().insert(machine, uploader);
             }
+            Err(error) => warn(&error, "a machine's account cannot be made; it is tried again"),
         }
-        stored
+        from
+    }
+
+    /// Stores shares for `machine` together. All of them, or each by itself if that fails: one must not fail with another. Blocks.
+    pub fn store(&self, machine: MachineId, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
+        let Uploader { account, from } = match self.uploader(machine) {
+            Ok(uploader) => uploader,
+            Err(error) => {
+                warn(&error, "a share could not be stored");
+                return vec![Err(Error::Damaged); shares.len()];
+            }
+        };
+        while utc_secs() < from {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        if self.server.store_many(shares.clone(), account, None).is_ok() {
+            return vec![Ok(()); shares.len()];
+        }
+        let each = shares.into_iter().map(|share| {
+            self.server.store_many(vec![share], account, None).map_err(|error| {
+                tracing::error!(error = &error as &dyn std::error::Error, "a share could not be stored");
+                if matches!(error, StoreError::Full) { Error::NoSpace } else { Error::Damaged }
+            })
+        });
+        each.collect()
     }
 
     /// Reads a part of a share.
@@ -89,49 +112,65 @@ impl Shares {
             false => self.server.let_go_all(&drop, Deletion::AtOnce),
         });
         if let Err(error) = &done {
-            tracing::error!(
-                error = error as &dyn std::error::Error,
-                "share leases could not be settled; it is tried again"
-            );
+            warn(error, "share leases could not be settled; it is tried again");
         }
         done.is_ok()
     }
 
-    /// First the group's lease, then the uploader's end: at no moment is a referenced share unleased.
+    /// First the group's lease, then the uploader's end: at no moment is a referenced share unleased. Who uploaded it is not said, so all let go
+    /// who may have; one that has not been here since this process began is swept at its next session.
     fn adopt(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
         if shares.is_empty() {
             return Ok(());
         }
         self.server.lease(self.group, shares, None)?;
-        self.server.let_go(self.machine, shares, Deletion::AtOnce)
+        let uploaders: Vec<Uploader> = self.uploaders.lock().values().copied().collect();
+        for uploader in uploaders {
+            self.server.let_go(uploader.account, shares, Deletion::AtOnce)?;
+        }
+        Ok(())
     }
 
-    /// Lets go what was stored and is not needed.
-    pub fn let_go(&self, shares: &[ShareId]) {
-        if let Err(error) = self.server.let_go(self.machine, shares, Deletion::AtOnce) {
-            // They are found and dropped at the next start.
-            tracing::warn!(error = &error as &dyn std::error::Error, "unneeded shares could not be let go");
+    /// Lets go what `machine` has stored and does not need.
+    pub fn let_go(&self, machine: MachineId, shares: &[ShareId]) {
+        let done = self
+            .uploader(machine)
+            .and_then(|uploader| self.server.let_go(uploader.account, shares, Deletion::AtOnce));
+        if let Err(error) = done {
+            warn(&error, "unneeded shares could not be let go; the machine's next session does it");
         }
     }
 
-    /// Lets go what this machine had uploaded before `since` and nobody has adopted: earlier incarnations' uploads. Only when the group has
+    /// Lets go what `machine` had uploaded before `since` and nobody has adopted: earlier sessions' uploads. Only when the group has
     /// settled what was pending.
-    pub fn sweep(&self, since: u64) {
-        match self.server.drop_unrenewed_since(self.machine, since) {
+    pub fn sweep(&self, machine: MachineId, since: u64) {
+        let swept = self
+            .uploader(machine)
+            .and_then(|uploader| self.server.drop_unrenewed_since(uploader.account, since));
+        match swept {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "dropped uploads that a crash had left unreferenced"),
-            Err(error) => {
-                tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "old uploads could not be swept; the next start does it"
+            Ok(count) => {
+                tracing::info!(
+                    count,
+                    machine = machine.0,
+                    "dropped uploads that a session had left unreferenced"
                 );
             }
+            Err(error) => warn(&error, "old uploads could not be swept; the machine's next session does it"),
         }
+    }
+
+    fn uploader(&self, machine: MachineId) -> Result<Uploader, DatabaseError> {
+        if let Some(known) = self.uploaders.lock().get(&machine) {
+            return Ok(*known);
+        }
+        let account = self.server.account(&format!("machine-{}", machine.0))?;
+        Ok(*self.uploaders.lock().entry(machine).or_insert(Uploader { account, from: 0 }))
     }
 }
 
-fn why(error: &StoreError) -> Error {
-    if matches!(error, StoreError::Full) { Error::NoSpace } else { Error::Damaged }
+fn warn(error: &DatabaseError, what: &str) {
+    tracing::error!(error = error as &dyn std::error::Error, "{what}");
 }
 
 pub(crate) fn utc_secs() -> u64 {

@@ -1,6 +1,7 @@
 //! What `leasehold status` tells.
 
 use crate::engine::Engine;
+use crate::server::Server;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -17,6 +18,33 @@ pub struct StatusReport {
     pub process: u32,
     /// Since when, in seconds.
     pub uptime_s: u64,
+    /// Files that this machine's client knows something of.
+    pub files_known: usize,
+    /// Content that is not stored yet, bytes.
+    pub dirty_bytes: usize,
+    /// Times that something could not be applied and is kept: `leasehold salvage list`.
+    pub salvaged: usize,
+    /// The connection to the server, of a machine without one.
+    pub link: Option<LinkReport>,
+    /// The server, of the machine that has it.
+    #[serde(flatten)]
+    pub server: Option<ServerReport>,
+}
+
+/// A connection to the server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LinkReport {
+    /// Where the server is.
+    pub server: String,
+    /// Since when the connection is up, or down, seconds.
+    pub since_s: u64,
+    /// Why it is down; up if absent.
+    pub down: Option<String>,
+}
+
+/// What a server is doing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ServerReport {
     /// Files in the file system.
     pub files: u64,
     /// Sessions of clients at this server, and how many of them have lapsed.
@@ -25,6 +53,8 @@ pub struct StatusReport {
     pub sessions_lapsed: usize,
     /// Requests for leases that wait.
     pub requests_waiting: usize,
+    /// Machines that have not answered a recall, and for how long, in words.
+    pub unresponsive: Vec<String>,
     /// Bytes of the disk, and what can still be set aside of it.
     pub space_total: u64,
     /// Free bytes.
@@ -41,39 +71,58 @@ pub struct StatusReport {
     pub shares: u64,
     /// Their bytes.
     pub share_bytes: u64,
-    /// Files that this machine's client knows something of.
-    pub files_known: usize,
-    /// Content that is not stored yet, bytes.
-    pub dirty_bytes: usize,
 }
+
+/// A recall that is answered sooner is not worth telling.
+const UNRESPONSIVE_MS: u64 = 1_000;
 
 impl StatusReport {
     /// As of now.
-    pub(crate) fn of(engine: &Engine) -> StatusReport {
-        let group = engine.group().status();
-        let server = engine.group().query(|directory, _| directory.status(group.time));
+    pub(crate) fn of(engine: &Engine, server: Option<&Server>) -> StatusReport {
         let (files_known, dirty_bytes) = engine.client_figures();
-        let stored = engine.shares().server().stored().unwrap_or_default();
+        let link = engine.upstream().link().map(|link| LinkReport {
+            server: link.server,
+            since_s: link.since.elapsed().as_secs(),
+            down: link.down,
+        });
         StatusReport {
             up: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            data: engine.dir().display().to_string(),
+            data: engine.salvage().data().display().to_string(),
             process: std::process::id(),
             uptime_s: engine.uptime().as_secs(),
-            files: server.files,
-            sessions: server.sessions,
-            sessions_lapsed: server.lapsed,
-            requests_waiting: server.waiting,
-            space_total: server.space.total,
-            space_free: server.space.free,
+            files_known,
+            dirty_bytes,
+            salvaged: engine.salvage().count(),
+            link,
+            server: server.map(ServerReport::of),
+        }
+    }
+}
+
+impl ServerReport {
+    fn of(server: &Server) -> ServerReport {
+        let group = server.group().status();
+        let status = server.group().query(|directory, _| directory.status(group.time));
+        let stored = server.shares().server().stored().unwrap_or_default();
+        let unresponsive = server.machines().into_iter().filter_map(|machine| {
+            let ms = machine.unanswered_ms.filter(|ms| *ms >= UNRESPONSIVE_MS)?;
+            Some(format!("{} has not answered a recall for {:.1} s", machine.name, ms as f64 / 1e3))
+        });
+        ServerReport {
+            files: status.files,
+            sessions: status.sessions,
+            sessions_lapsed: status.lapsed,
+            requests_waiting: status.waiting,
+            unresponsive: unresponsive.collect(),
+            space_total: status.space.total,
+            space_free: status.space.free,
             applied: group.applied,
             log_bytes: group.log_bytes,
             backlog_bytes: group.backlog_bytes,
             store_bytes: group.store.file_bytes,
             shares: stored.shares,
             share_bytes: stored.bytes,
-            files_known,
-            dirty_bytes,
         }
     }
 }
@@ -82,15 +131,42 @@ impl fmt::Display for StatusReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         writeln!(f, "up since {} s, process {}, data in {}", self.uptime_s, self.process, self.data)?;
-        writeln!(f, "files      {} ({} known to this machine's client)", self.files, self.files_known)?;
+        writeln!(f, "known      {} files by this machine's client", self.files_known)?;
+        writeln!(f, "unsaved    {:.1} MiB of content", mib(self.dirty_bytes as u64))?;
+        if self.salvaged > 0 {
+            writeln!(
+                f,
+                "salvaged   {} times something could not be applied: leasehold salvage list",
+                self.salvaged
+            )?;
+        }
+        match &self.link {
+            Some(LinkReport { server, since_s, down: None }) => {
+                writeln!(f, "server     {server}, connected for {since_s} s")?;
+            }
+            Some(LinkReport { server, since_s, down: Some(why) }) => {
+                writeln!(f, "server     {server}, NOT CONNECTED for {since_s} s: {why}")?;
+            }
+            None => {}
+        }
+        self.server.as_ref().map_or(Ok(()), |server| server.fmt(f))
+    }
+}
+
+impl fmt::Display for ServerReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        writeln!(f, "files      {}", self.files)?;
         writeln!(f, "space      {:.0} MiB free of {:.0} MiB", mib(self.space_free), mib(self.space_total))?;
         writeln!(f, "content    {} shares, {:.1} MiB", self.shares, mib(self.share_bytes))?;
-        writeln!(f, "unsaved    {:.1} MiB of content", mib(self.dirty_bytes as u64))?;
         writeln!(
             f,
-            "server     {} sessions ({} lapsed), {} requests waiting",
+            "sessions   {} ({} lapsed), {} requests waiting",
             self.sessions, self.sessions_lapsed, self.requests_waiting
         )?;
+        for machine in &self.unresponsive {
+            writeln!(f, "waiting    {machine}")?;
+        }
         writeln!(
             f,
             "log        entry {}, {:.1} MiB to replay; store {:.1} MiB",

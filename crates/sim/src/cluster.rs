@@ -4,7 +4,7 @@
 //! not yet been made to keep.
 
 use crate::model::feed;
-use client::{Call, Client, Now, Outcome, Output, Reply, Settings, Ticket, Upload};
+use client::{Call, Client, Now, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
 use directory::{Directory, Input, Inspector, MemoryStore, ShareWork};
 use lease::{SessionId, Time};
 use namespace::{Attributes, Cred, Error, Extent, FileKind, Place, ShareId, Timestamp};
@@ -133,10 +133,16 @@ impl Cluster {
     fn connect(&mut self) {
         self.incarnation += 1;
         self.session = None;
+        self.input(client::Input::Greeting);
         let free = self.space.saturating_sub(self.used());
         self.to_server.push_back(Input::Lead);
         self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0 }));
-        self.to_server.push_back(Input::Open { machine: MACHINE, incarnation: self.incarnation });
+        self.to_server.push_back(Input::Open {
+            machine: MACHINE,
+            incarnation: self.incarnation,
+            session: None,
+            connection: 0,
+        });
     }
 
     fn used(&self) -> u64 {
@@ -174,6 +180,7 @@ impl Cluster {
     }
 
     fn carry_out(&mut self, out: Vec<Output>) {
+        let mut yielded = Vec::new();
         for output in out {
             feed(&mut self.trace, format!("{output:?}").as_bytes());
             match output {
@@ -187,15 +194,18 @@ impl Cluster {
                 }
                 Output::Store(upload) => self.uploads.push_back(upload),
                 Output::Unneeded(shares) => self.let_go(&shares),
-                Output::Rejected { operation, error } => {
+                Output::Salvage(salvage) => {
+                    let Salvage { cut_off, items } = salvage;
                     self.rejected.push(format!(
-                        "the server refused ({error}) what the client had done: {operation:?}"
+                        "what the client had done did not happen (cut off: {cut_off}): {items:?}"
                     ));
                 }
+                Output::Yield { number, .. } => yielded.push(number),
                 Output::Invalidate(_) => {}
-                Output::CutOff => self.rejected.push("the session was cut off".into()),
             }
         }
+        // There is nothing below.
+        yielded.into_iter().for_each(|number| self.input(client::Input::Yielded { number }));
     }
 
     fn input(&mut self, input: client::Input) {
@@ -271,6 +281,11 @@ impl Cluster {
                 directory::Output::Send { session, message } => self.to_client.push_back((session, message)),
                 directory::Output::Shares(work) => self.share_work.push_back(work),
                 directory::Output::Again => self.to_server.push_back(Input::Tick),
+                // Of the founder only.
+                directory::Output::Refused { .. }
+                | directory::Output::Invited { .. }
+                | directory::Output::Enrolled { .. }
+                | directory::Output::Expelled { .. } => {}
             }
         }
     }

@@ -2,15 +2,19 @@
 //!
 //! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
 
+mod building;
 mod cluster;
 #[cfg(test)]
 mod locks;
 mod many;
 mod model;
 mod paper;
+#[cfg(test)]
+mod rights;
 mod run;
 mod workload;
 
+pub use building::{Happened, Lie, Weather, run_building, run_building_in};
 pub use cluster::Violation;
 pub use many::{Office, Tally, run_many, run_many_under};
 pub use paper::{Leases, disjunctive, file_field};

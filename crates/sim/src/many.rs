@@ -195,9 +195,10 @@ impl Office {
 
     fn add_machines(&mut self, machines: u64, work: impl Fn() -> Work) {
         for id in 1..=machines {
+            self.enrol(MachineId(id));
             let client = self.new_client();
             let mut machine = Machine::new(MachineId(id), client, work());
-            machine.connect();
+            machine.connect(self.now());
             self.machines.push(machine);
         }
     }
@@ -424,10 +425,13 @@ impl Machine {
         }
     }
 
-    fn connect(&mut self) {
+    /// Starts, and greets the server: of which nothing comes yet.
+    fn connect(&mut self, now: Now) {
+        self.client.handle(now, client::Input::Greeting, &mut Vec::new());
         self.incarnation += 1;
         self.session = None;
         self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
-        self.to_server.push_back(Input::Open { machine: self.id, incarnation: self.incarnation });
+        let (machine, incarnation) = (self.id, self.incarnation);
+        self.to_server.push_back(Input::Open { machine, incarnation, session: None, connection: 0 });
     }
 }

@@ -3,10 +3,25 @@
 #![allow(missing_docs, reason = "fields of messages are documented on the messages")]
 
 mod allowance;
+mod frame;
+mod greeting;
 mod message;
+mod rights;
 
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
+pub use frame::{
+    FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, decode,
+    decode_with_body, encode,
+};
+pub use greeting::{
+    GreetingError, Purpose, VERSIONS, Welcome, answer, answer_other_version, greeting, read_answer,
+    read_greeting,
+};
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
+pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, Rights};
+
+/// Shipped operations that a client has under way at a time; so many of the latest results a server remembers.
+pub const SHIPS_MAX: usize = 64;
 
 /// A directory's creator starts with the integers `1..=BIRTH_RESERVATION` of it, without asking.
 pub const BIRTH_RESERVATION: u64 = 64;

@@ -1,6 +1,7 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
 //! draw inferences).
 
+use crate::Rights;
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
@@ -39,8 +40,9 @@ pub enum ToServer {
     },
     /// Wants the next integers of `dir`, for identifiers and positions. Only who may write labels of `dir` gets them.
     Reserve { dir: FileId },
-    /// Wants a block of inode numbers.
-    ReserveInodes,
+    /// Wants a block of inode numbers beyond those below `known`, where the last block that it was given ends. A block beyond that which it was given, and
+    /// whose answer was lost, it is given again.
+    ReserveInodes { known: u64 },
     /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what is set aside for content not yet published
     /// and updates not yet applied. The server takes `held` for what is outstanding and adds what it grants, so accounts cannot drift
     /// apart however often a client overwrites what it was charged for.
@@ -83,7 +85,7 @@ pub enum LogEntry {
 /// Server to client, within its session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// The session has begun (or goes on).
+    /// A new session has begun; an earlier one of this machine is over.
     Opened {
         /// What integers to use first: inode numbers `first..end`.
         inodes: (u64, u64),
@@ -95,6 +97,8 @@ pub enum ToClient {
         term_ms: u64,
         /// Version of `decide` in force.
         rules: u16,
+        /// What the machine may do, and which directory is its root.
+        rights: Rights,
     },
     /// Renewed.
     Renewed { space: Space },
@@ -102,7 +106,7 @@ pub enum ToClient {
     /// grant was made before they were seen, and they take it back. Labels among `fields` are always fully valued, so one that has no entry in
     /// `children` is unused, even where an infinite lease comes along of which not all pages are there. Likewise attributes and `xattrs`.
     Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Answers an `Ask` in mode `Ship`. The effects bring the client's own knowledge up to date, as far as it holds leases.
+    /// Answers an `Ask` in mode `Ship`; or refuses one in any mode that the machine has no right to. The effects bring the client's own knowledge up to date, as far as it holds leases.
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
     /// Answers an `Ask` in mode `Report`: the values at the time of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
@@ -123,6 +127,10 @@ pub enum ToClient {
     Extents { number: u64, file: FileId, from: u64, to: u64, extents: Vec<Extent>, inline: Option<Vec<u8>> },
     /// The session is over; nothing that was not `Applied` counts.
     Fenced,
+    /// The session goes on over a new connection, over which nothing was said yet. All log entries up to and including `through` are durable at the server; those
+    /// in `rejected` were refused (it is remembered of the latest only). After this come the results of shipped operations that are remembered, and
+    /// what the client was asked and has not answered: recalls and flushes. Everything else that was under way is lost: the client asks again.
+    Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, rules: u16 },
 }
 
 /// Leases on one file, and the values that they give knowledge of.

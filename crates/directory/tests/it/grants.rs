@@ -23,7 +23,7 @@ fn with_files(policy: Policy, count: u64) -> (World, SessionId) {
             block = (first, end);
         }
         if i % 4000 == 0 {
-            world.send(maker, wire::ToServer::ReserveInodes);
+            world.send(maker, wire::ToServer::ReserveInodes { known: u64::MAX });
             let Some(wire::ToClient::ReservedInodes { first, .. }) = world.told(maker).pop() else {
                 panic!()
             };

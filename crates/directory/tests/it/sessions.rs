@@ -12,13 +12,13 @@ const ROOT: FileId = FileId::root();
 #[test]
 fn a_session_begins_with_inode_numbers_and_room() {
     let mut world = World::new();
-    world.input(Input::Open { machine: MachineId(1), incarnation: 1 });
+    world.input(Input::Open { machine: MachineId(1), incarnation: 1, session: None, connection: 0 });
     let session = *world.inbox.keys().next().unwrap();
     let told = world.told(session);
     let [ToClient::Opened { inodes, allowance, term_ms, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((inodes.1 - inodes.0, *term_ms), (INODE_BLOCK, TERM_MS));
     assert!(allowance.0 > 0 && allowance.1 > 0);
-    world.send(session, ToServer::ReserveInodes);
+    world.send(session, ToServer::ReserveInodes { known: inodes.1 });
     assert_eq!(
         world.told(session),
         [ToClient::ReservedInodes { first: inodes.1, end: inodes.1 + INODE_BLOCK }]
@@ -37,7 +37,7 @@ fn a_newer_incarnation_ends_the_older_session_at_once() {
     world.send(old, ToServer::Log { first: 1, entries: vec![update(unlink(&ROOT, "a", false))] });
     assert_eq!(world.told(old), [ToClient::Fenced]);
     // What comes late from an older incarnation changes nothing.
-    world.input(Input::Open { machine: MachineId(1), incarnation: 1 });
+    world.input(Input::Open { machine: MachineId(1), incarnation: 1, session: None, connection: 0 });
     assert_eq!(world.server.status(world.now).sessions, 1);
     assert_eq!(world.told(new), []);
 }

@@ -1,6 +1,6 @@
 //! A server in memory, its sessions, and what they were told. After every input the whole state is checked.
 
-use directory::{Directory, Input, Inspector, MemoryStore, Output, Policy, ShareWork, Violation};
+use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
@@ -8,7 +8,10 @@ use namespace::{
     ShareId, Timestamp,
 };
 use std::collections::BTreeMap;
-use wire::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer};
+use wire::{
+    AskMode, EnrolError, ExpelError, FileGrant, InviteError, LogEntry, MachineId, Refusal, Rights, Space,
+    ToClient, ToServer,
+};
 
 pub const GIB: u64 = 1 << 30;
 
@@ -23,6 +26,11 @@ pub struct World {
     pub again: bool,
     /// Off for runs so long that checking the whole state each time takes most of it.
     pub checks: bool,
+    /// Machines that got no session, and why.
+    pub refused: Vec<Refusal>,
+    pub invited: Vec<Result<(), InviteError>>,
+    pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
+    pub expelled: Vec<Result<(), ExpelError>>,
     /// Messages in both directions so far.
     pub messages: usize,
     next_entry: BTreeMap<SessionId, u64>,
@@ -46,6 +54,10 @@ impl World {
             shares: Vec::new(),
             again: false,
             checks: true,
+            refused: Vec::new(),
+            invited: Vec::new(),
+            enrolled: Vec::new(),
+            expelled: Vec::new(),
             messages: 0,
             next_entry: BTreeMap::new(),
             next_number: 0,
@@ -81,14 +93,38 @@ impl World {
                 }
                 Output::Shares(work) => self.shares.extend(work),
                 Output::Again => self.again = true,
+                Output::Refused { why, .. } => self.refused.push(why),
+                Output::Invited { result, .. } => self.invited.push(result),
+                Output::Enrolled { result, .. } => self.enrolled.push(result),
+                Output::Expelled { result, .. } => self.expelled.push(result),
             }
         }
     }
 
+    /// Machines join until there is this one, with all rights.
+    pub fn enrol_up_to(&mut self, machine: u64) {
+        while self.server.machines(self.now, &self.store).last().is_none_or(|last| last.machine.0 < machine) {
+            self.enrol(Rights::FULL).unwrap();
+        }
+    }
+
+    /// A machine joins with these rights, under a name and a token of its own.
+    pub fn enrol(&mut self, rights: Rights) -> Result<MachineId, EnrolError> {
+        let number = self.server.machines(self.now, &self.store).len() as u64 + 1;
+        let mut token = [7; 32];
+        token[..8].copy_from_slice(&number.to_be_bytes());
+        let until = self.now.after_ms(1);
+        self.input_unchecked(Input::Invite { token, rights, until });
+        self.input_unchecked(Input::Enrol { token, name: format!("machine-{number}"), connection: number });
+        let enrolled = self.enrolled.pop().expect("no answer");
+        enrolled.map(|(machine, _)| machine)
+    }
+
     /// Opens a session of `machine`.
     pub fn open(&mut self, machine: u64, incarnation: u64) -> SessionId {
+        self.enrol_up_to(machine);
         let before: Vec<SessionId> = self.inbox.keys().copied().collect();
-        self.input(Input::Open { machine: MachineId(machine), incarnation });
+        self.input(Input::Open { machine: MachineId(machine), incarnation, session: None, connection: 0 });
         let session = *self.inbox.keys().find(|session| !before.contains(session)).expect("no session");
         let Some(ToClient::Opened { inodes, .. }) = self.inbox.get(&session).and_then(|inbox| inbox.last())
         else {
@@ -152,6 +188,11 @@ impl World {
         let first = *self.next_entry.get(&session).unwrap();
         self.next_entry.insert(session, first + entries.len() as u64);
         self.send(session, ToServer::Log { first, entries });
+        self.applied(session)
+    }
+
+    /// The refusals in the answer to a log.
+    fn applied(&mut self, session: SessionId) -> Vec<(u64, namespace::Error)> {
         let inbox = self.inbox.get_mut(&session).unwrap();
         let at = inbox.iter().position(|m| matches!(m, ToClient::Applied { .. })).expect("not applied");
         match inbox.remove(at) {
@@ -160,9 +201,16 @@ impl World {
         }
     }
 
+    /// Logs an update. One that the session has no leases for is a misdeed, which cuts it off.
     pub fn update(&mut self, session: SessionId, operation: Operation) -> Result<(), namespace::Error> {
-        let rejected = self.log(session, vec![update(operation)]);
-        rejected.first().map_or(Ok(()), |(_, error)| Err(*error))
+        let first = self.next_entry.get_mut(&session).unwrap();
+        *first += 1;
+        let first = *first - 1;
+        self.send(session, ToServer::Log { first, entries: vec![update(operation)] });
+        if self.server.misdeeds() == [(session, Misdeed::NoLease)] {
+            return Err(namespace::Error::CutOff);
+        }
+        self.applied(session).first().map_or(Ok(()), |(_, error)| Err(*error))
     }
 
     pub fn release(&mut self, session: SessionId, released: Vec<Released>) {

@@ -52,8 +52,8 @@ pub(crate) type Outcome<T> = Result<T, Errno>;
 impl Front {
     pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Front> {
         Arc::new(Front {
+            nodes: Nodes::new(door.root()),
             door,
-            nodes: Nodes::new(),
             flight: Flight::new(),
             waits: Waits::default(),
             lockers: locks::Lockers::default(),

@@ -7,8 +7,9 @@ mod tree;
 
 use bytes::Bytes;
 use client::{Allocate, Call, Invalidation, Reply, Ticket};
+use ident::FileId;
 use namespace::{Cred, Error};
-use node::{Answer, Door, Told};
+use node::{Answer, Below, Door, Told};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub use tree::Tree;
 pub struct Memory {
     tree: Mutex<Tree>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
-    tell: Mutex<Option<Tell>>,
+    below: Mutex<Option<Arc<dyn Below>>>,
     /// Calls of this name are answered by a thread of their own, so much later.
     delays: Mutex<BTreeMap<&'static str, Duration>>,
     /// Calls that have a name until they are answered.
@@ -30,8 +31,6 @@ pub struct Memory {
     ttl: Duration,
     counting: bool,
 }
-
-type Tell = Arc<dyn Fn(&Invalidation) + Send + Sync>;
 
 impl Memory {
     /// With a root that anybody may write to.
@@ -46,8 +45,17 @@ impl Memory {
 
     fn build(counting: bool) -> Arc<Memory> {
         let ttl = Duration::from_secs(3600);
-        let (counts, tell, delays, late, locking) = Default::default();
-        Arc::new(Memory { tree: Mutex::new(Tree::new()), counts, tell, delays, late, locking, ttl, counting })
+        let (counts, below, delays, late, locking) = Default::default();
+        Arc::new(Memory {
+            tree: Mutex::new(Tree::new()),
+            counts,
+            below,
+            delays,
+            late,
+            locking,
+            ttl,
+            counting,
+        })
     }
 
     /// How often a call of this name came.
@@ -86,8 +94,8 @@ impl Memory {
 
     /// What the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
-        let tell = self.tell.lock().clone();
-        tell.expect("a mount has registered")(what);
+        let below = self.below.lock().clone();
+        below.expect("a mount has registered").take_back(std::slice::from_ref(what));
     }
 }
 
@@ -131,12 +139,16 @@ impl Door for Memory {
         answer.into_iter().for_each(|answer| answer(Err(Error::Interrupted)));
     }
 
+    fn root(&self) -> FileId {
+        FileId::root()
+    }
+
     fn valid_for(&self) -> Duration {
         self.ttl
     }
 
-    fn on_invalidate(&self, tell: Tell) {
-        *self.tell.lock() = Some(tell);
+    fn hand_out(&self, below: Arc<dyn Below>) {
+        *self.below.lock() = Some(below);
     }
 }
 
@@ -217,7 +229,7 @@ impl Tree {
         Ok(Told::Reply(reply))
     }
 
-    fn read(&self, file: &ident::FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+    fn read(&self, file: &FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
         let content = &self.file(file)?.content;
         let from = content.len().min(offset as usize);
         let to = content.len().min(from + length as usize);
@@ -227,13 +239,7 @@ impl Tree {
         Ok(if middle < to { vec![part(from, middle), part(middle, to)] } else { vec![part(from, to)] })
     }
 
-    fn allocate(
-        &mut self,
-        file: &ident::FileId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<Reply, Error> {
+    fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: Allocate) -> Result<Reply, Error> {
         let content = &mut self.file_mut(file)?.content;
         let (from, to) = (offset as usize, (offset + length) as usize);
         match what {
@@ -252,7 +258,7 @@ impl Tree {
     }
 
     /// Zeros are a hole, byte by byte.
-    fn seek(&self, file: &ident::FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
+    fn seek(&self, file: &FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
         let content = &self.file(file)?.content;
         let rest = content.get(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(Error::NotFound)?;
         let found = rest.iter().position(|byte| (*byte == 0) == hole);

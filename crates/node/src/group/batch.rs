@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn encodes_and_decodes() {
-        let inputs = [Input::Tick, Input::Open { machine: wire::MachineId(3), incarnation: 9 }];
+        let (machine, session) = (wire::MachineId(3), Some(lease::SessionId(2)));
+        let inputs = [Input::Tick, Input::Open { machine, incarnation: 9, session, connection: 4 }];
         let waiting = inputs.iter().map(|input| Waiting::new(input.clone())).collect();
         let batch = Batch::new(Time(77), waiting);
         let bytes = postcard::to_allocvec(&batch).unwrap();

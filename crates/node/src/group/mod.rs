@@ -25,11 +25,11 @@ use log::Log;
 use machine::{Machine, Position, StateMachine};
 use namespace::Attributes;
 use parking_lot::{Mutex, RwLock};
-use proposer::Proposer;
+use proposer::{Clock, Proposer};
 use queue::{End, Queue};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -115,6 +115,7 @@ pub struct Group {
     machine: Arc<RwLock<Machine>>,
     log: Arc<Mutex<Log>>,
     queue: Arc<Queue>,
+    clock: Arc<OnceLock<Clock>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -141,7 +142,9 @@ impl Group {
             deliver: Arc::new(deliver),
             checkpointed: Arc::default(),
         };
-        let proposer = Proposer { queue: queue.clone(), log: log.clone(), state, settings };
+        let clock = Arc::new(OnceLock::new());
+        let proposer =
+            Proposer { queue: queue.clone(), log: log.clone(), state, settings, clock: clock.clone() };
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
             let _indispensable = Indispensable;
@@ -160,7 +163,7 @@ impl Group {
             });
         });
         let thread = thread.map_err(GroupError::Thread)?;
-        let group = Group { machine, log, queue, thread: Mutex::new(Some(thread)) };
+        let group = Group { machine, log, queue, clock, thread: Mutex::new(Some(thread)) };
         match started.recv() {
             Ok(Ok(())) => Ok(group),
             Ok(Err(error)) => Err(error),
@@ -182,6 +185,11 @@ impl Group {
     pub fn query<T>(&self, ask: impl FnOnce(&Directory, &dyn Store) -> T) -> T {
         let machine = self.machine.read();
         ask(&machine.directory, &machine.store)
+    }
+
+    /// What time an entry would have that is proposed now, about.
+    pub fn now(&self) -> Time {
+        self.clock.get().map_or_else(|| self.machine.read().position.time, Clock::now)
     }
 
     /// Returns when all that was proposed before is in the store's file. Not to be called from `deliver`.

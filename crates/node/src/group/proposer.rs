@@ -14,7 +14,7 @@ use lease::Time;
 use openraft::{BasicNode, Config, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// The one voter. More of them will have the numbers of their machines.
@@ -28,6 +28,7 @@ pub(super) struct Proposer {
     pub(super) log: Arc<Mutex<Log>>,
     pub(super) state: StateMachine,
     pub(super) settings: GroupSettings,
+    pub(super) clock: Arc<OnceLock<Clock>>,
 }
 
 impl Proposer {
@@ -60,7 +61,7 @@ impl Proposer {
 
     /// Works until told to end. An error of the disk stops the process.
     pub(super) async fn work(&self, raft: Raft) {
-        let clock = Clock::after(self.state.machine.read().position.time);
+        let clock = *self.clock.get_or_init(|| Clock::after(self.state.machine.read().position.time));
         let mut changed_at: Option<Instant> = None;
         loop {
             let at_most = changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()));
@@ -112,7 +113,8 @@ impl Proposer {
 }
 
 /// Time for entries: goes on from that of the last entry, at the pace of the clock that runs during suspend, whatever the wall clock does.
-struct Clock {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
     zero: Time,
     started_ms: u64,
 }
@@ -122,7 +124,7 @@ impl Clock {
         Clock { zero, started_ms: boot_ms() }
     }
 
-    fn now(&self) -> Time {
+    pub(super) fn now(&self) -> Time {
         self.zero.after_ms(boot_ms().saturating_sub(self.started_ms))
     }
 }

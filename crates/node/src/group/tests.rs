@@ -35,14 +35,14 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
     (Group::open(dir, settings, root(), deliver).unwrap_or_else(|e| stop(&e)), delivered)
 }
 
-fn input(machine: u64) -> Input {
-    Input::Open { machine: wire::MachineId(machine), incarnation: 1 }
+fn input(incarnation: u64) -> Input {
+    Input::Open { machine: directory::FOUNDER, incarnation, session: None, connection: 0 }
 }
 
-/// Machines whose sessions were reported as begun, in order.
+/// Incarnations whose sessions were reported as begun, in order.
 fn begun(delivered: &Delivered) -> Vec<u64> {
     let begun = |output: &Output| match output {
-        Output::Opened { machine, .. } => Some(machine.0),
+        Output::Opened { incarnation, .. } => Some(*incarnation),
         _ => None,
     };
     delivered.lock().iter().filter_map(begun).collect()

@@ -10,7 +10,7 @@ use namespace::{Cred, Error, FileKind, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::collections::VecDeque;
-use wire::{MachineId, Space, ToClient};
+use wire::{MachineId, Rights, Space, ToClient};
 
 /// Files that are locked.
 pub(super) const FILES: usize = 2;
@@ -71,6 +71,7 @@ impl Machines {
             let machine =
                 Machine { incarnation: 0, client, session, over: true, frozen: false, to_server, to_client };
             all.machines.push(machine);
+            all.enrol(MachineId(at as u64 + 1))?;
             all.connect(at);
         }
         all.deliver()?;
@@ -233,7 +234,22 @@ impl Machines {
         machine.session = None;
         machine.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
         let (machine_id, incarnation) = (MachineId(at as u64 + 1), machine.incarnation);
-        machine.to_server.push_back(Input::Open { machine: machine_id, incarnation });
+        let (session, connection) = (None, 0);
+        machine.to_server.push_back(Input::Open { machine: machine_id, incarnation, session, connection });
+        let now = self.now();
+        self.machines[at].client.handle(now, client::Input::Greeting, &mut Vec::new());
+    }
+
+    /// The machine joins. The founder need not.
+    fn enrol(&mut self, machine: MachineId) -> Result<(), Violation> {
+        let (mut token, until) = ([0; 32], self.now.after_ms(1));
+        token[..8].copy_from_slice(&machine.0.to_be_bytes());
+        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
+        if machine != directory::FOUNDER {
+            self.server(Input::Invite { token, rights, until })?;
+            self.server(Input::Enrol { token, name, connection })?;
+        }
+        Ok(())
     }
 
     pub fn server_receives(&mut self, at: usize) -> Result<(), Violation> {
@@ -251,14 +267,18 @@ impl Machines {
         self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
         for output in out {
             match output {
-                directory::Output::Opened { machine, incarnation, session } => {
+                directory::Output::Opened { machine, incarnation, session, .. } => {
                     let machine = &mut self.machines[machine.0 as usize - 1];
                     if machine.incarnation == incarnation {
                         (machine.session, machine.over) = (Some(session), false);
                     }
                 }
                 directory::Output::Send { session, message } => self.send(session, message),
-                directory::Output::Shares(_) => {}
+                directory::Output::Shares(_)
+                | directory::Output::Refused { .. }
+                | directory::Output::Invited { .. }
+                | directory::Output::Enrolled { .. }
+                | directory::Output::Expelled { .. } => {}
                 directory::Output::Again => self.again = true,
             }
         }
@@ -298,7 +318,7 @@ impl Machines {
     }
 
     fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
-        let mut cut_off = false;
+        let (mut cut_off, mut yielded) = (false, Vec::new());
         for output in out {
             let machine = &mut self.machines[at];
             match output {
@@ -307,12 +327,17 @@ impl Machines {
                     machine.to_server.extend(session.map(|session| Input::Message { session, message }));
                 }
                 Output::Answer { ticket, result } => self.answers.push_back((at, ticket, result)),
-                Output::Rejected { operation, error } if !machine.over => {
-                    return Err(format!("{at}: refused ({error}) what was done: {operation:?}"));
+                Output::Salvage(salvage) if salvage.cut_off => cut_off = true,
+                Output::Salvage(salvage) if !machine.over => {
+                    return Err(format!("{at}: what was done was refused: {salvage:?}"));
                 }
-                Output::CutOff => cut_off = true,
-                Output::Store(_) | Output::Unneeded(_) | Output::Rejected { .. } | Output::Invalidate(_) => {}
+                Output::Yield { number, .. } => yielded.push(number),
+                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
             }
+        }
+        // There is nothing below.
+        for number in yielded {
+            self.client(at, client::Input::Yielded { number })?;
         }
         if cut_off {
             self.stop(at);

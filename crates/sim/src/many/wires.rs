@@ -5,7 +5,7 @@ use crate::cluster::Violation;
 use client::Output;
 use directory::{Directory, Input};
 use lease::{Field, SessionId};
-use wire::ToClient;
+use wire::{MachineId, Rights, ToClient};
 
 impl Office {
     pub(super) fn fault(&mut self, at: usize) -> Result<(), Violation> {
@@ -41,12 +41,13 @@ impl Office {
         let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
         let client = self.new_client();
         self.session_over(at);
+        let now = self.now();
         let machine = &mut self.machines[at];
         machine.to_server.truncate(arrives);
         machine.to_client.clear();
         machine.calls.clear();
         machine.client = client;
-        machine.connect();
+        machine.connect(now);
     }
 
     /// What the machine's programs have open counts no more.
@@ -59,6 +60,18 @@ impl Office {
         self.ghosts.extend(self.known.iter().filter(|file| !machine.client.own(file).is_closed()).cloned());
     }
 
+    /// The machine joins. The founder need not.
+    pub(super) fn enrol(&mut self, machine: MachineId) {
+        let (mut token, until) = ([0; 32], self.now.after_ms(1));
+        token[..8].copy_from_slice(&machine.0.to_be_bytes());
+        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
+        let joins = [Input::Invite { token, rights, until }, Input::Enrol { token, name, connection }];
+        for input in joins.into_iter().filter(|_| machine != directory::FOUNDER) {
+            // What could not be read is found again with the next input.
+            let _ = self.directory.handle(self.now, input, &mut self.store, &mut Vec::new());
+        }
+    }
+
     /// The server takes an input.
     pub(super) fn server(&mut self, input: Input) -> Result<(), Violation> {
         self.again &= !matches!(input, Input::Tick);
@@ -66,7 +79,7 @@ impl Office {
         self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
         for output in out {
             match output {
-                directory::Output::Opened { machine, incarnation, session } => {
+                directory::Output::Opened { machine, incarnation, session, .. } => {
                     let opened =
                         self.machines.iter_mut().find(|m| m.id == machine && m.incarnation == incarnation);
                     if let Some(machine) = opened {
@@ -76,6 +89,10 @@ impl Office {
                 directory::Output::Send { session, message } => self.send(session, message)?,
                 directory::Output::Shares(_) => {}
                 directory::Output::Again => self.again = true,
+                directory::Output::Refused { why, .. } => return Err(why.to_string()),
+                directory::Output::Invited { .. }
+                | directory::Output::Enrolled { .. }
+                | directory::Output::Expelled { .. } => {}
             }
         }
         if let Some((session, misdeed)) = self.directory.misdeeds().first() {
@@ -131,7 +148,7 @@ impl Office {
     }
 
     pub(super) fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
-        let mut cut_off = false;
+        let (mut cut_off, mut yielded) = (false, Vec::new());
         for output in out {
             let machine = &mut self.machines[at];
             match output {
@@ -145,12 +162,17 @@ impl Office {
                     };
                     self.answered(at, &call, doing, result)?;
                 }
-                Output::Rejected { operation, error } if !machine.over => {
-                    return Err(format!("{:?}: refused ({error}) what was done: {operation:?}", machine.id));
+                Output::Salvage(salvage) if salvage.cut_off => cut_off = true,
+                Output::Salvage(salvage) if !machine.over => {
+                    return Err(format!("{:?}: what was done was refused: {salvage:?}", machine.id));
                 }
-                Output::CutOff => cut_off = true,
-                Output::Store(_) | Output::Unneeded(_) | Output::Rejected { .. } | Output::Invalidate(_) => {}
+                Output::Yield { number, .. } => yielded.push(number),
+                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
             }
+        }
+        // There is nothing below.
+        for number in yielded {
+            self.client(at, client::Input::Yielded { number })?;
         }
         if cut_off {
             if !self.machines[at].over {

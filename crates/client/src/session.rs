@@ -1,0 +1,236 @@
+//! The session with the server: how long leases count, going on over a new connection, and starting again after being cut off (design.md, "Sessions and
+//! expiry").
+
+use crate::client::{Allowance, Client};
+use crate::known::Files;
+use crate::log::Log;
+use crate::requests::Requests;
+use crate::waiting::{Need, Stop};
+use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket};
+use lease::Time;
+use namespace::Error;
+use wire::{Space, ToServer};
+
+/// Clocks of client and server run apart by at most one part in so many.
+const DRIFT: u64 = 100;
+/// A clock that was not read for so long may have run while the machine was asleep, and what front doors handed out below may have outlived its time-outs.
+const GAP_MS: u64 = 3_000;
+/// While there is a session, the clock is read at least this often.
+const READ_EVERY_MS: u64 = 1_000;
+/// A call that finds no session waits for one so long.
+const PATIENCE_MS: u64 = 120_000;
+
+/// How the session stands.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    /// Whether there is one, as far as is known here.
+    open: bool,
+    /// Whether the server has answered the greeting of the connection that there is.
+    connected: bool,
+    term_ms: u64,
+    /// When what was answered last (a renewal or a greeting) was sent: leases hold for a term from there, less the drift bound.
+    renewed: Time,
+    /// When the renewal under way was sent.
+    renewing: Option<Time>,
+    /// When the greeting under way was sent.
+    greeted: Option<Time>,
+    /// When the clock was read last.
+    read: Option<Time>,
+    /// When the last session was cut off.
+    ended: Time,
+    /// The session's time ran out, and what was handed out below was taken back for that.
+    ran_out: bool,
+}
+
+impl Session {
+    /// Whether messages can be sent.
+    pub fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    fn valid_until(&self) -> Time {
+        if self.open { self.renewed.after_ms(self.term_ms - self.term_ms / DRIFT) } else { self.ended }
+    }
+
+    fn is_valid(&self, now: Now) -> bool {
+        self.open && now.time < self.valid_until()
+    }
+
+    fn renewal_due(&self) -> Option<Time> {
+        let may_renew = self.connected && self.renewing.is_none();
+        may_renew.then(|| self.renewed.after_ms(self.term_ms / 3))
+    }
+
+    /// What was sent at `sent` has been answered.
+    fn renew(&mut self, sent: Time) {
+        self.renewed = self.renewed.max(sent);
+        self.ran_out = false;
+    }
+}
+
+impl Client {
+    /// For how long from `now`, in ms, what front doors were told may be kept below: what is left of the session as this client counts it.
+    pub fn valid_for_ms(&self, now: Time) -> u64 {
+        if self.session.open { self.session.valid_until().ms_since(now) } else { 0 }
+    }
+
+    /// Since when the server has owed an answer to a renewal or a greeting: a connection over which nothing comes for long is to be given up.
+    pub fn owed_since(&self) -> Option<Time> {
+        self.session.greeted.or(self.session.renewing)
+    }
+
+    /// Leases count only while the session does.
+    pub(crate) fn require_session(&self, now: Now) -> Result<(), Stop> {
+        if self.session.is_valid(now) { Ok(()) } else { Err(Stop::Need(Need::Session)) }
+    }
+
+    /// When the session wants the next tick.
+    pub(crate) fn session_deadline(&self) -> Option<Time> {
+        let session = &self.session;
+        let runs_out = (session.open && !session.ran_out).then(|| session.valid_until());
+        let watches = session.open || !self.waiting.is_empty();
+        let read = session.read.filter(|_| watches).map(|read| read.after_ms(READ_EVERY_MS));
+        [session.renewal_due(), runs_out, read].into_iter().flatten().min()
+    }
+
+    /// To be called before anything is answered: after a gap, and when the session's time has run out, what was handed out below must go.
+    pub(crate) fn read_clock(&mut self, now: Now, out: &mut Vec<Output>) {
+        let session = &mut self.session;
+        let slept = session.read.is_some_and(|read| now.time.ms_since(read) > GAP_MS);
+        let runs_out = session.open && !session.ran_out && now.time >= session.valid_until();
+        if session.open && (slept || runs_out) {
+            out.push(Output::Invalidate(Invalidation::Everything));
+        }
+        session.ran_out |= runs_out;
+        session.read = Some(now.time);
+    }
+
+    /// Renews the session when that is due, and gives up calls that have waited for one long enough.
+    pub(crate) fn keep_session(&mut self, now: Now, out: &mut Vec<Output>) {
+        if self.session.renewal_due().is_some_and(|due| now.time >= due) {
+            self.session.renewing = Some(now.time);
+            self.send(ToServer::Renew, out);
+        }
+        if self.session.is_valid(now) {
+            return;
+        }
+        let lost = self.session.valid_until();
+        let since = |waiting: &crate::waiting::Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
+        // Nobody waits for a close, and what was not closed would be open for ever.
+        let waits =
+            |w: &crate::waiting::Waiting| w.reopens.is_none() && !matches!(w.call, Call::Close { .. });
+        let tired: Vec<Ticket> = self
+            .waiting
+            .iter()
+            .filter(|(_, w)| waits(w) && now.time >= since(w))
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in tired {
+            self.waiting.remove(&ticket);
+            out.push(Output::Answer { ticket, result: Err(Error::CutOff) });
+        }
+    }
+
+    /// There is a new connection, and the host greets the server.
+    pub(crate) fn on_greeting(&mut self, now: Now) {
+        self.session.greeted = Some(now.time);
+        self.session.connected = false;
+        self.session.renewing = None;
+    }
+
+    pub(crate) fn on_renewed(&mut self, space: Space) {
+        self.space = space;
+        if let Some(sent) = self.session.renewing.take() {
+            self.session.renew(sent);
+        }
+    }
+
+    /// A session has begun; if there was one it is over.
+    pub(crate) fn on_opened(
+        &mut self,
+        now: Now,
+        inodes: (u64, u64),
+        allowance: (u64, u64),
+        term_ms: u64,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(greeted) = self.session.greeted.take() else { return };
+        self.cut_off(now, out);
+        (self.inodes, self.inodes_known) = (inodes, inodes.1);
+        self.allowance = Allowance { bytes: allowance.0, files: allowance.1, asking: None };
+        let read = self.session.read;
+        self.session =
+            Session { open: true, connected: true, term_ms, renewed: greeted, read, ..Session::default() };
+        self.reopen_some(now, out);
+    }
+
+    /// The session goes on. What the server has of the log is known now; all else that was under way is sent again.
+    pub(crate) fn on_resumed(
+        &mut self,
+        through: u64,
+        rejected: &[(u64, Error)],
+        term_ms: u64,
+        out: &mut Vec<Output>,
+    ) {
+        if !self.session.open {
+            return;
+        }
+        let Some(greeted) = self.session.greeted.take() else { return };
+        (self.session.connected, self.session.term_ms) = (true, term_ms);
+        self.session.renew(greeted);
+        self.on_applied(through, rejected, out);
+        self.log.rewind();
+        self.flush_log(out);
+        self.ask_again(out);
+    }
+
+    /// The session is over: nothing that is known here counts any more, and no update that is still in the log will be applied. Whatever waits is answered so.
+    /// What programs have open is opened anew in the next session.
+    pub(crate) fn cut_off(&mut self, now: Now, out: &mut Vec<Output>) {
+        (self.session.connected, self.session.renewing) = (false, None);
+        if !std::mem::take(&mut self.session.open) {
+            return;
+        }
+        self.session.ended = now.time;
+        let items = self.what_is_lost();
+        self.note_unsaved(&items);
+        self.keep_handles();
+        self.forget_session();
+        out.push(Output::Salvage(Salvage { cut_off: true, items }));
+        out.push(Output::Invalidate(Invalidation::Everything));
+        for (ticket, waiting) in std::mem::take(&mut self.waiting) {
+            match waiting.call {
+                _ if waiting.reopens.is_some() => {}
+                Call::Close { file, open } => {
+                    self.close_lost(&file, open);
+                    out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });
+                }
+                _ => out.push(Output::Answer { ticket, result: Err(Error::CutOff) }),
+            }
+        }
+    }
+
+    /// Forgets everything that counted in the session only.
+    fn forget_session(&mut self) {
+        self.files = Files::default();
+        self.log = Log::new();
+        self.unsent_since = None;
+        self.requests = Requests::default();
+        self.publishing.abandon();
+        (self.inodes, self.inodes_next, self.reserving_inodes) = Default::default();
+        self.allowance = Allowance::default();
+        self.yields.clear();
+        self.letting_go.clear();
+        self.flushing.clear();
+        self.tombstones.clear();
+        self.hand.clear();
+    }
+
+    /// Ends the session in order, if there is one.
+    pub(crate) fn say_goodbye(&mut self, now: Now, out: &mut Vec<Output>) {
+        if self.session.open {
+            self.send(ToServer::Goodbye, out);
+            (self.session.open, self.session.connected, self.session.ended) = (false, false, now.time);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Which machines there are, and who may join: replicated like everything that decides what is granted (issue 4, "Joining").
+//!
+//! A machine joins with a secret that was made for it, of which only the hash is here, and is known by its number from then on: its certificate says it, and no
+//! number is given twice. So an expelled machine stays out, whatever it shows, while its name may be another's.
+
+use crate::files::Files;
+use crate::keys::{self, Global};
+use crate::record::exact;
+use crate::seam::Output;
+use crate::turn::Turn;
+use crate::{Corrupt, Store};
+use lease::{SessionId, Time};
+use serde::{Deserialize, Serialize};
+use wire::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, Rights};
+
+/// The machine that the cluster was made on.
+pub const FOUNDER: MachineId = MachineId(1);
+/// What [`FOUNDER`] is called.
+const FOUNDER_NAME: &str = "founder";
+/// Machines that may belong to a cluster at a time.
+pub const MACHINES_MAX: usize = 4096;
+/// Expelled machines that are remembered by name. Of those forgotten it is only known that they do not belong.
+const EXPELLED_MAX: usize = 1024;
+/// Invitations that may be open at a time; used ones count until they would have expired.
+pub const INVITATIONS_MAX: u64 = 1024;
+
+/// A row of [`Global::Machine`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub name: String,
+    pub rights: Rights,
+    pub since: Time,
+    pub expelled: Option<Time>,
+}
+
+/// A row of [`Global::Invitation`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Invitation {
+    rights: Rights,
+    until: Time,
+    used: bool,
+}
+
+/// How many rows there are: mostly nobody need count them, and none goes unseen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Enrolment {
+    pub machines: u64,
+    pub invitations: u64,
+}
+
+/// Writes the founder down in a new store.
+pub(crate) fn found(store: &mut dyn Store) -> Enrolment {
+    let name = FOUNDER_NAME.to_owned();
+    let machine = Machine { name, rights: Rights::FULL, since: Time::default(), expelled: None };
+    store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), to_bytes(&machine));
+    Enrolment { machines: 1, invitations: 0 }
+}
+
+impl Files<'_> {
+    /// The machine of this number, expelled or not.
+    pub fn machine(&self, machine: MachineId) -> Option<Machine> {
+        let row = self.global(Global::Machine, &key_of(machine))?;
+        self.parse(&keys::global(Global::Machine, &key_of(machine)), &row)
+    }
+
+    /// All machines, by number.
+    pub fn machines(&self) -> Vec<(MachineId, Machine)> {
+        let rows = self.globals(Global::Machine, None, usize::MAX);
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let machine = self.parse_key(machine_of_global(&key))?;
+            Some((machine, self.parse(&key, &row)?))
+        };
+        rows.into_iter().filter_map(parse).collect()
+    }
+
+    /// What a machine may do, if it is to have a session.
+    pub fn admit(&self, machine: MachineId) -> Result<Rights, Refusal> {
+        match self.machine(machine) {
+            None => Err(Refusal::Unknown(machine)),
+            Some(Machine { expelled: Some(_), .. }) => Err(Refusal::Expelled(machine)),
+            Some(Machine { rights, .. }) => Ok(rights),
+        }
+    }
+
+    fn set_machine(&mut self, machine: MachineId, row: Option<&Machine>) {
+        self.set_global(Global::Machine, &key_of(machine), row.map(to_bytes));
+    }
+
+    fn invitation(&self, token: &[u8; 32]) -> Option<Invitation> {
+        let row = self.global(Global::Invitation, token)?;
+        self.parse(&keys::global(Global::Invitation, token), &row)
+    }
+
+    /// Whether rights can begin at this file: a directory that has a name.
+    fn can_be_root(&self, rights: &Rights) -> bool {
+        let named = |record: &crate::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
+        self.record(&rights.root).is_some_and(|record| record.is_directory() && named(&record))
+    }
+}
+
+impl Turn<'_> {
+    /// A machine may join.
+    pub fn invite(&mut self, token: [u8; 32], rights: Rights, until: Time) {
+        let result = self.invited(&token, &rights);
+        if result.is_ok() {
+            let row = to_bytes(&Invitation { rights, until, used: false });
+            self.files.set_global(Global::Invitation, &token, Some(row));
+            self.state.enrolment.invitations += 1;
+        }
+        self.out.push(Output::Invited { token, result });
+    }
+
+    fn invited(&mut self, token: &[u8; 32], rights: &Rights) -> Result<(), InviteError> {
+        if self.files.invitation(token).is_some() {
+            return Err(InviteError::TokenTaken);
+        }
+        if !self.files.can_be_root(rights) {
+            return Err(InviteError::NotADirectory);
+        }
+        if self.state.enrolment.invitations >= INVITATIONS_MAX {
+            self.forget_invitations();
+        }
+        match self.state.enrolment.invitations {
+            INVITATIONS_MAX.. => Err(InviteError::TooMany),
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets the invitations that have expired, once there are many.
+    fn forget_invitations(&mut self) {
+        for (key, row) in self.files.globals(Global::Invitation, None, usize::MAX) {
+            let invitation: Option<Invitation> = self.files.parse(&key, &row);
+            if invitation.is_some_and(|invitation| invitation.until <= self.now) {
+                self.files.set(&key, None);
+                self.state.enrolment.invitations -= 1;
+            }
+        }
+    }
+
+    /// A machine joins.
+    pub fn enrol(&mut self, token: &[u8; 32], name: String, connection: u64) {
+        let result = self.enrolled(token, name);
+        self.out.push(Output::Enrolled { connection, result });
+    }
+
+    fn enrolled(&mut self, token: &[u8; 32], name: String) -> Result<(MachineId, Rights), EnrolError> {
+        let invitation = self.files.invitation(token).ok_or(EnrolError::UnknownToken)?;
+        if invitation.used {
+            return Err(EnrolError::UsedToken);
+        }
+        if invitation.until <= self.now {
+            return Err(EnrolError::ExpiredToken);
+        }
+        if !is_name(&name) {
+            return Err(EnrolError::BadName);
+        }
+        let machines = self.files.machines();
+        let mut belong = machines.iter().filter(|(_, machine)| machine.expelled.is_none());
+        // As host names are compared.
+        if belong.clone().any(|(_, machine)| machine.name.eq_ignore_ascii_case(&name)) {
+            return Err(EnrolError::NameTaken);
+        }
+        if belong.by_ref().count() >= MACHINES_MAX {
+            return Err(EnrolError::TooMany);
+        }
+        if !self.files.can_be_root(&invitation.rights) {
+            return Err(EnrolError::RootGone);
+        }
+        // The highest number is never forgotten, so none is given twice.
+        let number = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0).saturating_add(1);
+        let rights = invitation.rights.clone();
+        let machine = Machine { name, rights: rights.clone(), since: self.now, expelled: None };
+        self.files.set_machine(MachineId(number), Some(&machine));
+        self.state.enrolment.machines += 1;
+        let used = to_bytes(&Invitation { used: true, ..invitation });
+        self.files.set_global(Global::Invitation, token, Some(used));
+        Ok((MachineId(number), rights))
+    }
+
+    /// A machine is to belong to the cluster no more: what it holds is free at once, and what it has not sent is refused.
+    pub fn expel(&mut self, machine: MachineId) {
+        let result = self.expelled(machine);
+        self.out.push(Output::Expelled { machine, result });
+        if result.is_ok() {
+            let its = self.state.sessions.all.iter().filter(|(_, session)| session.machine == machine);
+            let its: Vec<SessionId> = its.map(|(id, _)| *id).collect();
+            its.into_iter().for_each(|session| self.fence(session, None));
+        }
+    }
+
+    fn expelled(&mut self, machine: MachineId) -> Result<(), ExpelError> {
+        if machine == FOUNDER {
+            return Err(ExpelError::Founder);
+        }
+        let row = self.files.machine(machine).ok_or(ExpelError::Unknown)?;
+        if row.expelled.is_some() {
+            return Err(ExpelError::Expelled);
+        }
+        self.files.set_machine(machine, Some(&Machine { expelled: Some(self.now), ..row }));
+        self.forget_expelled();
+        Ok(())
+    }
+
+    /// Forgets those that were expelled the longest ago, once they are very many.
+    fn forget_expelled(&mut self) {
+        let machines = self.files.machines();
+        let highest = machines.last().map(|(machine, _)| *machine);
+        let mut expelled: Vec<(Time, MachineId)> =
+            machines.iter().filter_map(|(machine, row)| Some((row.expelled?, *machine))).collect();
+        expelled.sort();
+        let too_many = expelled.len().saturating_sub(EXPELLED_MAX);
+        for (_, machine) in expelled.into_iter().take(too_many).filter(|(_, it)| Some(*it) != highest) {
+            self.files.set_machine(machine, None);
+            self.state.enrolment.machines -= 1;
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    (1..=MACHINE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn key_of(machine: MachineId) -> [u8; 8] {
+    machine.0.to_be_bytes()
+}
+
+/// Reads a row of [`Global::Machine`] or [`Global::Invitation`].
+pub(crate) fn check_row(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
+    match key.first() {
+        Some(first) if *first == Global::Machine as u8 => {
+            machine_of_global(key)?;
+            exact::<Machine>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
+        }
+        _ => exact::<Invitation>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "invitation")),
+    }
+}
+
+/// The number in the key of a row of [`Global::Machine`].
+pub(crate) fn machine_of_global(key: &[u8]) -> Result<MachineId, Corrupt> {
+    let bytes = key.get(1..).and_then(|bytes| bytes.try_into().ok());
+    bytes.map(|bytes| MachineId(u64::from_be_bytes(bytes))).ok_or_else(|| Corrupt::at(key, "machine"))
+}
+
+fn to_bytes<T: Serialize>(row: &T) -> Vec<u8> {
+    postcard::to_allocvec(row).unwrap_or_default()
+}

@@ -1,0 +1,88 @@
+//! New connections: a machine's session goes on over the next one, or a new one begins (design.md, "Sessions and expiry").
+//!
+//! The lease table with its queues is the outbox. What was under way when a connection broke is lost in both directions by agreement, whichever end it had
+//! reached: the client sends its log and its requests again, and here they are known by their numbers. Grants that were lost need nothing, since a
+//! recall of what the client does not know that it holds is answered like any other.
+
+use crate::seam::Output;
+use crate::turn::{TERM_MS, Turn};
+use lease::SessionId;
+use namespace::RULES;
+use wire::{MachineId, Rights, ToClient};
+
+impl Turn<'_> {
+    /// A machine has a new connection.
+    pub fn greet(
+        &mut self,
+        machine: MachineId,
+        incarnation: u64,
+        session: Option<SessionId>,
+        connection: u64,
+    ) {
+        let rights = match self.files.admit(machine) {
+            Ok(rights) => rights,
+            Err(why) => return self.out.push(Output::Refused { connection, why }),
+        };
+        let of_machine = self.state.sessions.all.iter().filter(|(_, known)| known.machine == machine);
+        let (mut earlier, mut newer, mut same) = (Vec::new(), false, None);
+        for (id, known) in of_machine {
+            newer |= known.incarnation > incarnation;
+            if known.incarnation == incarnation && session == Some(*id) {
+                same = session;
+            } else {
+                // The same incarnation opens again when it never heard that a session had begun, or that it was over.
+                earlier.push(*id);
+            }
+        }
+        if newer {
+            return;
+        }
+        earlier.into_iter().for_each(|session| self.fence(session, None));
+        match same {
+            Some(session) => {
+                self.out.push(Output::Opened { machine, incarnation, session, connection });
+                self.resume(session);
+            }
+            None => self.begin(machine, incarnation, connection, rights),
+        }
+    }
+
+    fn begin(&mut self, machine: MachineId, incarnation: u64, connection: u64, rights: Rights) {
+        let session = self.state.sessions.open(self.now, machine, incarnation, rights.clone());
+        self.files.live.insert(session);
+        let (mut inodes, mut allowance) = Default::default();
+        if !rights.read_only {
+            inodes = self.state.sessions.reserve_inodes(session, u64::MAX);
+            allowance = self.state.sessions.first_allowance(session);
+        }
+        self.out.push(Output::Opened { machine, incarnation, session, connection });
+        let space = self.state.sessions.space(self.state.files);
+        let (term_ms, rules) = (TERM_MS, RULES);
+        self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
+    }
+
+    /// Says everything again that the client may have to know and cannot ask for.
+    fn resume(&mut self, session: SessionId) {
+        let space = self.state.sessions.space(self.state.files);
+        let Some(known) = self.state.sessions.all.get_mut(&session) else { return };
+        known.renewed = self.now;
+        let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
+        let shipped: Vec<ToClient> = known.shipped().collect();
+        self.send(session, ToClient::Resumed { through, rejected, space, term_ms: TERM_MS, rules: RULES });
+        shipped.into_iter().for_each(|message| self.send(session, message));
+        let queue = &self.state.desk.queue;
+        let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);
+        let leases: Vec<_> = of_session.map(|(_, released)| released).collect();
+        let of_session = queue.flushes.unanswered().filter(|(holder, ..)| *holder == session);
+        let flushes = of_session.map(|(_, number, file, field)| ToClient::Flush {
+            number,
+            file: file.clone(),
+            field: field.clone(),
+        });
+        let flushes: Vec<ToClient> = flushes.collect();
+        if !leases.is_empty() {
+            self.send(session, ToClient::Recall { leases });
+        }
+        flushes.into_iter().for_each(|message| self.send(session, message));
+    }
+}

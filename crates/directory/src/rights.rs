@@ -1,0 +1,283 @@
+//! What machines may do is enforced here, when the server grants and when it replays, and never believed from the client (issue 4, "Joining").
+//!
+//! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is within if walking up from it comes by that root; by any of its names, if it
+//! has several. *Read only*: no lease to write or touch a shared value but locks, no update but of those. *One user*: whoever asks must be that one; of files that he may not read no
+//! content is told, and of those that he may not write it is not leased for writing.
+//!
+//! A lease that a machine was granted while it had the right to it stays until it is recalled, like any: so what was written into a file that somebody then moved away is not lost.
+//! What can be lost that way is what else was done below a directory that is moved out of the subtree, and not sent; the client is told, and keeps it.
+
+use crate::authority::{Authority, DEPTH_MAX};
+use crate::files::Files;
+use crate::turn::Turn;
+use ident::FileId;
+use lease::{Field, Kind, Label, Lease, SessionId};
+use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide};
+use rustc_hash::FxHashMap;
+use wire::{AskMode, FileGrant, Rights, ToClient, Values};
+
+/// Directories of which it is remembered whether they are below a root.
+const REMEMBERED_MAX: usize = 4096;
+/// Permission bits, as in one digit of the mode.
+const WRITE: u8 = 2;
+const ANY: [u8; 3] = [4, WRITE, 1];
+
+/// Which directories are at or below which roots of machines: nothing but a shorter way up. Forgotten when a directory moves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), bool>);
+
+impl Subtrees {
+    /// Whether `file` is `root` or below it.
+    pub fn is_within(&mut self, files: &Files<'_>, root: &FileId, file: &FileId) -> bool {
+        match files.record(file) {
+            None => false,
+            Some(_) if file == root => true,
+            Some(record) if record.is_directory() => self.is_dir_within(files, root, file),
+            Some(record) => record.links.iter().any(|link| self.is_dir_within(files, root, &link.dir)),
+        }
+    }
+
+    fn is_dir_within(&mut self, files: &Files<'_>, root: &FileId, dir: &FileId) -> bool {
+        let (mut at, mut way) = (dir.clone(), Vec::new());
+        let within = loop {
+            if at == *root {
+                break true;
+            }
+            if let Some(known) = self.0.get(&(root.clone(), at.clone())) {
+                break *known;
+            }
+            let above =
+                files.record(&at).and_then(|record| record.links.first().map(|link| link.dir.clone()));
+            way.push(at);
+            match above {
+                Some(above) if way.len() < DEPTH_MAX => at = above,
+                _ => break false,
+            }
+        };
+        if self.0.len() + way.len() > REMEMBERED_MAX {
+            self.0.clear();
+        }
+        self.0.extend(way.into_iter().take(REMEMBERED_MAX).map(|dir| ((root.clone(), dir), within)));
+        within
+    }
+
+    /// What was above what may have changed.
+    pub fn note(&mut self, files: &Files<'_>, effects: &[Effect]) {
+        let moves = |effect: &Effect| match effect {
+            Effect::DropLink { file, .. } => files.record(file).is_none_or(|record| record.is_directory()),
+            _ => false,
+        };
+        if !self.0.is_empty() && effects.iter().any(moves) {
+            self.0.clear();
+        }
+    }
+}
+
+impl Files<'_> {
+    /// Whether the machine's one user, if it has but one, may use the content of `file` in one of these ways. Its owner may, since he can see to it.
+    fn may_use(&self, rights: &Rights, session: SessionId, file: &FileId, masks: &[u8]) -> bool {
+        let Some(uid) = rights.squash.filter(|uid| *uid != 0) else { return true };
+        let cred = rights.cred(&Cred { uid, ..Cred::default() });
+        let authority = Authority { files: self, session, for_itself: false };
+        let may = |mask: &u8| {
+            let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
+            matches!(decide(&operation, &authority), Verdict::Done { .. })
+        };
+        self.record(file).is_some_and(|record| record.attributes.uid == uid) || masks.iter().any(may)
+    }
+
+    /// Why `session` is not told the content of `file`, whatever it holds of it.
+    pub fn withheld(
+        &self,
+        subtrees: &mut Subtrees,
+        rights: &Rights,
+        session: SessionId,
+        file: &FileId,
+    ) -> Option<Error> {
+        if rights.are_of_subtree() && !self.is_within(subtrees, rights, session, file) {
+            return Some(Error::Stale);
+        }
+        (!self.may_use(rights, session, file, &ANY)).then_some(Error::AccessDenied)
+    }
+
+    /// Whether there is such a file for a machine with these rights. What has no name any more is where it was, for those that have something of it.
+    fn is_within(&self, subtrees: &mut Subtrees, rights: &Rights, session: SessionId, file: &FileId) -> bool {
+        let orphaned = || self.record(file).is_some_and(|record| record.links.is_empty());
+        subtrees.is_within(self, &rights.root, file) || orphaned() && self.has_something_of(session, file)
+    }
+
+    fn has_something_of(&self, session: SessionId, file: &FileId) -> bool {
+        self.holdings(file).held(session).is_some() || self.has_open(session, file)
+    }
+
+    fn has_open(&self, session: SessionId, file: &FileId) -> bool {
+        self.holdings(file).stuck().iter().any(|(stuck, _)| *stuck == session)
+    }
+}
+
+impl Turn<'_> {
+    /// What the machine of `session` may do, if there is anything that it may not.
+    pub fn limits(&self, session: SessionId) -> Option<&Rights> {
+        self.state.sessions.all.get(&session).map(|known| &known.rights).filter(|rights| !rights.are_full())
+    }
+
+    /// Whether there is no such file for the machine of `session`.
+    pub fn is_outside(&self, session: SessionId, file: &FileId) -> bool {
+        let Some(rights) = self.limits(session).filter(|rights| rights.are_of_subtree()) else {
+            return false;
+        };
+        !self.files.is_within(&mut self.subtrees.borrow_mut(), rights, session, file)
+    }
+
+    /// Why a request is refused, whatever the state of the files that it names.
+    pub fn refusal(
+        &self,
+        session: SessionId,
+        operation: &Operation,
+        wants: &[Lease],
+        mode: AskMode,
+    ) -> Option<Error> {
+        let rights = self.limits(session)?;
+        if let Some(error) = unfit(rights, operation) {
+            return Some(error);
+        }
+        // What it has open it may close, wherever that is by now.
+        let closes = matches!(operation, Operation::Access { mask: 0, .. });
+        let known =
+            |file: &FileId| !self.is_outside(session, file) || closes && self.files.has_open(session, file);
+        if !operation.files().into_iter().all(known) {
+            return Some(Error::Stale);
+        }
+        let excess = |want: &Lease| self.most(session, &want.file, &want.field, want.kind) != want.kind;
+        if wants.iter().any(excess) {
+            return Some(if rights.read_only { Error::ReadOnly } else { Error::AccessDenied });
+        }
+        match operation {
+            Operation::Publish { file, .. } if mode == AskMode::Ship => {
+                (!self.files.may_use(rights, session, file, &[WRITE])).then_some(Error::AccessDenied)
+            }
+            _ => None,
+        }
+    }
+
+    /// Why an update is refused, though leases cover it.
+    pub fn refusal_of_update(&self, session: SessionId, operation: &Operation) -> Option<Error> {
+        let rights = self.limits(session)?;
+        if let Some(error) = unfit(rights, operation) {
+            return Some(error);
+        }
+        // Whether the machine may do this was asked when it got the lease, which is all that counts.
+        if matches!(
+            operation,
+            Operation::Publish { .. } | Operation::Accessed { .. } | Operation::Lock { .. }
+        ) {
+            return None;
+        }
+        let files = operation.files();
+        let outside = files.into_iter().find(|file| self.is_outside(session, file))?;
+        // Who has something of it knew it when it was within: that is no news, and something is lost.
+        let lost = self.files.has_something_of(session, outside);
+        Some(if lost { Error::AccessDenied } else { Error::Stale })
+    }
+
+    /// Why what was decided is not carried out: it reaches into directories that the operation does not name (by the deletion of a name that somebody else asked
+    /// for).
+    pub fn refusal_of_effects(&self, session: SessionId, effects: &[Effect]) -> Option<Error> {
+        self.limits(session).filter(|rights| rights.are_of_subtree())?;
+        let outside = effects.iter().any(|effect| match effect {
+            Effect::Bind { dir, .. }
+            | Effect::Unbind { dir, .. }
+            | Effect::Touch { dir, .. }
+            | Effect::Times { dir, .. } => self.is_outside(session, dir),
+            _ => false,
+        });
+        outside.then_some(Error::AccessDenied)
+    }
+
+    /// What of a need `session` may be granted: nothing of a file outside, but to close it.
+    pub fn within_rights(&self, session: SessionId, need: Lease) -> Option<Lease> {
+        if self.limits(session).is_none() {
+            return Some(need);
+        }
+        if self.is_outside(session, &need.file) {
+            let closes = need.field.is_black_box() && self.files.has_open(session, &need.file);
+            return closes.then_some(Lease { kind: Kind::Touch, ..need });
+        }
+        let kind = self.most(session, &need.file, &need.field, need.kind);
+        Some(Lease { kind, ..need })
+    }
+
+    /// The most that `session` may hold of a field, up to `kind`.
+    pub fn most(&self, session: SessionId, file: &FileId, field: &Field, kind: Kind) -> Kind {
+        let Some(rights) = self.limits(session).filter(|_| kind != Kind::Read) else { return kind };
+        if field.is_black_box() {
+            return if self.is_outside(session, file) { Kind::Touch } else { kind };
+        }
+        let writes = *field != Field::Content || self.files.may_use(rights, session, file, &[WRITE]);
+        let reads_only = rights.read_only && *field != Field::Locks;
+        if reads_only || !writes { Kind::Read } else { kind }
+    }
+
+    /// Whether `session` may hold everything of `file` in write.
+    pub fn may_hold_whole(&self, session: SessionId, file: &FileId) -> bool {
+        self.most(session, file, &Field::Content, Kind::Write) == Kind::Write
+            && !self.is_outside(session, file)
+    }
+
+    /// Whether `session` may change anything at all.
+    pub fn may_write(&self, session: SessionId) -> bool {
+        self.limits(session).is_none_or(|rights| !rights.read_only)
+    }
+
+    /// Takes out of the values of files what is not for the machine of `session`: names outside, and content that its user may not read.
+    pub fn confine(&self, session: SessionId, grants: &mut [FileGrant]) {
+        let Some(rights) = self.limits(session) else { return };
+        for FileGrant { file, values, .. } in grants {
+            if self.is_outside(session, file) {
+                *values = Values::default();
+            }
+            if rights.are_of_subtree() {
+                // Not some of the names: who knows none cannot mistake those for all.
+                values.links = values
+                    .links
+                    .take()
+                    .filter(|links| !links.iter().any(|link| self.is_outside(session, &link.dir)));
+                if let Some(Some(disposition)) = &mut values.disposition
+                    && self.is_outside(session, &disposition.link.dir)
+                {
+                    *disposition = elsewhere(file, disposition);
+                }
+            }
+            if rights.squash.is_some() && !self.files.may_use(rights, session, file, &ANY) {
+                (values.inline, values.extents) = (None, None);
+                values.content = values.content.map(|head| ContentHead { key: None, ..head });
+            }
+        }
+    }
+
+    /// Answers a request for extents.
+    pub fn extents_for(&self, session: SessionId, number: u64, file: &FileId, from: u64) -> ToClient {
+        let limits = self.limits(session);
+        let withheld = limits
+            .and_then(|rights| self.files.withheld(&mut self.subtrees.borrow_mut(), rights, session, file));
+        match withheld {
+            Some(error) => ToClient::Shipped { number, result: Err(error) },
+            None => self.files.content_from(session, number, file, from),
+        }
+    }
+}
+
+/// Why an operation is refused without looking at any file.
+fn unfit(rights: &Rights, operation: &Operation) -> Option<Error> {
+    // A lock changes nothing that anybody reads: whoever may open a file may lock it.
+    if rights.read_only && operation.is_update() && !matches!(operation, Operation::Lock { .. }) {
+        return Some(Error::ReadOnly);
+    }
+    (!rights.admit_user_of(operation)).then_some(Error::AccessDenied)
+}
+
+/// A deletion of a name that is not to be known: no file is linked in itself.
+fn elsewhere(file: &FileId, disposition: &Disposition) -> Disposition {
+    let label = Label::new(b"-").unwrap_or_else(|_| disposition.link.label.clone());
+    Disposition { link: Link { dir: file.clone(), label }, ..disposition.clone() }
+}

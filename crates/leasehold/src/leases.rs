@@ -1,0 +1,32 @@
+//! `leasehold leases`.
+
+use crate::{Failure, places};
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Leases {
+    /// The file, by its path from the root of the file system.
+    path: String,
+    /// The machine's data directory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Leases {
+    /// Prints them.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let leases = node::leases(&self.data.unwrap_or_else(places::data), &self.path)?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&leases)?);
+        } else {
+            print!("{leases}");
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

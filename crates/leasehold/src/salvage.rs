@@ -1,0 +1,100 @@
+//! `leasehold salvage`.
+
+use crate::{Failure, places};
+use clap::{Args, Subcommand};
+use node::SalvageStore;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// See the command's help.
+#[derive(Debug, Subcommand)]
+pub enum Salvage {
+    /// What there is. Exits with 1 if there is something.
+    List(List),
+    /// Write the content of one below a directory, each file by its path; content of which only parts were lost as NAME.partial.
+    Restore(Restore),
+    /// Forget one.
+    Drop(Drop),
+}
+
+/// Which machine.
+#[derive(Debug, Args)]
+struct Of {
+    /// The machine's data directory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    of: Of,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Its number.
+    number: u64,
+    /// Where to.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    of: Of,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Drop {
+    /// Its number.
+    number: u64,
+    #[command(flatten)]
+    of: Of,
+}
+
+impl Of {
+    fn store(self) -> Result<SalvageStore, Failure> {
+        Ok(SalvageStore::open(&self.data.unwrap_or_else(places::data))?)
+    }
+}
+
+impl Salvage {
+    /// Does it. Needs no machine that is up.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Salvage::List(list) => list.run(),
+            Salvage::Restore(Restore { number, to, of }) => {
+                for file in of.store()?.restore(number, &to)? {
+                    println!("{}", file.display());
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Salvage::Drop(Drop { number, of }) => {
+                of.store()?.drop_one(number)?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+impl List {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let salvaged = self.of.store()?.list()?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&salvaged)?);
+        } else {
+            for one in &salvaged {
+                let why = if one.cut_off { "cut off" } else { "refused by the server" };
+                println!("{} at {} s since 1970 ({why})", one.number, one.when);
+                for item in &one.items {
+                    println!("    {}: {}", item.path, item.what);
+                }
+            }
+        }
+        Ok(if salvaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,262 @@
+//! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on a file.
+
+use crate::machine::fill_random;
+use crate::net::{Listener, Token};
+use crate::server::Server;
+use directory::{Input, Standing};
+use lease::{Field, Kind};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use wire::{MachineId, Rights};
+
+/// How long the directory may take to do what it is asked.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whom to invite, and to what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invitation {
+    /// The directory that is the machine's root, from the root of all; all of it if empty.
+    pub path: String,
+    /// Nothing is to be changed by the machine.
+    pub read_only: bool,
+    /// All its users count as this one.
+    pub squash: Option<u32>,
+    /// For how long the token is good, seconds.
+    pub good_for_s: u64,
+    /// Where the machine is to call, `host:port`; where this one can be reached if empty.
+    pub addresses: Vec<String>,
+}
+
+/// A machine of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineReport {
+    /// Its number.
+    pub machine: u64,
+    /// Its name.
+    pub name: String,
+    /// What it may do, in words.
+    pub rights: String,
+    /// How its session stands, in words.
+    pub standing: String,
+    /// Whether it was expelled.
+    pub expelled: bool,
+    /// Whether it has a session.
+    pub session: bool,
+    /// Whether the server has not heard of it for its term.
+    pub lapsed: bool,
+    /// For how long it has not answered a recall, ms.
+    pub unanswered_ms: Option<u64>,
+}
+
+/// Who has to do with the fields of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileLeases {
+    /// Which file.
+    pub file: String,
+    /// One of each machine and field.
+    pub leases: Vec<LeaseLine>,
+}
+
+/// What a machine has to do with a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseLine {
+    /// The field.
+    pub field: String,
+    /// The machine.
+    pub machine: String,
+    /// What it has to do with it.
+    pub standing: String,
+    /// What the last recall of the field took, ms.
+    pub last_recall_ms: Option<u64>,
+}
+
+impl Server {
+    /// Makes a token.
+    pub(crate) fn invite(
+        &self,
+        invitation: Invitation,
+        listener: Option<&Listener>,
+    ) -> Result<Token, String> {
+        let listener = listener.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
+        let root = self
+            .group()
+            .query(|directory, store| directory.resolve(store, invitation.path.as_bytes()))
+            .ok_or_else(|| format!("there is no directory {}", invitation.path))?;
+        let rights = Rights { root, read_only: invitation.read_only, squash: invitation.squash };
+        let mut secret = [0; 16];
+        fill_random(&mut secret).map_err(|error| error.to_string())?;
+        let addresses = match invitation.addresses {
+            none if none.is_empty() => reachable_at(listener.address()),
+            some => some,
+        };
+        let token = Token::hash(&secret);
+        let (tell, told) = sync_channel(1);
+        self.waiting().lock().invited.insert(token, tell);
+        let until = self.group().status().time.after_ms(invitation.good_for_s.saturating_mul(1000));
+        self.group().propose(Input::Invite { token, rights, until });
+        let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
+        result.map_err(|error| error.to_string())?;
+        Ok(Token { addresses, authority: listener.authority(), secret })
+    }
+
+    /// Expels a machine, by its name or its number, and hangs up on it.
+    pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
+        let named = self.machines().into_iter().find(|report| {
+            !report.expelled
+                && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
+        });
+        let machine =
+            named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
+        let machine = MachineId(machine.machine);
+        let (tell, told) = sync_channel(1);
+        self.waiting().lock().expelled.insert(machine, tell);
+        self.group().propose(Input::Expel { machine });
+        let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
+        result.map_err(|error| error.to_string())?;
+        self.routes().lock().disconnect(machine);
+        Ok(())
+    }
+
+    /// All machines, expelled ones among them.
+    pub(crate) fn machines(&self) -> Vec<MachineReport> {
+        let now = self.group().now();
+        let machines = self.group().query(|directory, store| directory.machines(now, store));
+        machines.into_iter().map(MachineReport::from).collect()
+    }
+
+    /// Who has to do with the fields of the file at `path`.
+    pub(crate) fn leases(&self, path: &str) -> Result<FileLeases, String> {
+        let now = self.group().now();
+        self.group().query(|directory, store| {
+            let file = directory.resolve(store, path.as_bytes()).ok_or_else(|| {
+                format!("there is no file {path} (paths begin at the root of the file system)")
+            })?;
+            let leases = directory.leases(now, store, &file).into_iter().map(|report| LeaseLine {
+                field: field(&report.field),
+                machine: report.name,
+                standing: standing(&report.field, &report.standing),
+                last_recall_ms: report.last_recall_ms,
+            });
+            Ok(FileLeases { file: file.to_string(), leases: leases.collect() })
+        })
+    }
+
+    /// Why `machine` is to be hung up on, if it is.
+    pub(crate) fn refuses(&self, machine: MachineId) -> Option<String> {
+        let admitted = self.group().query(|directory, store| directory.admits(machine, store));
+        admitted.err().map(|refusal| refusal.to_string())
+    }
+}
+
+/// Where others are likely to reach this machine: what it listens on, or each of its addresses.
+fn reachable_at(listens: SocketAddr) -> Vec<String> {
+    if !listens.ip().is_unspecified() {
+        return vec![listens.to_string()];
+    }
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let usable = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => !ip.is_link_local(),
+        // Without its interface a link-local address means nothing elsewhere.
+        IpAddr::V6(ip) => listens.is_ipv6() && !ip.is_unicast_link_local(),
+    };
+    let mut addresses: Vec<IpAddr> =
+        interfaces.iter().map(|interface| interface.ip()).filter(usable).collect();
+    // The loopback last: only for machines on the same host.
+    addresses.sort_by_key(|ip| (ip.is_loopback(), ip.is_ipv6()));
+    addresses.into_iter().map(|ip| SocketAddr::new(ip, listens.port()).to_string()).collect()
+}
+
+impl From<directory::MachineReport> for MachineReport {
+    fn from(report: directory::MachineReport) -> MachineReport {
+        let directory::MachineReport { machine, name, rights, expelled, session, .. } = report;
+        let standing = match (&expelled, &session) {
+            (Some(_), _) => "expelled".to_owned(),
+            (None, None) => "not connected".to_owned(),
+            (None, Some(session)) => {
+                let heard = if session.lapsed {
+                    format!("lapsed, not heard of for {} s", session.heard_ms / 1000)
+                } else {
+                    format!("up, heard of {} s ago", session.heard_ms / 1000)
+                };
+                match session.unanswered_ms {
+                    Some(ms) => format!("{heard}; has not answered a recall for {:.1} s", ms as f64 / 1e3),
+                    None => heard,
+                }
+            }
+        };
+        MachineReport {
+            machine: machine.0,
+            name,
+            rights: words(&rights),
+            standing,
+            expelled: expelled.is_some(),
+            session: session.is_some(),
+            lapsed: session.is_some_and(|session| session.lapsed),
+            unanswered_ms: session.and_then(|session| session.unanswered_ms),
+        }
+    }
+}
+
+fn words(rights: &Rights) -> String {
+    let mut words = vec![if rights.read_only { "reads".to_owned() } else { "reads and writes".to_owned() }];
+    if rights.are_of_subtree() {
+        words.push(format!("below file {}", rights.root));
+    }
+    if let Some(id) = rights.squash {
+        words.push(format!("as user {id}"));
+    }
+    words.join(", ")
+}
+
+fn field(field: &Field) -> String {
+    match field {
+        Field::Child(label) => format!("child {}", String::from_utf8_lossy(label.as_bytes())),
+        Field::Xattr(name) => format!("attribute {}", String::from_utf8_lossy(name.as_bytes())),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+fn standing(field: &Field, standing: &Standing) -> String {
+    let kind = |kind: &Kind| match (field.is_black_box(), kind) {
+        (true, Kind::Read) => "OtherRead",
+        (true, Kind::Touch) => "SelfWrite",
+        (true, Kind::Write) => "SelfWrite and OtherRead",
+        (false, Kind::Read) => "read",
+        (false, Kind::Touch) => "touch",
+        (false, Kind::Write) => "write",
+    };
+    let seconds = |ms: &u64| *ms as f64 / 1e3;
+    match standing {
+        Standing::Holds { kind: held, left_ms } => {
+            format!("holds {} for {:.1} s more unless renewed", kind(held), seconds(left_ms))
+        }
+        Standing::Recalled { keep, for_ms } => {
+            let keep = keep.as_ref().map_or("nothing", kind);
+            format!("was asked {:.1} s ago to keep {keep}, and has not answered", seconds(for_ms))
+        }
+        Standing::Waits { kind: wanted, for_ms } => {
+            format!("waits for {} since {:.1} s", kind(wanted), seconds(for_ms))
+        }
+        Standing::Excluded => "holds all but this one".to_owned(),
+    }
+}
+
+impl fmt::Display for FileLeases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "file {}", self.file)?;
+        if self.leases.is_empty() {
+            return writeln!(f, "nobody holds anything of it");
+        }
+        for LeaseLine { field, machine, standing, last_recall_ms } in &self.leases {
+            write!(f, "{field:<24} {machine:<16} {standing}")?;
+            match last_recall_ms {
+                Some(ms) => writeln!(f, " (the last recall took {ms} ms)")?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}

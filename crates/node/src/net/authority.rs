@@ -1,0 +1,192 @@
+//! Certificates: the cluster's authority, which founds machines' identities, and a machine's own.
+//!
+//! A machine's certificate names its number (`machine-7.leasehold`); only the server's is also good for being called
+//! (`server.leasehold`, extended key usage), so that no machine can pass for the server.
+
+use crate::data::{DataError, replace_file};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::fs;
+use std::path::Path;
+use wire::MachineId;
+
+/// The name that clients call.
+pub(super) const SERVER_NAME: &str = "server.leasehold";
+const MACHINE_SUFFIX: &str = ".leasehold";
+const MACHINE_PREFIX: &str = "machine-";
+
+/// Something about keys or certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file of the data directory.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// It cannot be made or used.
+    #[error("a certificate cannot be made")]
+    Make(#[from] rcgen::Error),
+    /// TLS refuses it.
+    #[error("TLS cannot be set up with this machine's certificate")]
+    Tls(#[from] rustls::Error),
+    /// What the authority's certificate is to be checked with.
+    #[error("the authority's certificate cannot be used")]
+    Verifier(#[from] rustls::client::VerifierBuilderError),
+}
+
+/// A machine's key, its certificate and the authority's. In the data directory: `machine.key`, `machine.crt`, `authority.crt` (DER).
+#[derive(Debug)]
+pub struct Credentials {
+    key: KeyPair,
+    pub(super) certificate: CertificateDer<'static>,
+    pub(super) authority: CertificateDer<'static>,
+}
+
+/// The cluster's authority. Its key is in the founder's data directory (`authority.key`) and nowhere else.
+pub(crate) struct Authority {
+    key: KeyPair,
+    certificate: CertificateDer<'static>,
+}
+
+/// A public key that somebody sent.
+struct Ed25519([u8; 32]);
+
+impl PublicKeyData for Ed25519 {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ED25519
+    }
+}
+
+impl Authority {
+    /// The authority in `dir`, made on the first use.
+    pub(crate) fn open(dir: &Path) -> Result<Authority, CertificateError> {
+        let key = key_in(dir, "authority.key")?;
+        let file = dir.join("authority.crt");
+        if !file.exists() {
+            let certificate = authority_params()?.self_signed(&key)?;
+            replace_file(dir, "authority.crt", certificate.der())?;
+        }
+        let certificate = read(&file)?.into();
+        Ok(Authority { key, certificate })
+    }
+
+    /// A certificate for `machine`, whose public key is `key`.
+    pub(crate) fn sign(
+        &self,
+        machine: MachineId,
+        key: [u8; 32],
+    ) -> Result<CertificateDer<'static>, CertificateError> {
+        self.issue(machine, &Ed25519(key), false)
+    }
+
+    /// Their DER.
+    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// The founder's own credentials, made on the first use.
+    pub(crate) fn credentials(
+        &self,
+        dir: &Path,
+        machine: MachineId,
+    ) -> Result<Credentials, CertificateError> {
+        let key = key_in(dir, "machine.key")?;
+        let file = dir.join("machine.crt");
+        if !file.exists() {
+            replace_file(dir, "machine.crt", &self.issue(machine, &key, true)?)?;
+        }
+        Ok(Credentials { key, certificate: read(&file)?.into(), authority: self.certificate.clone() })
+    }
+
+    fn issue(
+        &self,
+        machine: MachineId,
+        key: &impl PublicKeyData,
+        server: bool,
+    ) -> Result<CertificateDer<'static>, CertificateError> {
+        let mut names = vec![format!("{MACHINE_PREFIX}{}{MACHINE_SUFFIX}", machine.0)];
+        let mut usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if server {
+            names.push(SERVER_NAME.to_owned());
+            usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, format!("leasehold machine {}", machine.0));
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = usages;
+        params.use_authority_key_identifier_extension = true;
+        let authority = authority_params()?;
+        let issuer = Issuer::from_params(&authority, &self.key);
+        Ok(params.signed_by(key, &issuer)?.der().clone())
+    }
+}
+
+impl Credentials {
+    /// A new key in `dir` for a machine that is about to join; its public half.
+    pub(crate) fn new_key(dir: &Path) -> Result<[u8; 32], CertificateError> {
+        let key = key_in(dir, "machine.key")?;
+        key.public_key_raw()
+            .try_into()
+            .map_err(|_| CertificateError::Make(rcgen::Error::UnsupportedSignatureAlgorithm))
+    }
+
+    /// Keeps what the authority has given a machine that joins.
+    pub(crate) fn keep(dir: &Path, certificate: &[u8], authority: &[u8]) -> Result<(), DataError> {
+        replace_file(dir, "machine.crt", certificate)?;
+        replace_file(dir, "authority.crt", authority)
+    }
+
+    /// Those of a machine that has joined.
+    pub(crate) fn open(dir: &Path) -> Result<Credentials, CertificateError> {
+        let key = key_in(dir, "machine.key")?;
+        let certificate = read(&dir.join("machine.crt"))?.into();
+        let authority = read(&dir.join("authority.crt"))?.into();
+        Ok(Credentials { key, certificate, authority })
+    }
+
+    pub(super) fn private_key(&self) -> PrivateKeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
+    }
+}
+
+/// By what a token knows the authority.
+pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+    *blake3::hash(certificate).as_bytes()
+}
+
+/// Which machine a certificate that was checked against the authority is of.
+pub(super) fn machine_of(certificate: &CertificateDer<'_>) -> Option<MachineId> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    let mut numbers = certificate.valid_dns_names().filter_map(|name| {
+        name.strip_prefix(MACHINE_PREFIX)?.strip_suffix(MACHINE_SUFFIX)?.parse().ok().map(MachineId)
+    });
+    numbers.next()
+}
+
+/// Always the same, since the issuer's name is taken from it.
+fn authority_params() -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.distinguished_name.push(DnType::CommonName, "leasehold cluster authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    Ok(params)
+}
+
+/// The key in a file that only its owner can read; made if there is none.
+fn key_in(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
+    let file = dir.join(name);
+    if !file.exists() {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        replace_file(dir, name, &key.serialize_der())?;
+    }
+    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(read(&file)?), &PKCS_ED25519)?)
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, DataError> {
+    fs::read(file).map_err(|source| DataError::Io { verb: "read", file: file.to_path_buf(), source })
+}

@@ -1,0 +1,55 @@
+//! Frames on a TLS stream.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{SinkExt, StreamExt};
+use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
+use std::io;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_util::codec::{Framed, LengthDelimitedCodec};
+use wire::{FRAME_BYTES_MAX, GREETING_BYTES_MAX};
+
+/// What was sent and not taken for so long ends a connection; so does silence for about as long: both ends must know well before a session's term
+/// (30 s) is over.
+const SILENCE: Duration = Duration::from_secs(12);
+const KEEPALIVE: Duration = Duration::from_secs(4);
+
+/// Frames both ways over `S`.
+pub(super) type Frames<S> = Framed<S, LengthDelimitedCodec>;
+
+/// Frames that are greetings: small, whoever sends them.
+pub(super) fn greetings<S: AsyncRead + AsyncWrite>(stream: S) -> Frames<S> {
+    let codec = LengthDelimitedCodec::builder().max_frame_length(GREETING_BYTES_MAX).new_codec();
+    Framed::new(stream, codec)
+}
+
+/// The other side is known now: frames may be long.
+pub(super) fn messages<S>(frames: &mut Frames<S>) {
+    frames.codec_mut().set_max_frame_length(FRAME_BYTES_MAX);
+}
+
+/// How connections are set up: small messages at once, and nobody waits for a peer that is gone.
+pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    set_socket_keepalive(tcp, true)?;
+    set_tcp_keepidle(tcp, KEEPALIVE)?;
+    set_tcp_keepintvl(tcp, KEEPALIVE)?;
+    set_tcp_user_timeout(tcp, SILENCE.as_millis().try_into().unwrap_or(u32::MAX))?;
+    Ok(())
+}
+
+/// Sends one.
+pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
+    frames: &mut Frames<S>,
+    bytes: Vec<u8>,
+) -> io::Result<()> {
+    frames.send(Bytes::from(bytes)).await
+}
+
+/// Receives one; an orderly end of the stream is an error here.
+pub(super) async fn receive<S: AsyncRead + AsyncWrite + Unpin>(
+    frames: &mut Frames<S>,
+) -> io::Result<BytesMut> {
+    frames.next().await.unwrap_or_else(|| Err(io::ErrorKind::UnexpectedEof.into()))
+}

@@ -1,0 +1,73 @@
+//! Becoming a machine of a cluster.
+
+use super::authority::{CertificateError, Credentials};
+use super::link::{End, call, greet};
+use super::{NetThread, Token, frames, tls};
+use crate::data::{DataDir, DataError};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::time::timeout;
+use wire::{MachineId, Purpose, Welcome};
+
+/// How long one of the server's addresses is tried.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The machine has not joined.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Its data directory.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Its keys.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The server says no.
+    #[error("the cluster does not take this machine: {0}")]
+    Refused(String),
+    /// Nobody answers.
+    #[error("the cluster cannot be reached at {}: {why}", addresses.join(" or "))]
+    Unreachable {
+        /// Where it was looked for.
+        addresses: Vec<String>,
+        /// What happened last.
+        why: String,
+    },
+}
+
+/// Makes `dir` the data directory of a machine called `name` of the cluster that `token` is of.
+pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinError> {
+    let data = DataDir::begin_join(dir)?;
+    let key = Credentials::new_key(dir)?;
+    let config = tls::stranger(token.authority)?;
+    let (told, answer) = mpsc::channel();
+    let (addresses, secret, name) = (token.addresses.clone(), token.secret, name.to_owned());
+    let thread = NetThread::spawn("join", move || async move {
+        let mut why = "the token has no address".to_owned();
+        for address in &addresses {
+            let asked = async {
+                let mut frames = frames::greetings(call(address, &config).await?);
+                greet(&mut frames, &Purpose::Join { secret, name: name.clone(), key }).await
+            };
+            match timeout(TIMEOUT, asked).await.map_err(End::from).and_then(|asked| asked) {
+                Ok(Welcome::Joined { machine, certificates }) => {
+                    return drop(told.send(Ok((machine, certificates))));
+                }
+                Ok(_) => why = "its answer is none to this question".to_owned(),
+                Err(End::Refused(why)) => return drop(told.send(Err(JoinError::Refused(why)))),
+                Err(end) => why = end.to_string(),
+            }
+        }
+        drop(told.send(Err(JoinError::Unreachable { addresses, why })));
+    });
+    let _thread = thread.map_err(|source| DataError::Io {
+        verb: "start a thread for",
+        file: "the network".into(),
+        source,
+    })?;
+    let nobody = || JoinError::Unreachable { addresses: token.addresses.clone(), why: "given up".to_owned() };
+    let (machine, (certificate, authority)) = answer.recv().map_err(|_| nobody())??;
+    Credentials::keep(dir, &certificate, &authority)?;
+    data.finish_join(machine, &token.addresses)?;
+    Ok(machine)
+}

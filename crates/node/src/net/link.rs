@@ -1,0 +1,263 @@
+//! A machine's connection to its server: opened again and again for as long as the machine is up.
+
+use super::authority::{CertificateError, Credentials};
+use super::content::ShareClient;
+use super::frames::{self, Frames};
+use super::{NetThread, tls};
+use crate::engine::Engine;
+use crate::routes::Down;
+use crate::upstream::Part;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use namespace::{Error, ShareId};
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use wire::{GreetingError, Purpose, ShareCall, ToClient, ToServer, Welcome, decode, encode};
+
+/// How long a server may take to take a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two attempts, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// After a refusal, which is not expected to change soon.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// Messages taken from the connection at a time, so that they go to the client together.
+const TOGETHER: usize = 64;
+
+/// A stream to a server.
+pub(super) type Stream = TlsStream<TcpStream>;
+
+/// Why a call did not succeed, or ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    #[error("the server sends what is no message: {0}")]
+    Frame(#[from] wire::FrameError),
+    #[error("the server refuses this machine: {0}")]
+    Refused(String),
+    #[error("no answer in time")]
+    Silence(#[from] tokio::time::error::Elapsed),
+    #[error("the session is over")]
+    Over,
+}
+
+/// How the connection stands.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkStatus {
+    /// The address that was called last.
+    pub server: String,
+    /// Since when it is up, or down.
+    pub since: Instant,
+    /// Why it is down; up if absent.
+    pub down: Option<String>,
+}
+
+/// See the module.
+pub(crate) struct Link {
+    /// To the connection that is up.
+    outbox: Mutex<Option<mpsc::UnboundedSender<ToServer>>>,
+    status: Mutex<LinkStatus>,
+    /// The session is over: call again.
+    again: Notify,
+    shares: ShareClient,
+}
+
+impl Link {
+    /// Of a machine whose server is at one of `addresses`; and what keeps it, which is to be kept.
+    pub(crate) fn start(
+        addresses: Vec<String>,
+        credentials: &Credentials,
+        engine: Weak<Engine>,
+    ) -> Result<(Arc<Link>, NetThread), CertificateError> {
+        let config = tls::client(credentials)?;
+        let (shares, share_link) = ShareClient::new();
+        let status = LinkStatus {
+            server: addresses.first().cloned().unwrap_or_default(),
+            since: Instant::now(),
+            down: Some("not called yet".to_owned()),
+        };
+        let link = Arc::new(Link {
+            outbox: Mutex::new(None),
+            status: Mutex::new(status),
+            again: Notify::new(),
+            shares,
+        });
+        let calling = link.clone();
+        let thread = NetThread::spawn("link", move || async move {
+            tokio::join!(
+                calling.keep(&addresses, config.clone(), &engine),
+                share_link.keep(&addresses, config.clone())
+            );
+        })
+        .map_err(|source| crate::data::DataError::Io {
+            verb: "start a thread for",
+            file: "the network".into(),
+            source,
+        })?;
+        Ok((link, thread))
+    }
+
+    /// Sends, if there is a connection.
+    pub(crate) fn send(&self, message: ToServer) {
+        if let Some(outbox) = &*self.outbox.lock() {
+            // Closed only while it is being replaced.
+            let _ = outbox.send(message);
+        }
+    }
+
+    /// The session is over: another one is to be opened.
+    pub(crate) fn begin_again(&self) {
+        self.again.notify_one();
+    }
+
+    /// How it stands.
+    pub(crate) fn status(&self) -> LinkStatus {
+        self.status.lock().clone()
+    }
+
+    /// Has sealed shares stored. Blocks.
+    pub(crate) fn store(&self, shares: Vec<(ShareId, Vec<u8>)>) -> Vec<Result<(), Error>> {
+        self.shares.store(shares)
+    }
+
+    /// Reads parts of shares. Blocks.
+    pub(crate) fn read(&self, parts: &[Part]) -> Vec<Result<Vec<u8>, Error>> {
+        self.shares.read(parts)
+    }
+
+    /// Asks the share server for what needs no answer. Blocks.
+    pub(crate) fn let_go(&self, shares: Vec<ShareId>) {
+        self.shares.call(ShareCall::LetGo(shares), Bytes::new()).wait();
+    }
+
+    /// Fails whoever waits for shares: the machine stops.
+    pub(crate) fn stop(&self) {
+        self.shares.stop();
+    }
+
+    async fn keep(&self, addresses: &[String], config: Arc<ClientConfig>, engine: &Weak<Engine>) {
+        let mut pause = PAUSE.0;
+        for address in addresses.iter().cycle() {
+            self.status.lock().server.clone_from(address);
+            let ended = self.hold(address, &config, engine, &mut pause).await;
+            *self.outbox.lock() = None;
+            let Err(why) = ended else { return };
+            let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
+            if was_up {
+                tracing::warn!(
+                    server = address,
+                    why = text,
+                    "the connection to the server ended; calling again"
+                );
+            } else {
+                tracing::debug!(server = address, why = text, "the server cannot be reached");
+            }
+            let mut status = self.status.lock();
+            if was_up {
+                status.since = Instant::now();
+            }
+            status.down = Some(text);
+            drop(status);
+            match why {
+                End::Over => pause = PAUSE.0,
+                End::Refused(_) => tokio::time::sleep(REFUSED_PAUSE).await,
+                _ => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+            }
+        }
+    }
+
+    /// One connection, from its beginning to its end; `Ok` once the machine is gone.
+    async fn hold(
+        &self,
+        address: &str,
+        config: &Arc<ClientConfig>,
+        engine: &Weak<Engine>,
+        pause: &mut Duration,
+    ) -> Result<(), End> {
+        let stream = timeout(CALL_TIMEOUT, call(address, config)).await??;
+        let mut frames = frames::greetings(stream);
+        let Some(client) = engine.upgrade() else { return Ok(()) };
+        let (_, incarnation, session) = client.greet();
+        drop(client);
+        let purpose = Purpose::Session { incarnation, session };
+        let welcome = timeout(CALL_TIMEOUT * 12, greet(&mut frames, &purpose)).await??;
+        let Welcome::Session(session) = welcome else { return Err(GreetingError::Foreign.into()) };
+        frames::messages(&mut frames);
+        let (outbox, inbox) = mpsc::unbounded_channel();
+        *self.outbox.lock() = Some(outbox);
+        *pause = PAUSE.0;
+        {
+            let mut status = self.status.lock();
+            status.down = None;
+            status.since = Instant::now();
+        }
+        let Some(client) = engine.upgrade() else { return Ok(()) };
+        client.deliver(vec![Down::Opened(session)]);
+        drop(client);
+        self.converse(frames, inbox, engine).await
+    }
+
+    async fn converse(
+        &self,
+        frames: Frames<Stream>,
+        mut inbox: mpsc::UnboundedReceiver<ToServer>,
+        engine: &Weak<Engine>,
+    ) -> Result<(), End> {
+        let (mut sink, stream) = frames.split();
+        let mut stream = stream.ready_chunks(TOGETHER);
+        let reading = async {
+            while let Some(together) = stream.next().await {
+                let mut told = Vec::with_capacity(together.len());
+                for frame in together {
+                    told.push(Down::Message(decode::<ToClient>(&frame?)?));
+                }
+                let Some(engine) = engine.upgrade() else { return Ok(()) };
+                engine.deliver(told);
+            }
+            Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
+        };
+        let writing = async {
+            while let Some(message) = inbox.recv().await {
+                sink.feed(Bytes::from(encode(&message))).await?;
+                if inbox.is_empty() {
+                    sink.flush().await?;
+                }
+            }
+            Ok::<(), End>(())
+        };
+        tokio::select! {
+            ended = reading => ended,
+            ended = writing => ended,
+            () = self.again.notified() => Err(End::Over),
+        }
+    }
+}
+
+/// Calls `address`.
+pub(super) async fn call(address: &str, config: &Arc<ClientConfig>) -> Result<Stream, End> {
+    let tcp = TcpStream::connect(address).await?;
+    frames::prepare(&tcp)?;
+    Ok(TlsConnector::from(config.clone()).connect(tls::server_name(), tcp).await?)
+}
+
+/// Says what for.
+pub(super) async fn greet(frames: &mut Frames<Stream>, purpose: &Purpose) -> Result<Welcome, End> {
+    frames::send(frames, wire::greeting(purpose)).await?;
+    match wire::read_answer(&frames::receive(frames).await?)?.1 {
+        Welcome::Refused { why } => Err(End::Refused(why)),
+        welcome => Ok(welcome),
+    }
+}

@@ -1,0 +1,376 @@
+//! The server's side of connections: who calls, and what for.
+
+use super::authority::{Authority, CertificateError, Credentials, fingerprint, machine_of};
+use super::frames::{self, Frames};
+use super::{NetThread, Token, tls};
+use crate::routes::Down;
+use crate::server::Server;
+use bytes::{Bytes, BytesMut};
+use directory::Input;
+use futures_util::{SinkExt, StreamExt};
+use lease::SessionId;
+use shares::NewShare;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use wire::{
+    GreetingError, MachineId, Purpose, ShareCall, ShareReply, ShareRequest, ToServer, Welcome, decode,
+    decode_with_body, encode,
+};
+
+/// Whoever has not said by then what it wants is not waited for.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the directory may take to open a session or to enrol a machine.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections that have not greeted yet, at most: strangers must not use up what machines need.
+const STRANGERS_MAX: usize = 64;
+/// Share requests of one connection that are worked on at once.
+const REQUESTS_MAX: usize = 16;
+/// Proposals that wait, bytes: above that nothing more is read from anybody.
+const BACKLOG_MAX: usize = 32 << 20;
+/// How long to look away then.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
+
+type Stream = TlsStream<TcpStream>;
+
+/// Listens until dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    address: SocketAddr,
+    /// The authority's fingerprint.
+    authority: [u8; 32],
+    _thread: NetThread,
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Greeting(#[from] GreetingError),
+    #[error("a misdeed: {0}")]
+    Frame(#[from] wire::FrameError),
+    #[error("{0}")]
+    Refused(String),
+    #[error("no word in time")]
+    Silence(#[from] tokio::time::error::Elapsed),
+}
+
+/// What all connections share.
+struct Host {
+    server: Arc<Server>,
+    authority: Authority,
+}
+
+impl Listener {
+    /// Listens on `address` for the machines of `server`.
+    pub(crate) fn start(
+        server: Arc<Server>,
+        authority: Authority,
+        credentials: &Credentials,
+        address: SocketAddr,
+    ) -> Result<Listener, ListenError> {
+        let acceptor = TlsAcceptor::from(tls::server(credentials)?);
+        let socket =
+            std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
+        let listening = |source| ListenError::Bind { address, source };
+        socket.set_nonblocking(true).map_err(listening)?;
+        let address = socket.local_addr().map_err(listening)?;
+        let fingerprint = fingerprint(authority.certificate());
+        let host = Arc::new(Host { server, authority });
+        let thread = NetThread::spawn("listen", move || accept(host, acceptor, socket)).map_err(listening)?;
+        Ok(Listener { address, authority: fingerprint, _thread: thread })
+    }
+
+    /// Where.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// By what tokens know the cluster's authority.
+    pub(crate) fn authority(&self) -> [u8; 32] {
+        self.authority
+    }
+}
+
+/// Nobody can call this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is taken, or none of this machine's.
+    #[error("cannot listen on {address} (choose another with --listen)")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Keys.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpListener) {
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot listen"),
+    };
+    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    loop {
+        let Ok(stranger) = strangers.clone().acquire_owned().await else { return };
+        let (tcp, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (host, acceptor) = (host.clone(), acceptor.clone());
+        tokio::task::spawn_local(async move {
+            let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, tcp)).await;
+            drop(stranger);
+            let ended = match greeted.map_err(End::from) {
+                Ok(Ok(Greeted { frames, machine, version, purpose })) => {
+                    serve(&host, frames, machine, version, purpose).await
+                }
+                Ok(Err(end)) | Err(end) => Err(end),
+            };
+            if let Err(end) = ended {
+                tracing::info!(%peer, %end, "a connection ended");
+            }
+        });
+    }
+}
+
+/// Who has greeted.
+struct Greeted {
+    frames: Frames<Stream>,
+    machine: Option<MachineId>,
+    version: u16,
+    purpose: Purpose,
+}
+
+async fn greet(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<Greeted, End> {
+    frames::prepare(&tcp)?;
+    let stream = acceptor.accept(tcp).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let machine = certificate.and_then(machine_of);
+    let mut frames = frames::greetings(stream);
+    let greeting = frames::receive(&mut frames).await?;
+    match wire::read_greeting(&greeting) {
+        Ok((version, purpose)) => Ok(Greeted { frames, machine, version, purpose }),
+        Err(error) => {
+            if matches!(error, GreetingError::Version { .. }) {
+                frames::send(&mut frames, wire::answer_other_version()).await?;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+async fn serve(
+    host: &Host,
+    mut frames: Frames<Stream>,
+    machine: Option<MachineId>,
+    version: u16,
+    purpose: Purpose,
+) -> Result<(), End> {
+    let refused = match (purpose, machine) {
+        (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
+            Err(why) => why,
+        },
+        (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
+        (Purpose::Session { incarnation, session }, Some(machine)) => {
+            match host.open(machine, incarnation, session).await {
+                Ok((session, down)) => {
+                    let welcome = wire::answer(version, &Welcome::Session(session));
+                    frames::send(&mut frames, welcome).await?;
+                    frames::messages(&mut frames);
+                    return host.converse(frames, session, down).await;
+                }
+                Err(why) => why,
+            }
+        }
+        (Purpose::Content, Some(machine)) => match host.server.refuses(machine) {
+            None => {
+                frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await?;
+                frames::messages(&mut frames);
+                return host.serve_shares(frames, machine).await;
+            }
+            Some(why) => why,
+        },
+    };
+    frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: refused.clone() })).await?;
+    Err(End::Refused(refused))
+}
+
+impl Host {
+    async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
+        let (connection, mut down) = self.server.routes().lock().connect(None);
+        let token = Token::hash(secret);
+        self.server.group().propose(Input::Enrol { token, name, connection });
+        match timeout(OPEN_TIMEOUT, down.recv()).await {
+            Ok(Some(Down::Enrolled(machine))) => {
+                let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;
+                let certificates = (certificate.to_vec(), self.authority.certificate().to_vec());
+                Ok(Welcome::Joined { machine, certificates })
+            }
+            Ok(Some(Down::Refused(why))) => Err(why),
+            _ => Err("the directory does not answer".to_owned()),
+        }
+    }
+
+    async fn open(
+        &self,
+        machine: MachineId,
+        incarnation: u64,
+        session: Option<SessionId>,
+    ) -> Result<(SessionId, mpsc::Receiver<Down>), String> {
+        let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
+        self.server.group().propose(Input::Open { machine, incarnation, session, connection });
+        match timeout(OPEN_TIMEOUT, down.recv()).await {
+            Ok(Some(Down::Opened(session))) => Ok((session, down)),
+            Ok(Some(Down::Refused(why))) => Err(why),
+            _ => Err("the directory does not answer".to_owned()),
+        }
+    }
+
+    /// A session, until its connection ends or another takes its place.
+    async fn converse(
+        &self,
+        frames: Frames<Stream>,
+        session: SessionId,
+        mut down: mpsc::Receiver<Down>,
+    ) -> Result<(), End> {
+        let (mut sink, mut stream) = frames.split();
+        let (answers, mut answered) = mpsc::channel(REQUESTS_MAX);
+        let reading = async {
+            while let Some(frame) = stream.next().await {
+                let message: ToServer = decode(&frame?)?;
+                if matches!(message, ToServer::Extents { .. }) {
+                    let reply = self.server.group().query(|d, store| d.query(session, &message, store));
+                    if let Some(reply) = reply
+                        && answers.send(reply).await.is_err()
+                    {
+                        break;
+                    }
+                    continue;
+                }
+                self.server.group().propose(Input::Message { session, message });
+                while self.server.group().backlog_bytes() > BACKLOG_MAX {
+                    tokio::time::sleep(BACKLOG_PAUSE).await;
+                }
+            }
+            Ok::<(), End>(())
+        };
+        let writing = async {
+            loop {
+                let message = tokio::select! {
+                    told = down.recv() => match told {
+                        Some(Down::Message(message)) => message,
+                        Some(_) => continue,
+                        None => return Ok::<(), End>(sink.flush().await?),
+                    },
+                    Some(reply) = answered.recv() => reply,
+                };
+                sink.feed(Bytes::from(encode(&message))).await?;
+                // Flushed only when no more is ready: one system call for many messages.
+                if down.is_empty() && answered.is_empty() {
+                    sink.flush().await?;
+                }
+            }
+        };
+        tokio::select! {
+            ended = reading => ended,
+            ended = writing => ended,
+        }
+    }
+
+    /// Stores and reads shares for a machine.
+    async fn serve_shares(&self, frames: Frames<Stream>, machine: MachineId) -> Result<(), End> {
+        let (mut sink, mut stream) = frames.split();
+        let (done, mut replies) = mpsc::channel::<(ShareReply, Vec<u8>)>(REQUESTS_MAX);
+        let at_once = Arc::new(Semaphore::new(REQUESTS_MAX));
+        let reading = async {
+            while let Some(frame) = stream.next().await {
+                let frame = frame?;
+                // Its bytes stay in the buffer that they came in.
+                let Ok(permit) = at_once.clone().acquire_owned().await else { break };
+                if let Some(why) = self.server.refuses(machine) {
+                    return Err(End::Refused(why));
+                }
+                let (request, body) = request(frame)?;
+                let (server, done) = (self.server.clone(), done.clone());
+                tokio::task::spawn_blocking(move || {
+                    let reply = answer(&server, machine, request, body);
+                    // The connection may have ended meanwhile.
+                    let _ = done.blocking_send(reply);
+                    drop(permit);
+                });
+            }
+            Ok::<(), End>(())
+        };
+        let writing = async {
+            while let Some((reply, body)) = replies.recv().await {
+                let mut frame = encode(&reply);
+                frame.extend(body);
+                sink.feed(Bytes::from(frame)).await?;
+                if replies.is_empty() {
+                    sink.flush().await?;
+                }
+            }
+            Ok::<(), End>(())
+        };
+        tokio::select! {
+            ended = reading => ended,
+            ended = writing => ended,
+        }
+    }
+}
+
+fn request(frame: BytesMut) -> Result<(ShareRequest, Bytes), wire::FrameError> {
+    let frame = frame.freeze();
+    let (request, body) = decode_with_body(&frame)?;
+    let body = frame.slice_ref(body);
+    Ok((request, body))
+}
+
+fn answer(
+    server: &Server,
+    machine: MachineId,
+    ShareRequest { number, what }: ShareRequest,
+    mut body: Bytes,
+) -> (ShareReply, Vec<u8>) {
+    let mut read = Vec::new();
+    let results = match what {
+        ShareCall::Store(shares) => {
+            let told: usize = shares.iter().map(|(_, length)| *length as usize).sum();
+            if told == body.len() {
+                let parts = |(id, length)| NewShare { id, parts: vec![body.split_to(length as usize)] };
+                server.shares().store(machine, shares.into_iter().map(parts).collect())
+            } else {
+                vec![Err(namespace::Error::Invalid); shares.len()]
+            }
+        }
+        ShareCall::Read { share, at, length } => {
+            let fits = length as usize <= wire::FRAME_BYTES_MAX / 2;
+            let result =
+                if fits { server.shares().read(share, at, length) } else { Err(namespace::Error::Invalid) };
+            vec![result.map(|bytes| read = bytes)]
+        }
+        ShareCall::LetGo(shares) => {
+            server.shares().let_go(machine, &shares);
+            vec![Ok(())]
+        }
+    };
+    (ShareReply { number, results }, read)
+}

@@ -1,0 +1,69 @@
+//! The network: TLS connections between machines, on one thread with tokio.
+
+mod authority;
+mod content;
+mod frames;
+mod join;
+mod link;
+mod listener;
+#[cfg(test)]
+mod tests;
+mod tls;
+mod token;
+
+pub use authority::CertificateError;
+pub(crate) use authority::{Authority, Credentials};
+pub use join::{JoinError, join};
+pub(crate) use link::{Link, LinkStatus};
+pub use listener::ListenError;
+pub(crate) use listener::Listener;
+pub use token::{Token, TokenError};
+
+use std::io;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// A thread with a runtime of its own, that ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct NetThread {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NetThread {
+    /// Runs `work` until it ends or this is dropped.
+    pub(crate) fn spawn<W: Future<Output = ()> + 'static>(
+        name: &str,
+        work: impl FnOnce() -> W + Send + 'static,
+    ) -> io::Result<NetThread> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // Reading and storing shares waits for the disk.
+            .max_blocking_threads(8)
+            .build()?;
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let local = tokio::task::LocalSet::new();
+            runtime.block_on(local.run_until(async {
+                tokio::select! {
+                    () = work() => {}
+                    _ = ended => {}
+                }
+            }));
+            drop(local);
+            // What blocks is waited for by nobody.
+            runtime.shutdown_background();
+        })?;
+        Ok(NetThread { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for NetThread {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to return.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What a machine may do, and why it may not join.
+
+use crate::MachineId;
+use ident::FileId;
+use namespace::{Cred, Operation};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+/// The longest name of a machine, in bytes.
+pub const MACHINE_NAME_BYTES_MAX: usize = 64;
+
+/// What a machine may do, as it was invited to. The server enforces it when it grants and when it replays; the client knows it so that it need not ask (issue
+/// 4, "Joining").
+///
+/// Which user asks is what the machine says, within these rights: as NFS and CephFS have it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rights {
+    /// The directory that is the machine's root: it and what is below is all there is for this machine.
+    pub root: FileId,
+    /// Nothing is to be changed.
+    pub read_only: bool,
+    /// All users of the machine count as this one (and as the group of the same number).
+    pub squash: Option<u32>,
+}
+
+impl Rights {
+    /// Those of the machine that made the cluster: everything.
+    pub const FULL: Rights = Rights { root: FileId::root(), read_only: false, squash: None };
+
+    /// Whether they are about a part of the file system only.
+    pub fn are_of_subtree(&self) -> bool {
+        self.root != FileId::root()
+    }
+
+    /// Whether there is nothing that they keep anybody from.
+    pub fn are_full(&self) -> bool {
+        *self == Rights::FULL
+    }
+
+    /// As whom somebody counts who asks on the machine.
+    pub fn cred(&self, cred: &Cred) -> Cred {
+        match self.squash {
+            Some(id) => Cred { uid: id, gid: id, groups: SmallVec::new() },
+            None => cred.clone(),
+        }
+    }
+
+    /// Whether `operation` is asked for by whom users of the machine count as. Of those that name nobody the leases decide; and who asks for no permission may be
+    /// anybody.
+    pub fn admit_user_of(&self, operation: &Operation) -> bool {
+        matches!(operation, Operation::Access { mask: 0, .. } | Operation::Open { mask: 0, .. })
+            || operation.cred().is_none_or(|cred| self.squash.is_none() || *cred == self.cred(cred))
+    }
+}
+
+/// Why a machine could not be enrolled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum EnrolError {
+    /// There was no such invitation, or it was long ago.
+    #[error("this token is of no invitation to this cluster: ask for one, `leasehold invite` prints it")]
+    UnknownToken,
+    /// An invitation is for one machine, once.
+    #[error("this token was used: each is for one machine, once; `leasehold invite` prints another")]
+    UsedToken,
+    /// The invitation's time is over.
+    #[error("this token has expired; `leasehold invite` prints another")]
+    ExpiredToken,
+    /// Not a name.
+    #[error(
+        "a machine's name has 1 to {MACHINE_NAME_BYTES_MAX} letters, digits, dots, hyphens or underscores: choose another with --name"
+    )]
+    BadName,
+    /// Another machine has the name.
+    #[error(
+        "a machine of this name has joined already: choose another with --name, or `leasehold expel` it if it is gone for good"
+    )]
+    NameTaken,
+    /// The cluster has all the machines that it can have.
+    #[error(
+        "the cluster has as many machines as it can have: `leasehold machines` lists them, `leasehold expel` removes one"
+    )]
+    TooMany,
+    /// The directory that the invitation was for is no more.
+    #[error("the directory that this invitation was for is gone: `leasehold invite` for another")]
+    RootGone,
+}
+
+/// Why a machine cannot be invited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum InviteError {
+    /// The same token again. Tokens are random: this is the same request twice.
+    #[error("this token was given out already")]
+    TokenTaken,
+    /// Rights begin at a directory.
+    #[error("there is no such directory")]
+    NotADirectory,
+    /// Invitations are bounded.
+    #[error("too many invitations are open: wait until some have expired")]
+    TooMany,
+}
+
+/// Why a machine cannot be expelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum ExpelError {
+    /// No machine has this number.
+    #[error("there is no such machine")]
+    Unknown,
+    /// It was expelled before.
+    #[error("the machine has been expelled already")]
+    Expelled,
+    /// The machine that the cluster was made on has its server.
+    #[error("the machine that the cluster was made on cannot be expelled: its server is there")]
+    Founder,
+}
+
+/// Why a machine gets no session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// It never joined, or that is forgotten.
+    #[error("machine {} is not of this cluster: join it with `leasehold join`", .0.0)]
+    Unknown(MachineId),
+    /// It was expelled.
+    #[error("machine {} was expelled from this cluster: to come back it has to join as a new machine", .0.0)]
+    Expelled(MachineId),
+}
