@@ -11,6 +11,7 @@
 #   on I COMMAND... runs COMMAND in its network, with its data directory in $DATA
 #   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
 #   join_jobs       waits for all of them; fails if one does
+#   within SECONDS  the whole test: afterwards all of leasehold is killed, so that every call that hangs fails
 #
 # All mounts are in the mount namespace of the test, below $scratch: `nsenter --net` and not `ip netns exec`, which makes a new one.
 . "$(dirname "${BASH_SOURCE[0]}")/mounted.sh"
@@ -21,7 +22,7 @@ command -v ip >/dev/null || fail "ip is missing: install iproute2"
 
 # Namespaces are the whole machine's: the number of this process keeps runs apart. Addresses are of the namespaces, and need not differ.
 net=lh$$
-machines=0 wires=() pids=() mounts=() started_ms=
+machines=0 pids=() mounts=() started_ms=
 declare -A jobs=() wire_pids=()
 
 address() { echo "10.77.0.$1"; }
@@ -60,6 +61,18 @@ build() {
     done
 }
 
+within() {
+    # By what is noted in files, since machines start and end meanwhile.
+    (
+        exec >/dev/null 2>&1
+        sleep "$1"
+        echo "after $1 s" >"$scratch/overdue"
+        for pid in "$scratch"/pid*; do kill -9 "$(cat "$pid")"; done
+        kill -TERM $$
+    ) &
+    watchdog=$!
+}
+
 is_up() { grep -qs '^mounted on ' "$(machine_log "$1")" && grep -q " ${mounts[$1]} " /proc/self/mountinfo; }
 
 # start I [SECONDS]: the milliseconds that it took are left in $started_ms.
@@ -76,6 +89,7 @@ start() {
     [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
     nsenter --net="/run/netns/$net-$i" -- "${command[@]}" >"$log" 2>&1 &
     pids[i]=$!
+    echo $! >"$scratch/pid$i"
     until is_up "$i"; do
         kill -0 "${pids[i]}" 2>/dev/null || { pids[i]=; fail "machine $i ended by itself, see $log: $(tail -n 3 "$log")"; }
         [ $((($(date +%s%N) - since) / 1000000)) -lt 40000 ] || fail "machine $i has not mounted after 40 s, see $log"
@@ -173,15 +187,18 @@ join_jobs() {
 more_cleanup() { :; }
 cleanup() {
     local i
-    more_cleanup
-    # A machine that is stopped would not let go of what waits for it.
-    for i in "${!pids[@]}"; do [ -z "${pids[i]}" ] || kill -9 "${pids[i]}"; done 2>/dev/null
-    end_jobs
-    for i in "${!wire_pids[@]}"; do kill -9 "${wire_pids[$i]}"; done 2>/dev/null
-    for i in "${!mounts[@]}"; do
-        while grep -q " ${mounts[i]} " /proc/self/mountinfo; do umount -l "${mounts[i]}" || break; done
-    done
-    for i in "${!pids[@]}"; do [ -z "${pids[i]}" ] || wait "${pids[i]}"; done 2>/dev/null
-    for i in hub $(seq "$machines"); do ip netns del "$net-$i"; done 2>/dev/null
+    {
+        more_cleanup
+        [ -z "${watchdog:-}" ] || kill -9 "$watchdog"
+        # Mounts first: a process that waits for one cannot be ended before it, not even by SIGKILL.
+        for i in "${!pids[@]}"; do [ -z "${pids[i]}" ] || kill -9 "${pids[i]}"; done
+        end_jobs
+        for i in "${!wire_pids[@]}"; do kill -9 "${wire_pids[$i]}"; done
+        for i in "${!mounts[@]}"; do
+            while grep -q " ${mounts[i]} " /proc/self/mountinfo; do umount -l "${mounts[i]}" || break; done
+        done
+        wait
+        for i in hub $(seq "$machines"); do ip netns del "$net-$i"; done
+    } 2>/dev/null
     [ "${status:-0}" = 0 ] || [ "$status" = 77 ] || tail -n 8 "$scratch"/machine*.log >&2
 }
