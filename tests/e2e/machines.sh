@@ -29,7 +29,7 @@ address() { echo "10.77.0.$1"; }
 hub() { ip -n "$net-hub" "$@"; }
 inside() { ip -n "$net-$1" "${@:2}"; }
 on() { DATA=$scratch/data$1 nsenter --net="/run/netns/$net-$1" -- "${@:2}"; }
-lh() { on "$1" "$leasehold" "$2" --data "$scratch/data$1" "${@:3}"; }
+lh() { on "$1" "$leasehold" "${@:2}" --data "$scratch/data$1"; }
 machine_log() { echo "$scratch/machine$1.log"; }
 
 # Locally administered, and known beforehand: a one-way cut is a wrong entry among the neighbours.
