@@ -162,12 +162,7 @@ impl Link {
             } else {
                 tracing::debug!(server = address, why = text, "the server cannot be reached");
             }
-            let mut status = self.status.lock();
-            if was_up {
-                status.since = Instant::now();
-            }
-            status.down = Some(text);
-            drop(status);
+            self.went_down(was_up, text);
             match why {
                 End::Over => pause = PAUSE.0,
                 End::Refused(_) => {
@@ -182,6 +177,14 @@ impl Link {
                 }
             }
         }
+    }
+
+    fn went_down(&self, was_up: bool, why: String) {
+        let mut status = self.status.lock();
+        if was_up {
+            status.since = Instant::now();
+        }
+        status.down = Some(why);
     }
 
     /// One connection, from its beginning to its end; `Ok` once the machine is gone.
