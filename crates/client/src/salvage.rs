@@ -247,11 +247,16 @@ impl Paths<'_> {
     }
 }
 
-/// Whether anybody misses what was refused: not an access time, nor the content of a file that is gone.
+/// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
 fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
         Operation::Accessed { .. } => false,
-        Operation::Publish { .. } => *error != Error::Stale,
+        Operation::Publish { .. }
+        | Operation::SetAttributes { .. }
+        | Operation::SetXattr { .. }
+        | Operation::RemoveXattr { .. }
+        | Operation::SetDisposition { .. }
+        | Operation::Dispose { .. } => *error != Error::Stale,
         _ => true,
     }
 }

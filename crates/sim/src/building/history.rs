@@ -379,8 +379,9 @@ impl History {
     pub fn missing(&self) -> impl Iterator<Item = &Called> {
         let nameless = self.nameless();
         let missed = move |called: &&Called| {
-            let of_nameless = |key| matches!(key, Key::Content(file) if nameless.contains(&file));
-            !called.changes().into_iter().any(of_nameless)
+            let of_nameless =
+                |key| matches!(key, Key::Content(file) | Key::Attributes(file) if nameless.contains(&file));
+            !called.changes().into_iter().all(of_nameless)
         };
         let missing = |called: &&Called| called.done < u64::MAX && is_update(&called.call) && !called.applied;
         self.calls.iter().filter(missing).filter(missed)
