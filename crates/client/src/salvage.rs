@@ -250,19 +250,9 @@ impl Paths<'_> {
 /// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
 fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
-<<<<<<< HEAD
         // Not worth anybody's attention; and locks end with their session.
         Operation::Accessed { .. } | Operation::Lock { .. } => false,
         Operation::Publish { .. } => *error != Error::Stale,
-=======
-        Operation::Accessed { .. } => false,
-        Operation::Publish { .. }
-        | Operation::SetAttributes { .. }
-        | Operation::SetXattr { .. }
-        | Operation::RemoveXattr { .. }
-        | Operation::SetDisposition { .. }
-        | Operation::Dispose { .. } => *error != Error::Stale,
->>>>>>> session
         _ => true,
     }
 }

@@ -157,10 +157,7 @@ impl Building {
     pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
         let now = self.read_clocks(at);
         let mut out = Vec::new();
-<<<<<<< HEAD
-=======
         self.notes(|| format!("machine {at} hears at {}: {input:?}", tick_of(now.wall)));
->>>>>>> session
         self.machines[at].client.handle(now, input, &mut out);
         self.carry_out(at, now, out)
     }
@@ -168,10 +165,7 @@ impl Building {
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
         for output in out {
-<<<<<<< HEAD
-=======
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
->>>>>>> session
             match output {
                 Output::Send(message) => self.says(at, message),
                 Output::Answer { ticket, result } => {

@@ -162,11 +162,7 @@ impl Building {
             server.checkpoint = server.store.clone();
             server.log.clear();
         }
-<<<<<<< HEAD
-        feed(&mut self.happened.trace, format!("{out:?}").as_bytes());
-=======
         self.notes(|| format!("the server: {input:?}, so {out:?}"));
->>>>>>> session
         self.note_applied(&input, &out)?;
         for output in out {
             self.server_puts_out(output)?;
