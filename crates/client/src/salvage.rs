@@ -252,7 +252,12 @@ fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
         // Not worth anybody's attention; and locks end with their session.
         Operation::Accessed { .. } | Operation::Lock { .. } => false,
-        Operation::Publish { .. } => *error != Error::Stale,
+        Operation::Publish { .. }
+        | Operation::SetAttributes { .. }
+        | Operation::SetXattr { .. }
+        | Operation::RemoveXattr { .. }
+        | Operation::SetDisposition { .. }
+        | Operation::Dispose { .. } => *error != Error::Stale,
         _ => true,
     }
 }
