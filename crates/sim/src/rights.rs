@@ -76,8 +76,10 @@ impl Lab {
     }
 
     fn carry_out(&mut self, at: usize, out: Vec<Output>) {
+        let mut yielded = Vec::new();
         for output in out {
             match output {
+                Output::Yield { number, .. } => yielded.push(number),
                 Output::Send(message) => {
                     self.sent.push(message.clone());
                     let session = self.clients[at].1.unwrap();
@@ -88,6 +90,7 @@ impl Lab {
                 Output::Store(_) | Output::Unneeded(_) | Output::Invalidate(_) => {}
             }
         }
+        yielded.into_iter().for_each(|number| self.input(at, client::Input::Yielded { number }));
     }
 
     /// Until nothing is under way.
