@@ -8,7 +8,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
-    XattrMode,
+    Verdict, XattrMode,
 };
 use wire::cost;
 
@@ -113,6 +113,18 @@ impl Client {
         }
     }
 
+    /// Whether an update could be done now. To be asked before the first step of a call that has several, or whose reply needs to know more than the update
+    /// does: a call that stops is tried again from its beginning, and must have done nothing.
+    fn would_do(&self, operation: &Operation) -> Result<(), Stop> {
+        match namespace::decide(operation, &self.files) {
+            Verdict::Done { .. } => Ok(()),
+            Verdict::Refused { error, .. } => Err(Stop::Error(error)),
+            Verdict::Unknown { wants } => {
+                Err(Stop::Need(Need::Leases { operation: Box::new(operation.clone()), wants }))
+            }
+        }
+    }
+
     /// Decides an update that uses up space; what comes to nothing costs nothing.
     fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
         let (bytes, files) = cost(&operation);
@@ -201,9 +213,9 @@ impl Client {
     /// the integer itself.
     fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
         match namespace::decide(&operation, &self.files) {
-            namespace::Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
-            namespace::Verdict::Refused { error, .. } => Stop::Error(error),
-            namespace::Verdict::Unknown { wants } => {
+            Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
+            Verdict::Refused { error, .. } => Stop::Error(error),
+            Verdict::Unknown { wants } => {
                 let only_server = wants.iter().any(|want| want.field == Field::Path);
                 if only_server && self.files.holds(&dir, &Field::Children, Kind::Write) {
                     return Stop::Need(Need::Integers(dir));
@@ -230,10 +242,13 @@ impl Client {
         let integer = self.integer(&dir);
         let position = integer.unwrap_or(1);
         let cred = waiting.cred.clone();
-        let operation = Operation::Link { file, dir: dir.clone(), label, position, cred, time: now.wall };
+        let time = now.wall;
+        let operation = Operation::Link { file: file.clone(), dir: dir.clone(), label, position, cred, time };
         if integer.is_none() {
             return Err(self.without_integer(operation, dir));
         }
+        self.would_do(&operation)?;
+        self.stat(now, &file)?;
         let Answer::Entry(entry) = self.decide_charged(now, waiting, operation)? else {
             return Err(Stop::Error(Error::Invalid));
         };
@@ -336,12 +351,22 @@ impl Client {
     ) -> Tried {
         self.require_quiet()?;
         self.used(&file);
+        let (cred, time) = (waiting.cred.clone(), now.wall);
+        let operation = (change != AttributeChange::default()).then(|| Operation::SetAttributes {
+            file: file.clone(),
+            change,
+            cred,
+            time,
+        });
+        if let Some(operation) = &operation {
+            self.would_do(operation)?;
+        }
+        self.stat(now, &file)?;
         if let Some((size, through_handle)) = size {
             self.truncate(now, waiting, &file, size, through_handle)?;
         }
-        if change != AttributeChange::default() {
-            let cred = waiting.cred.clone();
-            self.decide(now, Operation::SetAttributes { file: file.clone(), change, cred, time: now.wall })?;
+        if let Some(operation) = operation {
+            self.decide(now, operation)?;
         }
         Ok(Reply::Stat(self.stat(now, &file)?))
     }

@@ -198,6 +198,13 @@ impl Client {
         self.files.0.len()
     }
 
+    /// What this client holds, file by file, as long as its session's time has not run out. For tests and tools.
+    pub fn held(&self, now: Time) -> impl Iterator<Item = (&FileId, &lease::Held)> {
+        let valid = self.valid_for_ms(now) > 0;
+        let files = self.files.0.iter().filter(move |(_, known)| valid && !known.gone);
+        files.map(|(file, known)| (file, &known.held))
+    }
+
     /// Bytes of content that are not yet stored.
     pub fn dirty_bytes(&self) -> usize {
         self.publishing.dirty_bytes()
@@ -307,7 +314,11 @@ impl Client {
             }
             ToClient::ReservedInodes { first, end } => {
                 self.reserving_inodes = false;
-                self.inodes_known = self.inodes_known.max(end);
+                if end <= self.inodes_known {
+                    // A block that came twice is one block.
+                    return;
+                }
+                self.inodes_known = end;
                 if self.inodes.0 >= self.inodes.1 {
                     self.inodes = (first, end);
                 } else {

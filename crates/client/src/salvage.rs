@@ -92,25 +92,21 @@ impl Client {
 
     /// Updates that the server refused, while the session goes on. What is known of the files that they concern is not what the server has: it goes.
     pub(crate) fn refused(&mut self, refused: Vec<(Operation, Error)>, out: &mut Vec<Output>) {
-        let refused: Vec<_> = refused
-            .into_iter()
-            .filter(|(operation, _)| {
-                !matches!(operation, Operation::Accessed { .. } | Operation::Lock { .. })
-            })
-            .collect();
         if refused.is_empty() {
             return;
         }
         let paths = self.paths();
         let mut items = Vec::new();
-        for (operation, error) in &refused {
+        for (operation, error) in refused.iter().filter(|refused| is_loss(refused)) {
             items.push(paths.lost(operation, *error));
             if let Operation::Publish { file, size, change, .. } = operation {
                 items.extend(self.lost_content(&paths, file.clone(), ranges(change, *size)));
             }
         }
-        self.note_unsaved(&items);
-        out.push(Output::Salvage(Salvage { cut_off: false, items }));
+        if !items.is_empty() {
+            self.note_unsaved(&items);
+            out.push(Output::Salvage(Salvage { cut_off: false, items }));
+        }
         for file in refused.iter().flat_map(|(operation, _)| concerned(operation)) {
             self.disown(&file, out);
         }
@@ -248,6 +244,15 @@ impl Paths<'_> {
         };
         let what = LostWhat::Operation { operation: Box::new(operation.clone()), error };
         Lost { file: file.clone(), path, what }
+    }
+}
+
+/// Whether anybody misses what was refused: not an access time, nor the content of a file that is gone.
+fn is_loss((operation, error): &&(Operation, Error)) -> bool {
+    match operation {
+        Operation::Accessed { .. } => false,
+        Operation::Publish { .. } => *error != Error::Stale,
+        _ => true,
     }
 }
 

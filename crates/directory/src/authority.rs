@@ -3,7 +3,9 @@
 use crate::files::Files;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
-use namespace::{Attributes, ContentHead, Disposition, Entry, Knowledge, Known, Links, Locks, Times, fold};
+use namespace::{
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, Times, fold,
+};
 use std::sync::Arc;
 
 /// Directories between a file and the root, at most; a chain that is longer is a loop.
@@ -121,6 +123,10 @@ impl Replay<'_, '_> {
 impl Knowledge for Replay<'_, '_> {
     fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes> {
         self.masked(file, &Field::Attributes, kind, |all| all.attributes(file, kind))
+    }
+
+    fn kind(&self, file: &FileId) -> Known<FileKind> {
+        self.authority.kind(file)
     }
 
     fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead> {

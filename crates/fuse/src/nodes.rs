@@ -6,6 +6,7 @@ use namespace::{FileKind, Stat};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
 
@@ -18,6 +19,11 @@ const SHARDS: usize = 16;
 /// Nodes with neighbouring ids stand together: files that were made together are listed together, and each miss of the processor's
 /// cache costs as much as all else that is done for an entry.
 const CHUNK: u64 = 8;
+
+/// For so long after an entry was taken back a directory counts as one that others work in.
+const CONTENDED: Duration = Duration::from_secs(10);
+/// Such directories that are remembered.
+const CONTENDED_MAX: usize = 4096;
 
 /// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
 const GIVEN_MAX: usize = 1 << 16;
@@ -34,6 +40,8 @@ pub(crate) struct Nodes {
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
+    /// Directories of which an entry was taken back lately, and until when that counts.
+    contended: RwLock<FxHashMap<u64, Instant>>,
 }
 
 type Chunk = [Option<Node>; CHUNK as usize];
@@ -65,6 +73,7 @@ impl Nodes {
     pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
             root: root.clone(),
+            contended: RwLock::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
@@ -160,6 +169,25 @@ impl Nodes {
                 full => *full = Given::All,
             }
         });
+    }
+
+    /// An entry of `dir` is taken back: others work there too.
+    pub(crate) fn contend(&self, dir: u64) {
+        let now = Instant::now();
+        let mut contended = self.contended.write();
+        if contended.len() >= CONTENDED_MAX {
+            contended.retain(|_, until| *until > now);
+        }
+        if contended.len() < CONTENDED_MAX {
+            contended.insert(dir, now + CONTENDED);
+        }
+    }
+
+    /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which whoever waits for a lease in there holds. So the kernel is
+    /// given entries of such a directory for no time at all: it asks again before it uses one, and there is nothing to be taken back.
+    pub(crate) fn is_contended(&self, dir: u64) -> bool {
+        let contended = self.contended.read();
+        !contended.is_empty() && contended.get(&dir).is_some_and(|until| *until > Instant::now())
     }
 
     /// The kernel is about to be told of many entries of `dir`, as a listing does.
@@ -284,6 +312,15 @@ mod tests {
             nodes.give_entry(ROOT, &label(n));
         }
         assert!(nodes.entry_given(ROOT, &label(usize::MAX)), "too many to tell apart");
+    }
+
+    #[test]
+    fn what_was_taken_back_is_contended_for_a_while_and_within_bounds() {
+        let nodes = Nodes::new(FileId::root());
+        assert!(!nodes.is_contended(7));
+        (0..2 * CONTENDED_MAX as u64).for_each(|dir| nodes.contend(dir));
+        assert!(nodes.is_contended(7));
+        assert_eq!(nodes.contended.read().len(), CONTENDED_MAX);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Three-valued knowledge: leases do not convey values, they convey knowledge of values (Farsite §6).
 
-use crate::{Attributes, ContentHead, Disposition, Entry, Links, Locks, Times};
+use crate::{Attributes, ContentHead, Disposition, Entry, FileKind, Links, Locks, Times};
 use ident::FileId;
 use lease::{Kind, Label};
 use std::sync::Arc;
@@ -39,6 +39,14 @@ impl<T> Known<T> {
 pub trait Knowledge {
     /// The attributes of `file`.
     fn attributes(&self, file: &FileId, kind: Kind) -> Known<Attributes>;
+    /// What it is. That never changes, so who knows the file at all may know it without a lease.
+    fn kind(&self, file: &FileId) -> Known<FileKind> {
+        match self.attributes(file, Kind::Read) {
+            Known::Used(attributes) => Known::Used(attributes.kind),
+            Known::Unused => Known::Unused,
+            Known::Unknown => Known::Unknown,
+        }
+    }
     /// The head of its content.
     fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead>;
     /// A symbolic link's target, or other inline content; empty if there is none (leased with the content).

@@ -2,6 +2,7 @@
 //!
 //! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
 
+mod building;
 mod cluster;
 mod many;
 mod model;
@@ -11,6 +12,7 @@ mod rights;
 mod run;
 mod workload;
 
+pub use building::{Happened, Lie, Weather, run_building, run_building_in};
 pub use cluster::Violation;
 pub use many::{Office, Tally, run_many, run_many_under};
 pub use paper::{Leases, disjunctive, file_field};

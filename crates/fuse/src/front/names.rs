@@ -59,8 +59,12 @@ impl Front {
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             reply(match told {
                 Err(Error::NotFound) => {
-                    front.nodes.give_entry(dir, &label);
-                    Ok(Found::Missing(front.door.valid_for()))
+                    if front.nodes.is_contended(dir) {
+                        Ok(Found::Missing(Duration::ZERO))
+                    } else {
+                        front.nodes.give_entry(dir, &label);
+                        Ok(Found::Missing(front.door.valid_for()))
+                    }
                 }
                 told => front.node_of(told, dir, &label).map(Found::File),
             });
@@ -226,6 +230,10 @@ impl Front {
     fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Node(entry, stat)) => {
+                if self.nodes.is_contended(dir) {
+                    let shown = self.give(&entry, stat)?;
+                    return Ok(Shown { ttl: Duration::ZERO, ..shown });
+                }
                 self.nodes.give_entry(dir, label);
                 self.give(&entry, stat)
             }

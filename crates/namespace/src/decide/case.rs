@@ -1,8 +1,8 @@
 //! An operation being decided: questions to knowledge, leases that were missed, effects so far.
 
 use crate::{
-    Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, Knowledge, Known, Links, Locks,
-    Times, Timestamp, fold,
+    Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
+    Locks, Times, Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -48,6 +48,12 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
             |k, kind| k.attributes(file, kind),
         );
         known?.ok_or(Stop::Refused(Error::Stale))
+    }
+
+    /// What a file is.
+    pub fn kind(&mut self, file: &FileId) -> Result<FileKind, Stop> {
+        let lease = |kind| Lease::new(file.clone(), Field::Attributes, kind);
+        self.ask(Kind::Read, lease, |k, _| k.kind(file))?.ok_or(Stop::Refused(Error::Stale))
     }
 
     /// The head of its content.

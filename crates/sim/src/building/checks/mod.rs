@@ -1,0 +1,33 @@
+//! What must hold, one file each.
+
+mod acknowledged;
+mod authority;
+mod leases;
+mod prefix;
+mod registers;
+
+use super::events::Event;
+use super::history::History;
+use super::{Building, Violation};
+
+/// How often what must hold at any time is looked at, ms; and the whole state of the server, each so many times.
+const LOOK_MS: u64 = 60;
+const LOOKS_PER_STATE: u64 = 50;
+
+impl Building {
+    /// What must hold at any time.
+    pub(super) fn looks(&mut self) -> Result<(), Violation> {
+        self.later(LOOK_MS, Event::Looks);
+        self.check_leases()?;
+        if self.one_in(LOOKS_PER_STATE) { self.check_authority() } else { Ok(()) }
+    }
+}
+
+impl History {
+    /// What must hold of all that happened.
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        self.check_acknowledged()?;
+        self.check_prefixes()?;
+        self.check_registers()
+    }
+}

@@ -1,0 +1,58 @@
+//! What is going to happen, and when.
+
+use super::faults::Mended;
+use super::net::{Packet, Way};
+use client::Upload;
+use directory::ShareWork;
+use std::collections::BTreeMap;
+
+/// Something that happens at its time. Machines are named by their place in the list of them.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A packet arrives at the end of a connection.
+    Arrives { at: usize, way: Way, connection: u64, packet: Packet },
+    /// A machine without a connection tries to get one.
+    Dials(usize),
+    /// A machine looks at its clock.
+    Ticks(usize),
+    /// A program of a machine makes its next call.
+    Calls(usize, usize),
+    /// An upload of that life of the machine is stored.
+    Uploads(usize, u64, Box<Upload>),
+    /// What a machine (of that incarnation) had handed out below has gone.
+    Yields(usize, u64, u64),
+    /// A machine goes on after it was frozen.
+    Thaws(usize),
+    /// The earliest input that the server's log has is durable. Of which of its starts.
+    Applies(u64),
+    /// The server looks at its clock.
+    ServerTicks,
+    /// The server starts again.
+    ServerStarts,
+    /// The share server has done this.
+    Settles(u64, Vec<ShareWork>),
+    /// Something goes wrong.
+    Fault,
+    /// Something that went wrong with a machine's link is well again.
+    Mends(usize, Mended),
+    /// What must hold at any time is looked at.
+    Looks,
+}
+
+/// All of it, in order of time and then in the order in which it was added.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    queue: BTreeMap<(u64, u64), Event>,
+    added: u64,
+}
+
+impl Events {
+    pub fn add(&mut self, time: u64, event: Event) {
+        self.added += 1;
+        self.queue.insert((time, self.added), event);
+    }
+
+    pub fn next(&mut self) -> Option<(u64, Event)> {
+        self.queue.pop_first().map(|((time, _), event)| (time, event))
+    }
+}

@@ -1,0 +1,492 @@
+//! What was called and answered, and what the server did, in the order in which it did it.
+//!
+//! Every reading of a machine's clocks has a number of its own, which is also the time that files are stamped with: so an update that the server applies says which call it is of, and
+//! of any two things that happened it is known which came first. The server's order gives each register (a label, the owner and mode of a file, its content) its
+//! *versions*; whatever anybody was told must be one of them, at the right time ([`super::checks`]).
+
+use super::Violation;
+use bytes::Bytes;
+use client::Call;
+use ident::FileId;
+use lease::{Label, SessionId};
+use namespace::{Effect, Error, Operation, RenameMode, Timestamp};
+use rustc_hash::FxHasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
+use std::ops::RangeInclusive;
+
+/// What a machine does between two points at which what it did may be lost: a session of it, or less where it crashes.
+pub(super) type Life = usize;
+
+/// A number of a call.
+pub(super) type CallNumber = usize;
+
+/// Something that has one value at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Key {
+    /// What a label is bound to.
+    Name(FileId, Label),
+    /// Owner and mode.
+    Attributes(FileId),
+    /// Content.
+    Content(FileId),
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Bound to nothing.
+    Unbound,
+    Bound(FileId),
+    Attributes(u32, u16),
+    /// Length and hash.
+    Content(u64, u64),
+}
+
+/// What somebody was told of a register.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// This.
+    Value(Value),
+    /// That it is bound.
+    Bound,
+    /// How long the content is.
+    Length(u64),
+}
+
+impl Seen {
+    /// Whether it may be told of a register that has this value.
+    pub fn fits(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Seen::Value(seen), value) => seen == value,
+            (Seen::Bound, value) => matches!(value, Value::Bound(_)),
+            (Seen::Length(seen), Value::Content(length, _)) => seen == length,
+            (Seen::Length(_), _) => false,
+        }
+    }
+}
+
+/// A value that a register had, and the call that gave it, if it was not there from the beginning.
+#[derive(Clone, Debug)]
+pub(super) struct Version {
+    pub value: Value,
+    pub by: Option<CallNumber>,
+}
+
+/// A call. Times are numbers of readings of clocks.
+#[derive(Clone, Debug)]
+pub(super) struct Called {
+    pub life: Life,
+    pub call: Call,
+    pub begun: u64,
+    /// Answered, and so that it was done; `u64::MAX` until it is, and for ever if nobody knows.
+    pub done: u64,
+    /// Answered with a refusal.
+    pub refused: bool,
+    /// The server has done it.
+    pub applied: bool,
+    /// What it made.
+    made: Option<FileId>,
+}
+
+/// Something that was told.
+#[derive(Clone, Debug)]
+pub(super) struct Observation {
+    pub key: Key,
+    pub seen: Seen,
+    pub begun: u64,
+    pub ended: u64,
+    pub life: Life,
+    pub at: usize,
+}
+
+/// A file's content as the server has it, and what was written and is not published.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    bytes: Vec<u8>,
+    unpublished: BTreeMap<Life, Vec<CallNumber>>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    ticks: u64,
+    /// By life: whose, and whether it is over.
+    pub lives: Vec<(usize, bool)>,
+    sessions: BTreeMap<SessionId, Life>,
+    pub calls: Vec<Called>,
+    /// Updates that are not known to be applied or refused.
+    open: BTreeMap<Life, BTreeSet<CallNumber>>,
+    pub registers: BTreeMap<Key, Vec<Version>>,
+    pub observations: Vec<Observation>,
+    contents: BTreeMap<FileId, Written>,
+    /// What servers were asked to do and have not done.
+    asked: BTreeMap<(SessionId, u64), Operation>,
+    ships: BTreeSet<(SessionId, u64)>,
+    /// How far each session's log has been applied.
+    through: BTreeMap<SessionId, u64>,
+    /// Calls that were answered, in that order.
+    pub order: Vec<CallNumber>,
+}
+
+impl History {
+    /// The number of a reading of clocks.
+    pub fn tick(&mut self) -> u64 {
+        self.ticks += 1;
+        self.ticks
+    }
+
+    /// Whatever the machine did and is not applied yet may be lost.
+    pub fn new_life(&mut self, at: usize) -> Life {
+        self.lives.iter_mut().filter(|(of, _)| *of == at).for_each(|(_, over)| *over = true);
+        self.lives.push((at, false));
+        self.lives.len() - 1
+    }
+
+    /// What comes in this session is of this life.
+    pub fn begins(&mut self, session: SessionId, life: Life) {
+        self.sessions.insert(session, life);
+    }
+
+    pub fn called(&mut self, life: Life, call: Call, begun: u64) -> CallNumber {
+        let number = self.calls.len();
+        if is_update(&call) {
+            self.open.entry(life).or_default().insert(number);
+        }
+        let (done, refused, applied, made) = (u64::MAX, false, false, None);
+        self.calls.push(Called { life, call, begun, done, refused, applied, made });
+        number
+    }
+
+    /// The call was done, and made this.
+    pub fn done(&mut self, number: CallNumber, now: u64, made: Option<FileId>) {
+        let Some(called) = self.calls.get_mut(number) else { return };
+        (called.done, called.made) = (now, made.clone());
+        self.order.push(number);
+        let life = called.life;
+        let (Call::Write { file, .. } | Call::SetAttributes { file, size: Some(_), .. }) = &called.call
+        else {
+            return;
+        };
+        let written = self.contents.entry(file.clone()).or_default();
+        written.unpublished.entry(life).or_default().push(number);
+    }
+
+    /// The call was refused: so it was not done.
+    pub fn refused(&mut self, number: CallNumber, error: Error) -> Result<(), Violation> {
+        let Some(called) = self.calls.get_mut(number) else { return Ok(()) };
+        if called.applied {
+            return Err(format!("{:?} was refused ({error}), and was done", called.call));
+        }
+        called.refused = true;
+        if let Some(open) = self.open.get_mut(&called.life) {
+            open.remove(&number);
+        }
+        Ok(())
+    }
+
+    pub fn observe(&mut self, number: CallNumber, key: Key, seen: Seen, ended: u64) {
+        let Some(called) = self.calls.get(number) else { return };
+        let (begun, life) = (called.begun, called.life);
+        let at = self.lives.get(life).map_or(0, |(at, _)| *at);
+        self.observations.push(Observation { key, seen, begun, ended, life, at });
+    }
+
+    /// The entries of a session's log that are applied now and were not before.
+    pub fn fresh(&mut self, session: SessionId, through: u64) -> RangeInclusive<u64> {
+        let before = self.through.insert(session, through).unwrap_or(0);
+        before + 1..=through
+    }
+
+    /// A client has the server do this.
+    pub fn asked(&mut self, session: SessionId, number: u64, operation: Operation) {
+        if self.ships.insert((session, number)) {
+            self.asked.insert((session, number), operation);
+        }
+    }
+
+    /// The server has done what it was asked to.
+    pub fn shipped(&mut self, session: SessionId, number: u64, effects: &[Effect]) -> Result<(), Violation> {
+        // A result that is told again is of what was done before.
+        let Some(operation) = self.asked.remove(&(session, number)) else { return Ok(()) };
+        if !operation.is_update() {
+            return Ok(());
+        }
+        let call = self.find(session, &operation, false)?;
+        for effect in effects {
+            match effect {
+                Effect::Bind { dir, label, entry } => {
+                    self.version(
+                        Key::Name(dir.clone(), label.clone()),
+                        Value::Bound(entry.file.clone()),
+                        call,
+                    );
+                }
+                Effect::Unbind { dir, label } => {
+                    self.version(Key::Name(dir.clone(), label.clone()), Value::Unbound, call);
+                }
+                Effect::Birth { file, attributes, .. } => {
+                    self.born(file, attributes.uid, attributes.mode, call)
+                }
+                Effect::Attributes { file, attributes } => {
+                    let value = Value::Attributes(attributes.uid, attributes.mode);
+                    if self.now(&Key::Attributes(file.clone())).is_some_and(|before| before != value) {
+                        self.version(Key::Attributes(file.clone()), value, call);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The server has applied an update of a client's log.
+    pub fn applied(&mut self, session: SessionId, operation: &Operation) -> Result<(), Violation> {
+        match operation {
+            Operation::Accessed { .. } | Operation::Dispose { .. } => return Ok(()),
+            Operation::Publish { file, mtime, .. } => {
+                self.published(session, file, tick_of(*mtime));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let call = self.find(session, operation, true)?;
+        match operation {
+            Operation::Create { dir, label, new, cred, .. } => {
+                self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(new.file.clone()), call);
+                self.born(&new.file, cred.uid, new.mode & !new.umask, call);
+            }
+            Operation::Link { file, dir, label, .. } => {
+                self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(file.clone()), call);
+            }
+            Operation::Unlink { dir, label, .. } => {
+                self.version(Key::Name(dir.clone(), label.clone()), Value::Unbound, call);
+            }
+            Operation::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. } => {
+                let (from, to) =
+                    (Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone()));
+                let moved = self.now(&from).unwrap_or(Value::Unbound);
+                // Two labels of one file: nothing happens.
+                if self.now(&to).as_ref() != Some(&moved) {
+                    self.version(from, Value::Unbound, call);
+                    self.version(to, moved, call);
+                }
+            }
+            Operation::SetAttributes { file, change, .. } => {
+                let key = Key::Attributes(file.clone());
+                if let Some(Value::Attributes(uid, mode)) = self.now(&key) {
+                    let value = Value::Attributes(change.uid.unwrap_or(uid), change.mode.unwrap_or(mode));
+                    self.version(key, value, call);
+                }
+            }
+            other => return Err(format!("nobody was to do {other:?}")),
+        }
+        Ok(())
+    }
+
+    fn born(&mut self, file: &FileId, uid: u32, mode: u16, call: CallNumber) {
+        self.version(Key::Attributes(file.clone()), Value::Attributes(uid, mode), call);
+        self.version(Key::Content(file.clone()), content(&[]), call);
+    }
+
+    /// The server has the content that the client had at this reading of its clocks.
+    fn published(&mut self, session: SessionId, file: &FileId, tick: u64) {
+        let Some(life) = self.sessions.get(&session) else { return };
+        let Some(written) = self.contents.get_mut(file) else { return };
+        let Some(unpublished) = written.unpublished.get_mut(life) else { return };
+        let calls = &mut self.calls;
+        let through =
+            unpublished.iter().rposition(|number| calls.get(*number).is_some_and(|call| call.done == tick));
+        let Some(through) = through else { return };
+        let mut versions = Vec::new();
+        for number in unpublished.drain(..=through) {
+            if let Some(called) = calls.get_mut(number) {
+                called.applied = true;
+                change(&mut written.bytes, &called.call);
+                versions.push(Version { value: content(&written.bytes), by: Some(number) });
+            }
+        }
+        self.registers.entry(Key::Content(file.clone())).or_default().extend(versions);
+    }
+
+    /// The call that an update is of. `here`: it was done by the client, and answered at once.
+    fn find(
+        &mut self,
+        session: SessionId,
+        operation: &Operation,
+        here: bool,
+    ) -> Result<CallNumber, Violation> {
+        let tick = time_of(operation).map_or(0, tick_of);
+        let life = self.sessions.get(&session).copied();
+        let open = life.and_then(|life| self.open.get_mut(&life));
+        let calls = &mut self.calls;
+        let is_it = |number: &&CallNumber| {
+            calls.get(**number).is_some_and(|called| {
+                let then =
+                    if here { called.done == tick } else { called.begun <= tick && called.done >= tick };
+                then && is_of(operation, called)
+            })
+        };
+        let found = open.as_ref().and_then(|open| open.iter().find(is_it).copied());
+        let (Some(number), Some(open)) = (found, open) else {
+            return Err(format!(
+                "{session:?} (life {life:?}) did what nobody called for, or twice: {operation:?}"
+            ));
+        };
+        open.remove(&number);
+        if let Some(called) = calls.get_mut(number) {
+            called.applied = true;
+        }
+        Ok(number)
+    }
+
+    fn version(&mut self, key: Key, value: Value, by: CallNumber) {
+        let versions = self.registers.entry(key.clone()).or_default();
+        if versions.is_empty() && matches!(key, Key::Name(..)) {
+            versions.push(Version { value: Value::Unbound, by: None });
+        }
+        versions.push(Version { value, by: Some(by) });
+    }
+
+    /// The value that a register has at the server.
+    pub fn now(&self, key: &Key) -> Option<Value> {
+        self.registers.get(key).and_then(|versions| versions.last()).map(|version| version.value.clone())
+    }
+
+    /// Files that have no name any more: nobody misses what is written to them.
+    pub fn nameless(&self) -> BTreeSet<FileId> {
+        let bound = |versions: &Vec<Version>| {
+            versions
+                .iter()
+                .filter_map(|version| match &version.value {
+                    Value::Bound(file) => Some(file.clone()),
+                    _ => None,
+                })
+                .collect::<Vec<FileId>>()
+        };
+        let names = self.registers.iter().filter(|(key, _)| matches!(key, Key::Name(..)));
+        let ever: BTreeSet<FileId> = names.clone().flat_map(|(_, versions)| bound(versions)).collect();
+        let now: BTreeSet<FileId> = names
+            .filter_map(|(key, _)| match self.now(key) {
+                Some(Value::Bound(file)) => Some(file),
+                _ => None,
+            })
+            .collect();
+        ever.difference(&now).cloned().collect()
+    }
+
+    /// Updates that were done on machines, that the server has not done, and that somebody would miss.
+    pub fn missing(&self) -> impl Iterator<Item = &Called> {
+        let nameless = self.nameless();
+        let missed = move |called: &&Called| {
+            let of_nameless = |key| matches!(key, Key::Content(file) if nameless.contains(&file));
+            !called.changes().into_iter().any(of_nameless)
+        };
+        let missing = |called: &&Called| called.done < u64::MAX && is_update(&called.call) && !called.applied;
+        self.calls.iter().filter(missing).filter(missed)
+    }
+
+    /// How many updates were done on machines and never came to be.
+    pub fn lost(&self) -> u64 {
+        self.missing().count() as u64
+    }
+}
+
+impl Called {
+    /// The registers that it changes, if it does.
+    pub fn changes(&self) -> Vec<Key> {
+        match &self.call {
+            Call::Create { dir, label, .. } => {
+                let made = self.made.iter();
+                let of_made =
+                    made.flat_map(|file| [Key::Attributes(file.clone()), Key::Content(file.clone())]);
+                std::iter::once(Key::Name(dir.clone(), label.clone())).chain(of_made).collect()
+            }
+            Call::Link { dir, label, .. } | Call::Unlink { dir, label, .. } => {
+                vec![Key::Name(dir.clone(), label.clone())]
+            }
+            Call::Rename { from_dir, from, to_dir, to, .. } => {
+                vec![Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone())]
+            }
+            Call::SetAttributes { file, size: None, .. } => vec![Key::Attributes(file.clone())],
+            Call::SetAttributes { file, .. } | Call::Write { file, .. } => vec![Key::Content(file.clone())],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Whether a call is to change anything that is looked at here.
+pub(super) fn is_update(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Create { .. }
+            | Call::Link { .. }
+            | Call::Unlink { .. }
+            | Call::Rename { .. }
+            | Call::SetAttributes { .. }
+            | Call::Write { .. }
+    )
+}
+
+fn is_of(operation: &Operation, called: &Called) -> bool {
+    match (operation, &called.call) {
+        (Operation::Create { dir, label, .. }, Call::Create { dir: d, label: l, .. }) => {
+            (dir, label) == (d, l)
+        }
+        (Operation::Link { file, dir, label, .. }, Call::Link { file: f, dir: d, label: l }) => {
+            (file, dir, label) == (f, d, l)
+        }
+        (Operation::Unlink { dir, label, .. }, Call::Unlink { dir: d, label: l, .. }) => {
+            (dir, label) == (d, l)
+        }
+        (
+            Operation::Rename { from_dir, from, to_dir, to, .. },
+            Call::Rename { from_dir: fd, from: f, to_dir: td, to: t, .. },
+        ) => (from_dir, from, to_dir, to) == (fd, f, td, t),
+        (
+            Operation::SetAttributes { file, change, .. },
+            Call::SetAttributes { file: f, change: c, size: None, .. },
+        ) => (file, change) == (f, c),
+        _ => false,
+    }
+}
+
+fn time_of(operation: &Operation) -> Option<Timestamp> {
+    match operation {
+        Operation::Create { time, .. }
+        | Operation::Link { time, .. }
+        | Operation::Unlink { time, .. }
+        | Operation::Rename { time, .. }
+        | Operation::SetAttributes { time, .. } => Some(*time),
+        _ => None,
+    }
+}
+
+/// The time that files are stamped with at this reading of clocks.
+pub(super) fn wall(tick: u64) -> Timestamp {
+    Timestamp { secs: 1_700_000_000 + (tick / 1_000_000) as i64, nanos: (tick % 1_000_000) as u32 * 1_000 }
+}
+
+pub(super) fn tick_of(wall: Timestamp) -> u64 {
+    (wall.secs - 1_700_000_000).max(0) as u64 * 1_000_000 + u64::from(wall.nanos / 1_000)
+}
+
+/// What content is to those who compare it.
+pub(super) fn content(bytes: &[u8]) -> Value {
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
+    Value::Content(bytes.len() as u64, hasher.finish())
+}
+
+fn change(bytes: &mut Vec<u8>, call: &Call) {
+    let mut write = |offset: usize, data: &Bytes| {
+        bytes.resize(bytes.len().max(offset + data.len()), 0);
+        bytes[offset..offset + data.len()].copy_from_slice(data);
+    };
+    match call {
+        Call::Write { data, append: true, .. } => bytes.extend_from_slice(data),
+        Call::Write { offset, data, .. } => write(*offset as usize, data),
+        Call::SetAttributes { size: Some(size), .. } => bytes.resize(*size as usize, 0),
+        _ => {}
+    }
+}

@@ -1,0 +1,264 @@
+//! A machine: the host of a client, with a clock of its own, programs, and a way to the server.
+
+use super::events::Event;
+use super::history::{Life, wall};
+use super::net::{Link, Packet, Way};
+use super::{Building, Lie, Violation};
+use crate::model::feed;
+use client::{Client, Input, Now, Output, Settings, Ticket, Upload};
+use lease::{SessionId, Time};
+use rand_core::Rng;
+use std::collections::BTreeMap;
+use wire::{MachineId, Space, ToClient, ToServer};
+
+/// How often a machine looks at its clock, ms.
+const TICK_MS: u64 = 100;
+
+/// See the module.
+pub(super) struct Machine {
+    pub id: MachineId,
+    pub incarnation: u64,
+    pub client: Client,
+    pub connection: Option<u64>,
+    pub session: Option<SessionId>,
+    /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with it.
+    pub life: Life,
+    /// Until when it is stopped.
+    pub frozen: Option<u64>,
+    /// How fast its clock runs, in millionths, and what it showed at the beginning.
+    rate_ppm: u64,
+    offset: u64,
+    /// Waiting calls: what each is to the history, and which program made it.
+    pub calls: BTreeMap<Ticket, (usize, usize)>,
+}
+
+impl Machine {
+    /// The connection has this session from here on.
+    pub fn opened(&mut self, connection: u64, session: SessionId) {
+        if self.connection == Some(connection) {
+            self.session = Some(session);
+        }
+    }
+}
+
+impl Building {
+    pub(super) fn add_machine(&mut self, at: usize) {
+        let drift = self.weather.drift_ppm;
+        // Half of all clocks are as wrong as they may be.
+        let rate_ppm = match self.below(4) {
+            0 => 1_000_000 - drift,
+            1 => 1_000_000 + drift,
+            _ => 1_000_000 - drift + self.below(2 * drift + 1),
+        };
+        let (client, offset) = (self.new_client(), self.below(1_000_000));
+        let id = MachineId(at as u64 + 1);
+        let life = self.history.new_life(at);
+        self.machines.push(Machine {
+            id,
+            incarnation: 1,
+            client,
+            connection: None,
+            session: None,
+            life,
+            frozen: None,
+            rate_ppm,
+            offset,
+            calls: BTreeMap::new(),
+        });
+        // Some are near and some are far.
+        let far = [1, 2, 5, 30][self.below(4) as usize];
+        self.links.push(Link::new(far));
+        self.later(0, Event::Dials(at));
+        let tick = self.below(TICK_MS);
+        self.later(tick, Event::Ticks(at));
+    }
+
+    fn new_client(&mut self) -> Client {
+        let mut seed = [0; 32];
+        self.rng.fill_bytes(&mut seed);
+        // Small bounds, so that every limit is met.
+        Client::new(Settings { dirty_bytes_max: 512 << 10, files_max: 24, ..Settings::new(seed) })
+    }
+
+    /// What the machine's clock shows.
+    pub(super) fn clock(&self, at: usize) -> Time {
+        let machine = &self.machines[at];
+        Time(machine.offset + self.now * machine.rate_ppm / 1_000_000)
+    }
+
+    /// The machine's clocks; no two readings of what files are stamped with are the same, so that each update can be told from all others.
+    pub(super) fn read_clocks(&mut self, at: usize) -> Now {
+        let wall = wall(self.history.tick());
+        Now { time: self.clock(at), wall }
+    }
+
+    /// Whether the machine is stopped, and what was about to happen waits until it goes on.
+    pub(super) fn waits_frozen(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
+        let Some(until) = self.machines[at].frozen.filter(|until| *until >= self.now) else { return false };
+        self.events.add(until, event());
+        true
+    }
+
+    pub(super) fn thaws(&mut self, at: usize) -> Result<(), Violation> {
+        self.machines[at].frozen = None;
+        Ok(())
+    }
+
+    pub(super) fn machine_ticks(&mut self, at: usize) -> Result<(), Violation> {
+        if self.waits_frozen(at, || Event::Ticks(at)) {
+            return Ok(());
+        }
+        self.later(TICK_MS, Event::Ticks(at));
+        let now = self.clock(at);
+        if self.machines[at].client.deadline().is_some_and(|deadline| deadline <= now) {
+            self.input(at, Input::Tick)?;
+        }
+        self.gives_up_silence(at);
+        Ok(())
+    }
+
+    /// The server says something.
+    pub(super) fn machine_hears(
+        &mut self,
+        at: usize,
+        connection: u64,
+        message: ToClient,
+    ) -> Result<(), Violation> {
+        if self.machines[at].connection != Some(connection) {
+            return Ok(());
+        }
+        let fenced = matches!(message, ToClient::Fenced);
+        self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
+        if self.weather.lie == Some(Lie::TermFromReceipt)
+            && let ToClient::Renewed { space } = message
+        {
+            return self.lie_about_receipt(at, space);
+        }
+        if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].session) {
+            self.input(at, Input::Message(message))?;
+            let life = self.machines[at].life;
+            self.history.begins(session, life);
+        } else {
+            self.input(at, Input::Message(message))?;
+        }
+        if fenced {
+            self.breaks(at);
+        }
+        Ok(())
+    }
+
+    /// A client that counts from when it hears: as if it had greeted only now.
+    fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
+        let (through, rejected, term_ms, rules) = (0, Vec::new(), directory::TERM_MS, namespace::RULES);
+        self.input(at, Input::Greeting)?;
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms, rules };
+        self.input(at, Input::Message(resumed))
+    }
+
+    pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
+        let now = self.read_clocks(at);
+        let mut out = Vec::new();
+        if std::env::var("TRACE").is_ok() {
+            eprintln!("{} tick {} machine {at} <- {input:?}", self.now, super::history::tick_of(now.wall));
+        self.machines[at].client.handle(now, input, &mut out);
+        self.carry_out(at, now, out)
+    }
+
+    /// Does what the client wants done.
+    pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
+        for output in out {
+            if std::env::var("TRACE").is_ok() {
+                eprintln!(
+                    "{} tick {} machine {at} -> {output:?}",
+                    self.now,
+                    super::history::tick_of(now.wall)
+                );
+            match output {
+                Output::Send(message) => {
+                    feed(&mut self.happened.trace, format!("{at} {message:?}").as_bytes());
+                    self.says(at, message);
+                }
+                Output::Answer { ticket, result } => {
+                    let Some((call, program)) = self.machines[at].calls.remove(&ticket) else {
+                        return Err(format!("{ticket:?} of machine {at} is answered twice"));
+                    };
+                    self.answered(at, call, program, result, now)?;
+                }
+                Output::Store(upload) => {
+                    let (wait, life) = (1 + self.below(400), self.machines[at].incarnation);
+                    self.later(wait, Event::Uploads(at, life, Box::new(upload)));
+                }
+                Output::Salvage(salvage) if salvage.cut_off => {
+                    self.happened.fenced += 1;
+                    self.machines[at].life = self.history.new_life(at);
+                }
+                Output::Salvage(salvage) => {
+                    return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
+                }
+                Output::Yield { number, .. } => {
+                    let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
+                    self.later(wait, Event::Yields(at, incarnation, number));
+                }
+                Output::Unneeded(_) | Output::Invalidate(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The client says something to the server, if there is a connection.
+    fn says(&mut self, at: usize, message: ToServer) {
+        if let Some(connection) = self.machines[at].connection {
+            self.send(at, Way::Up, connection, Packet::Says(message));
+        }
+    }
+
+    /// What was handed out below has gone.
+    pub(super) fn yields(&mut self, at: usize, incarnation: u64, number: u64) -> Result<(), Violation> {
+        let gone = self.machines[at].incarnation != incarnation;
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number)) {
+            return Ok(());
+        }
+        self.input(at, Input::Yielded { number })
+    }
+
+    /// An upload is stored, unless the machine has no way to where shares are: then later.
+    pub(super) fn uploads(
+        &mut self,
+        at: usize,
+        incarnation: u64,
+        upload: Box<Upload>,
+    ) -> Result<(), Violation> {
+        if self.machines[at].incarnation != incarnation {
+            return Ok(());
+        }
+        let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.server.is_up();
+        if away || self.machines[at].frozen.is_some() {
+            self.later(700, Event::Uploads(at, incarnation, upload));
+            return Ok(());
+        }
+        let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
+        let (bytes, hashes) = content::seal_share(&upload.key, pieces);
+        self.shares.insert(upload.share, bytes);
+        self.input(at, Input::Stored { upload: upload.upload, result: Ok(hashes) })
+    }
+
+    /// The machine's process ends, and begins anew.
+    pub(super) fn crashes(&mut self, at: usize) {
+        self.happened.crashes += 1;
+        self.links[at].alive = None;
+        self.programs_end(at);
+        let (client, life) = (self.new_client(), self.history.new_life(at));
+        let machine = &mut self.machines[at];
+        let calls = std::mem::take(&mut machine.calls);
+        machine.client = client;
+        machine.life = life;
+        machine.incarnation += 1;
+        (machine.connection, machine.session) = (None, None);
+        let programs: Vec<usize> = calls.into_values().map(|(_, program)| program).collect();
+        let pause = 10 + self.below(5_000);
+        self.later(pause, Event::Dials(at));
+        for program in programs {
+            self.later(pause, Event::Calls(at, program));
+        }
+    }
+}

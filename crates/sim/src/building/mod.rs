@@ -1,0 +1,217 @@
+//! A building full of machines and one server, in one thread and from one seed: links with delays of their own that break, swallow and heal, machines that
+//! freeze, crash and have clocks that drift, a server that starts again from what was durable.
+//!
+//! Everything that takes time is an event; the earliest happens next. What machines see is written down and compared with what the server did, in the order in
+//! which it did it ([`history`]); what must hold is one file each in [`checks`]. Calls are begun until so many have been; then all heals, and everything must come to
+//! rest.
+
+mod checks;
+mod events;
+mod faults;
+mod history;
+mod machine;
+mod net;
+mod server;
+#[cfg(test)]
+mod tests;
+mod weather;
+mod workload;
+
+use crate::cluster::Violation;
+use events::{Event, Events};
+use history::History;
+use machine::Machine;
+use namespace::ShareId;
+use net::Link;
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use server::Server;
+use std::collections::BTreeMap;
+use workload::Known;
+
+pub use weather::{Lie, Weather};
+
+/// Time after which everything must have come to rest once all is well, ms: longer than anybody's patience.
+const REST_MS_MAX: u64 = 600_000;
+
+/// What happened, in case it is of interest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Happened {
+    /// Calls begun.
+    pub calls: u64,
+    /// Of these, calls answered with a refusal or with what was asked for.
+    pub answered: u64,
+    /// Calls answered by saying that this machine was cut off.
+    pub cut_off: u64,
+    /// Messages that arrived.
+    pub messages: u64,
+    /// Times a session went on over another connection.
+    pub resumed: u64,
+    /// Sessions that ended, other than in order.
+    pub fenced: u64,
+    /// Updates done on a machine that never came to be, since its session ended before.
+    pub lost: u64,
+    /// Times a machine's process ended and began again.
+    pub crashes: u64,
+    /// Times the server started again.
+    pub restarts: u64,
+    /// Milliseconds that went by.
+    pub ms: u64,
+    /// Digest of everything that was said: equal for equal runs.
+    pub trace: u64,
+}
+
+impl std::ops::AddAssign for Happened {
+    fn add_assign(&mut self, other: Happened) {
+        let Happened {
+            calls,
+            answered,
+            cut_off,
+            messages,
+            resumed,
+            fenced,
+            lost,
+            crashes,
+            restarts,
+            ms,
+            trace,
+        } = other;
+        self.calls += calls;
+        self.answered += answered;
+        self.cut_off += cut_off;
+        self.messages += messages;
+        self.resumed += resumed;
+        self.fenced += fenced;
+        self.lost += lost;
+        self.crashes += crashes;
+        self.restarts += restarts;
+        self.ms += ms;
+        self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
+    }
+}
+
+/// See the module.
+pub struct Building {
+    rng: ChaCha12Rng,
+    /// Milliseconds, as the server's clock counts them.
+    now: u64,
+    events: Events,
+    weather: Weather,
+    server: Server,
+    machines: Vec<Machine>,
+    links: Vec<Link>,
+    connections: u64,
+    /// What the share server keeps.
+    shares: BTreeMap<ShareId, Vec<u8>>,
+    history: History,
+    known: Known,
+    /// Calls that are still to be begun.
+    calls_left: u64,
+    /// Nothing goes wrong any more.
+    healed: bool,
+    happened: Happened,
+}
+
+/// Does what `seed` says with so many machines until they have made `calls` calls, in weather of the seed's choice, and says what was wrong.
+pub fn run_building(seed: u64, machines: u64, calls: u64) -> Result<Happened, Violation> {
+    run_building_in(Weather::of(seed), seed, machines, calls)
+}
+
+/// The same in this weather.
+pub fn run_building_in(
+    weather: Weather,
+    seed: u64,
+    machines: u64,
+    calls: u64,
+) -> Result<Happened, Violation> {
+    let mut building = Building::new(weather, seed, machines, calls)?;
+    let outcome = building.run();
+    let (begun, ms) = (building.happened.calls, building.now);
+    outcome.map_err(|what| {
+        format!("seed {seed}, {machines} machines, call {begun} of {calls}, {ms} ms: {what}")
+    })?;
+    Ok(building.happened)
+}
+
+impl Building {
+    fn new(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<Building, Violation> {
+        let mut building = Building {
+            rng: ChaCha12Rng::seed_from_u64(seed),
+            now: 1_000,
+            events: Events::default(),
+            weather,
+            server: Server::new(machines)?,
+            machines: Vec::new(),
+            links: Vec::new(),
+            connections: 0,
+            shares: BTreeMap::new(),
+            history: History::default(),
+            known: Known::default(),
+            calls_left: calls,
+            healed: false,
+            happened: Happened { trace: 0xcbf2_9ce4_8422_2325, ..Happened::default() },
+        };
+        building.server_leads()?;
+        for at in 0..machines as usize {
+            building.add_machine(at);
+        }
+        building.make_directories()?;
+        building.begin_faults();
+        Ok(building)
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        while self.calls_left > 0 {
+            self.step()?;
+        }
+        self.heal()?;
+        let until = self.now + REST_MS_MAX;
+        while !self.is_at_rest() {
+            if self.now > until {
+                return Err(self.what_is_left());
+            }
+            self.step()?;
+        }
+        self.look_at_everything()?;
+        self.check_authority()?;
+        self.happened.lost = self.history.lost();
+        self.happened.ms = self.now;
+        self.history.check()
+    }
+
+    /// The next event.
+    fn step(&mut self) -> Result<(), Violation> {
+        let Some((time, event)) = self.events.next() else { return Err("nothing happens any more".into()) };
+        self.now = self.now.max(time);
+        match event {
+            Event::Arrives { at, way, connection, packet } => self.arrives(at, way, connection, packet),
+            Event::Dials(at) => self.dials(at),
+            Event::Ticks(at) => self.machine_ticks(at),
+            Event::Calls(at, program) => self.begins(at, program),
+            Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
+            Event::Yields(at, incarnation, number) => self.yields(at, incarnation, number),
+            Event::Thaws(at) => self.thaws(at),
+            Event::Applies(start) => self.applies(start),
+            Event::ServerTicks => self.server_ticks(),
+            Event::ServerStarts => self.server_starts(),
+            Event::Settles(start, work) => self.settles(start, work),
+            Event::Fault => self.fault(),
+            Event::Mends(at, mended) => self.mends(at, mended),
+            Event::Looks => self.looks(),
+        }
+    }
+
+    /// A number below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.rng.next_u64() % bound.max(1)
+    }
+
+    fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+
+    /// In `ms` milliseconds from now.
+    fn later(&mut self, ms: u64, event: Event) {
+        self.events.add(self.now + ms, event);
+    }
+}

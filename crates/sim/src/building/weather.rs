@@ -1,0 +1,96 @@
+//! What goes wrong in a run: the seed chooses, with some kinds of trouble left out altogether.
+
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+
+/// A fault put into a machine or the server on purpose, to see that it is found. It is in the host that the simulation is, not in what is shipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// Clients count their term from when they hear that they were renewed, not from when they asked.
+    TermFromReceipt,
+    /// The server does not remember which operations it has done for clients.
+    ShipsForgotten,
+}
+
+/// What goes wrong, and how often. Zero odds mean never; times are in ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weather {
+    /// Between two troubles, on average.
+    pub calm_ms: u64,
+    /// Connections break.
+    pub breaks: u64,
+    /// Links swallow what is sent in one direction.
+    pub one_way: u64,
+    /// Sets of machines are cut off from the server.
+    pub partitions: u64,
+    /// Links become slow.
+    pub slows: u64,
+    /// Machines are stopped and go on later.
+    pub freezes: u64,
+    /// Machines' processes end, and begin anew.
+    pub crashes: u64,
+    /// The server's process ends, and begins anew.
+    pub restarts: u64,
+    /// Clocks of machines run at most so many millionths too fast or too slow.
+    pub drift_ppm: u64,
+    /// How slow a slow link is at most.
+    pub slow_ms: u64,
+    /// What is wrong on purpose.
+    pub lie: Option<Lie>,
+}
+
+impl Weather {
+    /// What clocks may drift: the client takes one part in a hundred off its term for it.
+    pub const DRIFT_PPM: u64 = 10_000;
+
+    /// Nothing goes wrong.
+    pub const FAIR: Weather = Weather {
+        calm_ms: 1_000_000_000,
+        breaks: 0,
+        one_way: 0,
+        partitions: 0,
+        slows: 0,
+        freezes: 0,
+        crashes: 0,
+        restarts: 0,
+        drift_ppm: 0,
+        slow_ms: 0,
+        lie: None,
+    };
+
+    /// Everything goes wrong.
+    pub const FOUL: Weather = Weather {
+        calm_ms: 4_000,
+        breaks: 4,
+        one_way: 3,
+        partitions: 3,
+        slows: 2,
+        freezes: 3,
+        crashes: 2,
+        restarts: 1,
+        drift_ppm: Weather::DRIFT_PPM,
+        slow_ms: 2_000,
+        lie: None,
+    };
+
+    /// What the seed chooses.
+    pub fn of(seed: u64) -> Weather {
+        let mut rng = ChaCha12Rng::seed_from_u64(seed ^ 0x77EA);
+        let mut weather = Weather::FOUL;
+        let mut below = |bound: u64| rng.next_u64() % bound;
+        let odds = [
+            &mut weather.breaks,
+            &mut weather.one_way,
+            &mut weather.partitions,
+            &mut weather.slows,
+            &mut weather.freezes,
+            &mut weather.crashes,
+            &mut weather.restarts,
+        ];
+        for odds in odds {
+            *odds *= u64::from(below(3) > 0);
+        }
+        weather.calm_ms = 1_000 + below(10_000);
+        weather
+    }
+}

@@ -1,0 +1,431 @@
+//! What programs do: few names and few files, so that machines meet.
+
+use super::events::Event;
+use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
+use super::{Building, Violation};
+use bytes::Bytes;
+use client::{Call, Now, Outcome, Reply};
+use ident::FileId;
+use lease::{Label, Open};
+use namespace::{AttributeChange, Cred, Entry, Error, FileKind, RenameMode, Stat};
+
+/// Labels in each directory.
+const LABELS: [&str; 5] = ["a", "b", "c", "d", "e"];
+/// Directories that stay, beside the root, and files in the root that do.
+const STAYING: [(&str, FileKind); 9] = [
+    ("north", FileKind::Directory),
+    ("south", FileKind::Directory),
+    ("west", FileKind::Directory),
+    ("one", FileKind::Regular),
+    ("two", FileKind::Regular),
+    ("three", FileKind::Regular),
+    ("four", FileKind::Regular),
+    ("five", FileKind::Regular),
+    ("log", FileKind::Regular),
+];
+/// Programs of each machine. The first also writes.
+const PROGRAMS: usize = 2;
+/// The program that is none: calls that the simulation makes itself.
+const NOBODY: usize = usize::MAX;
+/// Files that a machine remembers it has seen.
+const SEEN_MAX: usize = 8;
+/// Content is cut off where it becomes longer than this.
+const CONTENT_MAX: u64 = 300_000;
+
+/// What programs know.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub dirs: Vec<FileId>,
+    pub files: Vec<FileId>,
+    /// By machine: what it came across lately.
+    seen: Vec<Vec<Entry>>,
+    /// By machine: what its programs have open.
+    open: Vec<Vec<(FileId, Open)>>,
+}
+
+impl Building {
+    /// Makes what stays, before anything goes wrong; then the programs begin.
+    pub(super) fn make_directories(&mut self) -> Result<(), Violation> {
+        self.known.dirs.push(FileId::root());
+        self.known.seen.resize(self.machines.len(), Vec::new());
+        self.known.open.resize(self.machines.len(), Vec::new());
+        for (name, kind) in STAYING {
+            self.call(0, NOBODY, create(FileId::root(), label(name), kind))?;
+            self.complete()?;
+        }
+        self.call(0, NOBODY, Call::SyncAll)?;
+        self.complete()?;
+        for (name, kind) in STAYING {
+            let made = self.history.now(&Key::Name(FileId::root(), label(name)));
+            let Some(Value::Bound(file)) = made else { return Err(format!("{name} was not made")) };
+            let known =
+                if kind == FileKind::Directory { &mut self.known.dirs } else { &mut self.known.files };
+            known.push(file);
+        }
+        for at in 0..self.machines.len() {
+            for program in 0..PROGRAMS {
+                let pause = self.below(1_000);
+                self.later(pause, Event::Calls(at, program));
+            }
+        }
+        Ok(())
+    }
+
+    /// Until every call has been answered.
+    fn complete(&mut self) -> Result<(), Violation> {
+        let until = self.now + super::REST_MS_MAX;
+        while self.machines.iter().any(|machine| !machine.calls.is_empty()) {
+            if self.now > until {
+                return Err(self.what_is_left());
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// At the end every machine looks at every name, and at all that stays: it must be what it was last.
+    pub(super) fn look_at_everything(&mut self) -> Result<(), Violation> {
+        for at in 0..self.machines.len() {
+            self.call(at, NOBODY, Call::SyncAll)?;
+        }
+        self.complete()?;
+        for at in 0..self.machines.len() {
+            for dir in self.known.dirs.clone() {
+                for name in LABELS {
+                    self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label: label(name) })?;
+                }
+                self.call(at, NOBODY, Call::List { dir, after: 0, limit: 1_000, stat: false })?;
+            }
+            for file in self.known.files.clone() {
+                self.call(at, NOBODY, Call::Stat { file: file.clone() })?;
+                self.call(at, NOBODY, Call::Read { file, offset: 0, length: 1 << 20 })?;
+            }
+            self.complete()?;
+        }
+        Ok(())
+    }
+
+    /// A program makes its next call.
+    pub(super) fn begins(&mut self, at: usize, program: usize) -> Result<(), Violation> {
+        if self.calls_left == 0 || self.waits_frozen(at, || Event::Calls(at, program)) {
+            return Ok(());
+        }
+        self.calls_left -= 1;
+        let call = self.some_call(at, program);
+        self.call(at, program, call)
+    }
+
+    /// Makes a call.
+    fn call(&mut self, at: usize, program: usize, call: Call) -> Result<(), Violation> {
+        self.happened.calls += 1;
+        let now = self.read_clocks(at);
+        let machine = &mut self.machines[at];
+        let number = self.history.called(machine.life, call.clone(), tick_of(now.wall));
+        if let Call::Close { file, open } = &call {
+            let open_files = &mut self.known.open[at];
+            if let Some(index) = open_files.iter().position(|it| (&it.0, &it.1) == (file, open)) {
+                open_files.remove(index);
+            }
+        }
+        let mut out = Vec::new();
+        if std::env::var("TRACE").is_ok() {
+            eprintln!("{} tick {} machine {at} CALL {call:?}", self.now, tick_of(now.wall));
+        let outcome = machine.client.call(now, &Cred::default(), call, &mut out);
+        match outcome {
+            Outcome::Done(result) => self.answered(at, number, program, result, now)?,
+            Outcome::Waiting(ticket) => _ = machine.calls.insert(ticket, (number, program)),
+        }
+        self.carry_out(at, now, out)
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(
+        &mut self,
+        at: usize,
+        number: CallNumber,
+        program: usize,
+        result: Result<Reply, Error>,
+        now: Now,
+    ) -> Result<(), Violation> {
+        if program != NOBODY {
+            let pause = if self.one_in(8) { self.below(1_500) } else { self.below(150) };
+            self.later(pause, Event::Calls(at, program));
+        }
+        let Some(called) = self.history.calls.get(number) else { return Ok(()) };
+        let (call, tick) = (called.call.clone(), tick_of(now.wall));
+        match result {
+            Ok(reply) => {
+                self.happened.answered += 1;
+                let made = match (&call, &reply) {
+                    (Call::Create { .. }, Reply::Node(entry, _)) => Some(entry.file.clone()),
+                    _ => None,
+                };
+                self.history.done(number, tick, made);
+                self.observes(at, number, &call, reply, tick)
+            }
+            Err(Error::CutOff) => {
+                self.happened.cut_off += 1;
+                Ok(())
+            }
+            Err(error) => {
+                self.happened.answered += 1;
+                self.history.refused(number, error)?;
+                self.observes_refusal(number, &call, error, tick)
+            }
+        }
+    }
+
+    fn observes(
+        &mut self,
+        at: usize,
+        number: CallNumber,
+        call: &Call,
+        reply: Reply,
+        tick: u64,
+    ) -> Result<(), Violation> {
+        match (call, reply) {
+            (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
+                let key = Key::Name(dir.clone(), label.clone());
+                self.history.observe(number, key, Seen::Value(Value::Bound(entry.file.clone())), tick);
+                self.observes_stat(number, &entry.file, &stat, tick);
+                self.remember(at, entry);
+            }
+            (Call::Create { .. }, Reply::Node(entry, _)) => self.remember(at, entry),
+            (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick),
+            (Call::Read { file, .. }, Reply::Data(parts)) => {
+                let bytes = self.gather(&parts)?;
+                self.history.observe(number, Key::Content(file.clone()), Seen::Value(content(&bytes)), tick);
+            }
+            (Call::List { dir, .. }, Reply::Listing { entries, .. }) => {
+                for name in LABELS.map(label) {
+                    let bound = entries.iter().find(|listed| listed.label == name);
+                    let value =
+                        bound.map_or(Value::Unbound, |listed| Value::Bound(listed.entry.file.clone()));
+                    self.history.observe(number, Key::Name(dir.clone(), name), Seen::Value(value), tick);
+                }
+            }
+            (Call::Open { file, open, .. }, Reply::Opened { .. }) => {
+                self.known.open[at].push((file.clone(), *open));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn observes_stat(&mut self, number: CallNumber, file: &FileId, stat: &Stat, tick: u64) {
+        let namespace::Attributes { uid, mode, kind, .. } = stat.attributes;
+        let seen = Seen::Value(Value::Attributes(uid, mode));
+        self.history.observe(number, Key::Attributes(file.clone()), seen, tick);
+        if kind == FileKind::Regular {
+            self.history.observe(number, Key::Content(file.clone()), Seen::Length(stat.size), tick);
+        }
+    }
+
+    fn observes_refusal(
+        &mut self,
+        number: CallNumber,
+        call: &Call,
+        error: Error,
+        tick: u64,
+    ) -> Result<(), Violation> {
+        let stays = |dir: &FileId| self.known.dirs.contains(dir);
+        let told = match (call, error) {
+            (Call::Lookup { dir, label } | Call::Unlink { dir, label, .. }, Error::NotFound)
+                if stays(dir) =>
+            {
+                Some((dir, label, Seen::Value(Value::Unbound)))
+            }
+            (Call::Rename { from_dir, from, to_dir, .. }, Error::NotFound)
+                if stays(from_dir) && stays(to_dir) =>
+            {
+                Some((from_dir, from, Seen::Value(Value::Unbound)))
+            }
+            (Call::Create { dir, label, .. } | Call::Link { dir, label, .. }, Error::Exists) => {
+                Some((dir, label, Seen::Bound))
+            }
+            _ => None,
+        };
+        if let Some((dir, label, seen)) = told {
+            self.history.observe(number, Key::Name(dir.clone(), label.clone()), seen, tick);
+        }
+        let stays = match call {
+            Call::Stat { file }
+            | Call::Read { file, .. }
+            | Call::Write { file, .. }
+            | Call::Sync { file } => self.known.files.contains(file),
+            Call::Lookup { dir, .. } | Call::List { dir, .. } => {
+                self.known.dirs.contains(dir) && error != Error::NotFound
+            }
+            _ => false,
+        };
+        if stays { Err(format!("{call:?}: {error}")) } else { Ok(()) }
+    }
+
+    fn remember(&mut self, at: usize, entry: Entry) {
+        let seen = &mut self.known.seen[at];
+        if seen.len() == SEEN_MAX {
+            seen.remove(0);
+        }
+        seen.push(entry);
+    }
+
+    /// What the machine's programs knew is gone with them.
+    pub(super) fn programs_end(&mut self, at: usize) {
+        self.known.open[at].clear();
+    }
+
+    /// The bytes of a read.
+    fn gather(&self, parts: &[::content::Part]) -> Result<Vec<u8>, Violation> {
+        ::content::assemble(
+            parts,
+            |part| {
+                let ::content::Part::Piece { share, at, piece_length, nonce, hash, key, .. } = part else {
+                    return Err("only pieces need opening".to_owned());
+                };
+                let stored = self.shares.get(share).ok_or("a share was never stored")?;
+                let (from, to) = (*at as usize, (*at + *piece_length) as usize + ::content::TAG_BYTES);
+                let sealed = stored.get(from..to).ok_or("a share is too short")?.to_vec();
+                ::content::open(key, nonce, hash, sealed).map(Into::into).map_err(|e| e.to_string())
+            },
+            || "a piece is too short".to_owned(),
+        )
+    }
+
+    fn some_call(&mut self, at: usize, program: usize) -> Call {
+        match self.below(20) {
+            0..8 => self.some_name_call(at),
+            8..11 => self.some_question(at),
+            11..14 => self.some_read(at),
+            14..18 if program == 0 => self.some_write(at),
+            14..16 => self.some_read(at),
+            18 => self.some_open(at),
+            _ if self.one_in(5) => Call::SyncAll,
+            _ => Call::Sync { file: self.some_file(at) },
+        }
+    }
+
+    fn some_name_call(&mut self, at: usize) -> Call {
+        let (dir, name) = (self.some_dir(at), self.some_label());
+        match self.below(16) {
+            0..4 => create(dir, name, FileKind::Regular),
+            4 => create(dir, name, FileKind::Directory),
+            5..8 => Call::Unlink { dir, label: name, directory: false },
+            8 => Call::Unlink { dir, label: name, directory: true },
+            9..13 => {
+                let (to_dir, to, mode) = (self.some_dir(at), self.some_label(), RenameMode::Replace);
+                Call::Rename { from_dir: dir, from: name, to_dir, to, mode }
+            }
+            13..15 => Call::Link { file: self.some_file(at), dir, label: name },
+            _ => {
+                let file = self.some_file(at);
+                let mut change = AttributeChange::default();
+                if self.one_in(2) {
+                    change.uid = Some(self.happened.calls as u32);
+                } else {
+                    change.mode = Some(0o600 + self.below(0o100) as u16);
+                }
+                Call::SetAttributes { file, change, size: None, through_handle: false }
+            }
+        }
+    }
+
+    fn some_question(&mut self, at: usize) -> Call {
+        let (dir, name) = (self.some_dir(at), self.some_label());
+        match self.below(6) {
+            0..4 => Call::Lookup { dir, label: name },
+            4 => Call::List { dir, after: 0, limit: 1_000, stat: false },
+            _ => Call::Stat { file: self.some_file(at) },
+        }
+    }
+
+    fn some_read(&mut self, at: usize) -> Call {
+        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20 }
+    }
+
+    /// Something that nobody else ever wrote.
+    fn some_write(&mut self, at: usize) -> Call {
+        let file = self.some_file(at);
+        let size = match self.history.now(&Key::Content(file.clone())) {
+            Some(Value::Content(length, _)) => length,
+            _ => 0,
+        };
+        if size > CONTENT_MAX || self.one_in(6) {
+            let size = Some(self.below(100));
+            return Call::SetAttributes {
+                file,
+                change: AttributeChange::default(),
+                size,
+                through_handle: true,
+            };
+        }
+        let words = match self.below(24) {
+            0 => 9_000,
+            1 => 700,
+            _ => 1 + self.below(8),
+        };
+        let token = self.happened.calls.to_be_bytes();
+        let data: Bytes = token.repeat(words as usize).into();
+        let (offset, append) = if self.one_in(2) { (0, true) } else { (self.below(200), false) };
+        Call::Write { file, offset, data, append }
+    }
+
+    fn some_open(&mut self, at: usize) -> Call {
+        let open = &self.known.open[at];
+        if let Some((file, open)) = open.first().cloned().filter(|_| open.len() > 3) {
+            return Call::Close { file, open };
+        }
+        Call::Open { file: self.some_file(at), open: Open::posix(true, true), mask: 0 }
+    }
+
+    fn some_file(&mut self, at: usize) -> FileId {
+        let is_file = |entry: &&Entry| entry.kind == FileKind::Regular;
+        let seen: Vec<FileId> =
+            self.known.seen[at].iter().filter(is_file).map(|entry| entry.file.clone()).collect();
+        let from = if seen.is_empty() || self.one_in(2) { self.known.files.clone() } else { seen };
+        let pick = self.below(from.len() as u64) as usize;
+        from[pick].clone()
+    }
+
+    fn some_dir(&mut self, at: usize) -> FileId {
+        let is_dir = |entry: &&Entry| entry.kind == FileKind::Directory;
+        let seen: Vec<FileId> =
+            self.known.seen[at].iter().filter(is_dir).map(|entry| entry.file.clone()).collect();
+        let from = if seen.is_empty() || !self.one_in(5) { self.known.dirs.clone() } else { seen };
+        let pick = self.below(from.len() as u64) as usize;
+        from[pick].clone()
+    }
+
+    fn some_label(&mut self) -> Label {
+        let pick = self.below(LABELS.len() as u64) as usize;
+        label(LABELS[pick])
+    }
+
+    /// What is not at rest, in words.
+    pub(super) fn what_is_left(&self) -> Violation {
+        let calls = |machine: &super::Machine| -> Vec<String> {
+            let calls = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
+            calls.map(|called| format!("{:?}", called.call)).collect()
+        };
+        let left: Vec<_> = self.machines.iter().map(|machine| (machine.id.0, calls(machine))).collect();
+        let left: Vec<_> = left.into_iter().filter(|(_, calls)| !calls.is_empty()).collect();
+        format!("does not come to rest: {left:?}")
+    }
+
+    /// Nobody waits, nothing is on its way to the server's disk, and every machine has a session.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let rests = |(at, machine): (usize, &super::Machine)| {
+            machine.calls.is_empty() && machine.client.valid_for_ms(self.clock(at)) > 0
+        };
+        self.server.is_idle() && self.machines.iter().enumerate().all(rests)
+    }
+}
+
+fn create(dir: FileId, label: Label, kind: FileKind) -> Call {
+    let (mode, umask, rdev, target, open) = (0o755, 0o022, 0, Vec::new(), None);
+    Call::Create { dir, label, kind, mode, umask, rdev, target, open }
+}
+
+fn label(name: &str) -> Label {
+    #[expect(clippy::expect_used, reason = "the tables above hold nothing else")]
+    Label::new(name.as_bytes()).expect("a label")
+}
