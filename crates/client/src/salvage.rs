@@ -97,7 +97,7 @@ impl Client {
         }
         let paths = self.paths();
         let mut items = Vec::new();
-        for (operation, error) in refused.iter().filter(|refused| is_loss(refused)) {
+        for (operation, error) in refused.iter().filter(is_loss) {
             items.push(paths.lost(operation, *error));
             if let Operation::Publish { file, size, change, .. } = operation {
                 items.extend(self.lost_content(&paths, file.clone(), ranges(change, *size)));

@@ -224,13 +224,16 @@ mod tests {
     struct NoDoor;
 
     impl node::Door for NoDoor {
-        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) {
+        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) -> Option<client::Ticket> {
             answer(Err(Error::CutOff));
+            None
         }
 
         fn root(&self) -> FileId {
             FileId::root()
         }
+
+        fn cancel(&self, _: client::Ticket) {}
 
         fn valid_for(&self) -> Duration {
             Duration::ZERO

@@ -308,24 +308,30 @@ impl Engine {
         self.finish(after, false);
     }
 
-    fn begin(&self, cred: &Cred, call: Call, answer: Answer) {
+    fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
         let mut out = Vec::new();
         let mut hosted = self.hosted.lock();
         let outcome = hosted.client.call(clock::now(), cred, call, &mut out);
         let mut after = After::default();
-        match outcome {
+        let waits = match outcome {
             Outcome::Done(result) if out.is_empty() => {
                 drop(hosted);
-                return self.tell(answer, result, true);
+                self.tell(answer, result, true);
+                return None;
             }
-            Outcome::Done(result) => after.answers.push((answer, result)),
+            Outcome::Done(result) => {
+                after.answers.push((answer, result));
+                None
+            }
             Outcome::Waiting(ticket) => {
                 hosted.answers.insert(ticket, answer);
+                Some(ticket)
             }
-        }
+        };
         self.carry_out(&mut hosted, out, &mut after);
         drop(hosted);
         self.finish(after, true);
+        waits
     }
 
     /// The answer to a read: one that finds its content gone is tried again from its beginning.
@@ -336,6 +342,7 @@ impl Engine {
                 return answer(told);
             }
             let answer = engine.reading(cred.clone(), call.clone(), answer, tries - 1);
+            // It has no name any more by which it could be cancelled; nor does it wait for anybody.
             engine.begin(&cred, call, answer);
         })
     }
@@ -424,13 +431,22 @@ impl Engine {
 }
 
 impl Door for Engine {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) {
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
         let answer = if matches!(call, Call::Read { .. }) {
             self.reading(cred.clone(), call.clone(), answer, READS_MAX)
         } else {
             answer
         };
-        self.begin(cred, call, answer);
+        self.begin(cred, call, answer)
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        let (mut out, mut after) = (Vec::new(), After::default());
+        let mut hosted = self.hosted.lock();
+        hosted.client.cancel(ticket, &mut out);
+        self.carry_out(&mut hosted, out, &mut after);
+        drop(hosted);
+        self.finish(after, true);
     }
 
     fn root(&self) -> FileId {

@@ -4,6 +4,8 @@
 
 mod building;
 mod cluster;
+#[cfg(test)]
+mod locks;
 mod many;
 mod model;
 mod paper;

@@ -79,7 +79,6 @@ impl Lab {
         let mut yielded = Vec::new();
         for output in out {
             match output {
-                Output::Yield { number, .. } => yielded.push(number),
                 Output::Send(message) => {
                     self.sent.push(message.clone());
                     let session = self.clients[at].1.unwrap();
@@ -87,9 +86,11 @@ impl Lab {
                 }
                 Output::Answer { ticket, result } => self.answers.push_back((ticket, result)),
                 Output::Salvage(salvage) => self.refused_updates += salvage.items.len(),
+                Output::Yield { number, .. } => yielded.push(number),
                 Output::Store(_) | Output::Unneeded(_) | Output::Invalidate(_) => {}
             }
         }
+        // There is nothing below.
         yielded.into_iter().for_each(|number| self.input(at, client::Input::Yielded { number }));
     }
 

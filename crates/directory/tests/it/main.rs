@@ -7,6 +7,7 @@ mod content;
 mod enrolment;
 mod grants;
 mod handles;
+mod locks;
 mod recalls;
 mod replay;
 mod resumption;

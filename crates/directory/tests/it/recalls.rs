@@ -40,6 +40,26 @@ fn a_reader_gets_what_a_writer_lets_go_and_the_writer_goes_on_reading() {
     assert_eq!(world.update(a, late), Err(Error::CutOff));
 }
 
+/// Two machines that make files of distinct names in one directory in turn.
+#[test]
+fn in_a_crowded_directory_names_are_asked_for_and_nobody_is_recalled() {
+    let (mut world, a, b, _) = shared();
+    let (mut recalls, mut theirs) = (0, 1);
+    for n in 0..40 {
+        let op = world.create(b, &ROOT, &format!("b{n}"), FileKind::Regular, theirs);
+        let number = world.ask(b, op, vec![], AskMode::Lease);
+        let recalled = world.recalled(a);
+        recalls += recalled.iter().filter(|it| matches!(it.field, Field::Child(_) | Field::Children)).count();
+        if !recalled.is_empty() {
+            world.release(a, recalled);
+        }
+        let grants = world.grants(b, number).unwrap();
+        theirs = grants[0].values.reservation.map_or(theirs, |(first, _)| first.max(theirs));
+        assert!(grants[0].fields.contains(&(Field::Child(label(&format!("b{n}"))), Kind::Write)));
+    }
+    assert!(recalls <= 10, "{recalls} of 40");
+}
+
 #[test]
 fn one_label_is_taken_out_of_an_infinite_lease() {
     let (mut world, a, b, n) = shared();

@@ -7,7 +7,7 @@ use node::Told;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::content::{Handle, opening};
+use super::content::opening;
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
@@ -109,11 +109,11 @@ impl Front {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                 front.open_existing(asker, dir, name.as_bytes(), flags, reply)
             }
-            told => reply(
-                front
-                    .node_of(told, dir, &label)
-                    .map(|shown| (shown, super::Opened { handle: Handle::of(flags), keep_pages: true })),
-            ),
+            told => {
+                reply(front.node_of(told, dir, &label).map(|shown| {
+                    (shown, super::Opened { handle: front.handles.next(flags), keep_pages: true })
+                }))
+            }
         });
     }
 

@@ -158,8 +158,6 @@ impl Building {
     pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
         let now = self.read_clocks(at);
         let mut out = Vec::new();
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{} tick {} machine {at} <- {input:?}", self.now, super::history::tick_of(now.wall));
         self.machines[at].client.handle(now, input, &mut out);
         self.carry_out(at, now, out)
     }
@@ -167,12 +165,6 @@ impl Building {
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
         for output in out {
-            if std::env::var("TRACE").is_ok() {
-                eprintln!(
-                    "{} tick {} machine {at} -> {output:?}",
-                    self.now,
-                    super::history::tick_of(now.wall)
-                );
             match output {
                 Output::Send(message) => {
                     feed(&mut self.happened.trace, format!("{at} {message:?}").as_bytes());

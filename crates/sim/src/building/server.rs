@@ -164,8 +164,6 @@ impl Building {
             server.log.clear();
         }
         feed(&mut self.happened.trace, format!("{out:?}").as_bytes());
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{} SERVER {input:?}\n      => {out:?}", self.now);
         self.note_applied(&input, &out)?;
         for output in out {
             self.server_puts_out(output)?;

@@ -128,8 +128,6 @@ impl Building {
             }
         }
         let mut out = Vec::new();
-        if std::env::var("TRACE").is_ok() {
-            eprintln!("{} tick {} machine {at} CALL {call:?}", self.now, tick_of(now.wall));
         let outcome = machine.client.call(now, &Cred::default(), call, &mut out);
         match outcome {
             Outcome::Done(result) => self.answered(at, number, program, result, now)?,
