@@ -247,10 +247,11 @@ impl Paths<'_> {
     }
 }
 
-/// Whether anybody misses what was refused: not an access time, nor the content of a file that is gone.
+/// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
 fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
-        Operation::Accessed { .. } => false,
+        // Not worth anybody's attention; and locks end with their session.
+        Operation::Accessed { .. } | Operation::Lock { .. } => false,
         Operation::Publish { .. } => *error != Error::Stale,
         _ => true,
     }

@@ -75,7 +75,7 @@ impl Waits {
             }
             drop(calls);
             std::thread::sleep(LOOK_EVERY);
-            for ticket in self.over(Instant::now(), |tid| Thread::look(tid)) {
+            for ticket in self.over(Instant::now(), Thread::look) {
                 cancel(ticket);
             }
         }

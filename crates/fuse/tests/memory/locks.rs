@@ -80,6 +80,10 @@ impl Locking {
         let free = change
             .kind
             .is_none_or(|kind| table.conflict(change.space, &holder, change.range, kind).is_none());
-        if free { Ok(table.change(&session, &change)) } else { Err(Error::WouldBlock) }
+        if !free {
+            return Err(Error::WouldBlock);
+        }
+        table.change(&session, &change);
+        Ok(())
     }
 }
