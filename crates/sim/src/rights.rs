@@ -285,3 +285,34 @@ fn below_its_root_a_machine_works_as_any() {
     assert_eq!(lab.call(0, lookup(&deep, "late")).err(), Some(Error::NotFound));
     assert!(lab.call(0, lookup(&dir, "fine")).is_ok());
 }
+
+/// A directory's times that come after a change of the directory which the server had not seen when it said them.
+#[test]
+fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
+    let (mut lab, dir, _, _) = lab();
+    let other = lab.join(Rights::FULL);
+    // Both may make files here, and neither knows the times.
+    lab.make(other, &dir, "theirs", FileKind::Regular).unwrap();
+    lab.make(0, &dir, "ours", FileKind::Regular).unwrap();
+    lab.make(other, &dir, "theirs too", FileKind::Regular).unwrap();
+    // The other asks for them, and makes another file before the question is answered.
+    let cred = Cred::default();
+    let mut out = Vec::new();
+    let asked = lab.clients[other].0.call(NOW, &cred, Call::Stat { file: dir.clone() }, &mut out);
+    assert!(matches!(asked, Outcome::Waiting(_)), "it knew: {asked:?}");
+    lab.carry_out(other, std::mem::take(&mut out));
+    let later = Now { wall: Timestamp { secs: NOW.wall.secs + 9, nanos: 0 }, ..NOW };
+    let call = Call::Unlink { dir: dir.clone(), label: label("theirs too"), directory: false };
+    let done = lab.clients[other].0.call(later, &cred, call, &mut out);
+    assert!(matches!(done, Outcome::Done(Ok(_))), "{done:?}");
+    lab.carry_out(other, out);
+    lab.run();
+    lab.answers.clear();
+    let seen: Vec<_> = [other, 0]
+        .map(|at| match lab.call(at, Call::Stat { file: dir.clone() }) {
+            Ok(Reply::Stat(stat)) => stat.mtime,
+            told => panic!("{told:?}"),
+        })
+        .into();
+    assert_eq!(seen, [later.wall; 2]);
+}
