@@ -193,9 +193,6 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
-        if self.take_unsaved(file) {
-            return Err(Stop::Error(Error::CutOff));
-        }
         if waiting.flushed.is_none() {
             let barriers: BTreeMap<FileId, u64> = match file {
                 Some(file) => {
@@ -213,7 +210,8 @@ impl Client {
         if self.log.applied() < through {
             return Err(Stop::Need(Need::Applied(through)));
         }
-        Ok(Reply::Nothing)
+        // All that can be is durable now. What could not be applied since somebody asked last is said once.
+        if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }
     }
 
     fn let_go_of_content(&mut self, file: &FileId) {

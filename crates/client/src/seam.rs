@@ -33,7 +33,8 @@ pub enum Outcome {
 /// An input beside calls.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// There is a new connection to the server, and the host is about to send the greeting over it (`directory::Input::Open`): what was under way over an
+    /// There is a new connection to the server, and the host is about to send the greeting over it (`directory::Input::Open`; it names the session if
+    /// [`Client::has_session`](crate::Client::has_session)): what was under way over an
     /// earlier one is lost, and nothing of that comes after this. Leases count from here, once the greeting has been answered. The same after
     /// [`ToClient::Fenced`], whether the connection stays or not: a new session is to be opened.
     Greeting,

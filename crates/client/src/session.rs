@@ -74,6 +74,12 @@ impl Client {
         if self.session.open { self.session.valid_until().ms_since(now) } else { 0 }
     }
 
+    /// Whether a session has begun and is not over, as far as this client has been told: only then a greeting may name the host's latest. One that the client
+    /// has not heard of cannot go on.
+    pub fn has_session(&self) -> bool {
+        self.session.open
+    }
+
     /// Since when the server has owed an answer to a renewal or a greeting: a connection over which nothing comes for long is to be given up.
     pub fn owed_since(&self) -> Option<Time> {
         self.session.greeted.or(self.session.renewing)

@@ -162,7 +162,8 @@ impl Engine {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         self.input(&mut hosted, Input::Greeting, &mut after);
-        let ((machine, incarnation), session) = (hosted.identity, hosted.session);
+        let session = hosted.session.filter(|_| hosted.client.has_session());
+        let (machine, incarnation) = hosted.identity;
         drop(hosted);
         self.finish(after, false);
         (machine, incarnation, session)

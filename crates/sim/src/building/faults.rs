@@ -118,9 +118,7 @@ impl Building {
         for link in &mut self.links {
             (link.cut, link.delay) = ([0, 0], (1, 4));
         }
-        for machine in &mut self.machines {
-            machine.frozen = None;
-        }
+        // Who is stopped goes on when it was to: what waits for it is in order.
         self.server_starts()
     }
 }

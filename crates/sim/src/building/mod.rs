@@ -58,7 +58,7 @@ pub struct Happened {
     pub restarts: u64,
     /// Milliseconds that went by.
     pub ms: u64,
-    /// Digest of everything that was said: equal for equal runs.
+    /// Digest of all events and of what the server came to have: equal for equal runs.
     pub trace: u64,
 }
 
@@ -184,6 +184,8 @@ impl Building {
     fn step(&mut self) -> Result<(), Violation> {
         let Some((time, event)) = self.events.next() else { return Err("nothing happens any more".into()) };
         self.now = self.now.max(time);
+        let digest = self.server.directory.digest();
+        feed(&mut self.happened.trace, &[time.to_be_bytes(), digest.to_be_bytes()].concat());
         match event {
             Event::Arrives { at, way, connection, packet } => self.arrives(at, way, connection, packet),
             Event::Dials(at) => self.dials(at),
@@ -202,12 +204,10 @@ impl Building {
         }
     }
 
-    /// Everything that is said goes into the trace.
-    fn notes(&mut self, what: impl FnOnce() -> String) {
-        let what = what();
-        feed(&mut self.happened.trace, what.as_bytes());
+    /// Says what happens, if anybody listens.
+    fn notes(&self, what: impl FnOnce() -> String) {
         if self.weather.aloud {
-            println!("{:>9} {what}", self.now);
+            println!("{:>9} {}", self.now, what());
         }
     }
 

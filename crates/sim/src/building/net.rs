@@ -121,7 +121,8 @@ impl Building {
         self.links[at].alive = Some(connection);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
-        let (incarnation, session) = (machine.incarnation, machine.session);
+        let (incarnation, session) =
+            (machine.incarnation, machine.session.filter(|_| machine.client.has_session()));
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())

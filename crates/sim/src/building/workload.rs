@@ -407,7 +407,14 @@ impl Building {
         };
         let left: Vec<_> = self.machines.iter().map(|machine| (machine.id.0, calls(machine))).collect();
         let left: Vec<_> = left.into_iter().filter(|(_, calls)| !calls.is_empty()).collect();
-        format!("does not come to rest: {left:?}")
+        let invalid = self
+            .machines
+            .iter()
+            .enumerate()
+            .filter(|(at, machine)| machine.client.valid_for_ms(self.clock(*at)) == 0);
+        let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, m.session, m.connection)).collect();
+        let idle = self.server.is_idle();
+        format!("does not come to rest: {left:?}, without a session {invalid:?}, the server is idle: {idle}")
     }
 
     /// Nobody waits, nothing is on its way to the server's disk, and every machine has a session.

@@ -11,8 +11,8 @@ use super::history::History;
 use super::{Building, Violation};
 
 /// How often what must hold at any time is looked at, ms; and the whole state of the server, each so many times.
-const LOOK_MS: u64 = 60;
-const LOOKS_PER_STATE: u64 = 50;
+const LOOK_MS: u64 = 150;
+const LOOKS_PER_STATE: u64 = 30;
 
 impl Building {
     /// What must hold at any time.
