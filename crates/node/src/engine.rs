@@ -54,7 +54,10 @@ struct Hosted {
     answers: BTreeMap<Ticket, Answer>,
     /// The machine and its incarnation.
     identity: (MachineId, u64),
+    /// The session that the connection is for.
     session: Option<SessionId>,
+    /// The one that the client has heard the beginning of: a greeting names no other, or the client would go on where it never was.
+    begun: Option<SessionId>,
     open: bool,
 }
 
@@ -102,6 +105,7 @@ impl Engine {
             answers: BTreeMap::new(),
             identity,
             session: None,
+            begun: None,
             open: false,
         };
         let engine = Engine {
@@ -159,7 +163,7 @@ impl Engine {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         self.input(&mut hosted, Input::Greeting, &mut after);
-        let ((machine, incarnation), session) = (hosted.identity, hosted.session);
+        let ((machine, incarnation), session) = (hosted.identity, hosted.begun);
         drop(hosted);
         self.finish(after, false);
         (machine, incarnation, session)
@@ -185,9 +189,11 @@ impl Engine {
             match told {
                 Down::Opened(session) => hosted.session = Some(session),
                 Down::Message(message) => {
-                    hosted.open |= matches!(message, ToClient::Opened { .. });
+                    if matches!(message, ToClient::Opened { .. }) {
+                        (hosted.open, hosted.begun) = (true, hosted.session);
+                    }
                     if matches!(message, ToClient::Fenced) {
-                        hosted.session = None;
+                        (hosted.session, hosted.begun) = (None, None);
                         after.fenced = true;
                     }
                     self.input(&mut hosted, Input::Message(message), &mut after);

@@ -20,7 +20,10 @@ pub(super) struct Machine {
     pub incarnation: u64,
     pub client: Client,
     pub connection: Option<u64>,
+    /// The session that the connection is for.
     pub session: Option<SessionId>,
+    /// The one that the client has heard the beginning of.
+    pub begun: Option<SessionId>,
     /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with it.
     pub life: Life,
     /// Until when it is stopped.
@@ -59,6 +62,7 @@ impl Building {
             client,
             connection: None,
             session: None,
+            begun: None,
             life,
             frozen: None,
             rate_ppm,
@@ -128,6 +132,9 @@ impl Building {
             return Ok(());
         }
         let fenced = matches!(message, ToClient::Fenced);
+        if fenced || matches!(message, ToClient::Opened { .. }) {
+            self.machines[at].begun = self.machines[at].session.filter(|_| !fenced);
+        }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
         if self.weather.lie == Some(Lie::TermFromReceipt)
             && let ToClient::Renewed { space } = message
@@ -245,7 +252,7 @@ impl Building {
         machine.client = client;
         machine.life = life;
         machine.incarnation += 1;
-        (machine.connection, machine.session) = (None, None);
+        (machine.connection, machine.session, machine.begun) = (None, None, None);
         let programs: Vec<usize> = calls.into_values().map(|(_, program)| program).collect();
         let pause = 10 + self.below(5_000);
         self.later(pause, Event::Dials(at));

@@ -121,7 +121,7 @@ impl Building {
         self.links[at].alive = Some(connection);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
-        let (incarnation, session) = (machine.incarnation, machine.session);
+        let (incarnation, session) = (machine.incarnation, machine.begun);
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())
