@@ -291,17 +291,7 @@ impl Client {
                 self.granted(number);
             }
             ToClient::Reported { number, .. } => self.granted(number),
-            ToClient::Shipped { number, result } => {
-                // What was told before is told again over a new connection; by now more may have happened.
-                if !self.requests.answered(number) {
-                    return;
-                }
-                let result = result.map(|(answer, effects)| {
-                    effects.iter().for_each(|effect| self.files.apply(effect, false));
-                    answer
-                });
-                self.shipped(number, result);
-            }
+            ToClient::Shipped { number, result } => self.on_shipped(number, result),
             ToClient::Recall { leases } => self.on_recall(now, leases, out),
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
             ToClient::Applied { through, rejected } => self.on_applied(through, &rejected, out),

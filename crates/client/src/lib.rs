@@ -22,6 +22,7 @@ mod reserve;
 mod salvage;
 mod seam;
 mod session;
+mod shipped;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};

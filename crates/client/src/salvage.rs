@@ -97,7 +97,7 @@ impl Client {
         }
         let paths = self.paths();
         let mut items = Vec::new();
-        for (operation, error) in refused.iter().filter(|refused| is_loss(refused)) {
+        for (operation, error) in refused.iter().filter(is_loss) {
             items.push(paths.lost(operation, *error));
             if let Operation::Publish { file, size, change, .. } = operation {
                 items.extend(self.lost_content(&paths, file.clone(), ranges(change, *size)));
@@ -249,11 +249,17 @@ impl Paths<'_> {
     }
 }
 
-/// Whether anybody misses what was refused: not an access time, nor the content of a file that is gone.
+/// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
 fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
-        Operation::Accessed { .. } => false,
-        Operation::Publish { .. } => *error != Error::Stale,
+        // Not worth anybody's attention; and locks end with their session.
+        Operation::Accessed { .. } | Operation::Lock { .. } => false,
+        Operation::Publish { .. }
+        | Operation::SetAttributes { .. }
+        | Operation::SetXattr { .. }
+        | Operation::RemoveXattr { .. }
+        | Operation::SetDisposition { .. }
+        | Operation::Dispose { .. } => *error != Error::Stale,
         _ => true,
     }
 }

@@ -4,10 +4,11 @@
 //! recalled while it waits, and no call ever holds one back.
 
 use crate::client::Client;
-use crate::{Call, Now, Output, Reply, Ticket};
+use crate::shipped::Shipped;
+use crate::{Call, Now, Output, Ticket};
 use ident::FileId;
 use lease::{Lease, Time};
-use namespace::{Answer, Cred, Error, LockChange, Operation};
+use namespace::{Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToServer};
 
@@ -58,7 +59,7 @@ pub(crate) enum Need {
 
 /// What a waiting call waits for: a [`Need`] that has been asked for.
 #[derive(Debug)]
-enum On {
+pub(crate) enum On {
     Session,
     Number(u64),
     Answered,
@@ -82,10 +83,10 @@ pub(crate) struct Waiting {
     pub since: Time,
     /// It is no call at all, but this client opening the file anew.
     pub reopens: Option<FileId>,
-    on: On,
+    pub on: On,
     lost_races: u8,
     /// What the server said of the operation that was shipped.
-    pub shipped: Option<Result<Answer, Error>>,
+    pub shipped: Option<Result<Shipped, Error>>,
     /// More space was asked for: what there is now is all there is.
     pub asked_allowance: bool,
     /// How far a sync has got: content flushed up to these barriers, the log up to this entry.
@@ -204,16 +205,6 @@ impl Client {
         }
     }
 
-    /// The shipped operation `number` was done, or refused.
-    pub(crate) fn shipped(&mut self, number: u64, result: Result<Answer, Error>) {
-        for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, On::Number(n) if n == number) {
-                waiting.on = On::Answered;
-                waiting.shipped = Some(result.clone());
-            }
-        }
-    }
-
     /// Tries the calls again that have what they waited for, the oldest first; and once more if that unlocked something.
     pub(crate) fn settle(&mut self, now: Now, out: &mut Vec<Output>) {
         self.unlocked = true;
@@ -242,7 +233,7 @@ impl Client {
         let result = match waiting.shipped.clone() {
             Some(Err(error)) => Err(Stop::Error(error)),
             // What the reply takes beyond the answer may have to come first; the operation itself is done.
-            Some(Ok(answer)) => self.reply_to_shipped(now, &waiting, answer),
+            Some(Ok(shipped)) => self.reply_to_shipped(now, &mut waiting, shipped, out),
             None => self.attempt(now, &mut waiting, out),
         };
         let result = match result {
@@ -284,27 +275,6 @@ impl Client {
             On::Room => self.has_room(),
             On::Yielded(file) => !self.yields.holds_up_writes(file),
             On::Unlocked { file, change } => self.is_unlocked(file, change),
-        }
-    }
-
-    fn reply_to_shipped(&mut self, now: Now, waiting: &Waiting, answer: Answer) -> Result<Reply, Stop> {
-        // What the server said is so; what is added to it from here only while leases count.
-        self.require_session(now)?;
-        match answer {
-            Answer::Stat(stat) => Ok(Reply::Stat(stat)),
-            Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
-            Answer::Names(names) => Ok(Reply::Names(names)),
-            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
-            // Where a call wants a stat or a handle as well, their leases come by the ordinary way.
-            Answer::Nothing if let Call::SetAttributes { file, .. } = &waiting.call => {
-                Ok(Reply::Stat(self.stat(now, file)?))
-            }
-            Answer::Entry(entry) if let Call::Create { open: Some(open), .. } = waiting.call => {
-                self.open_shipped(now, entry, open)
-            }
-            Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
-            Answer::Entry(entry) => self.node(now, entry),
-            Answer::Nothing => Ok(Reply::Nothing),
         }
     }
 }

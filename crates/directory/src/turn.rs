@@ -308,6 +308,7 @@ impl Turn<'_> {
         for session in self.state.sessions.all.values_mut() {
             session.renewed = self.now;
         }
+        self.state.desk.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.desk.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
             self.send(session, ToClient::Recall { leases: vec![released] });

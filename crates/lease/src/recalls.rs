@@ -17,6 +17,8 @@ struct Recall {
     keep: Option<Kind>,
     /// When it was first told.
     since: Time,
+    /// From when on it has had the chance to answer: then, or when the latest leader began.
+    told: Time,
 }
 
 impl Recalls {
@@ -41,7 +43,7 @@ impl Recalls {
                 lower
             }
             None => {
-                of_file.insert((session, field.clone()), Recall { keep, since: now });
+                of_file.insert((session, field.clone()), Recall { keep, since: now, told: now });
                 keep
             }
         };
@@ -126,9 +128,14 @@ impl Recalls {
         owed
     }
 
-    /// The sessions that have not answered something for more than `patience_ms`.
+    /// A leader begins, and tells everybody again: what nobody could hear before counts for nothing.
+    pub fn tell_again(&mut self, now: Time) {
+        self.0.values_mut().flat_map(BTreeMap::values_mut).for_each(|recall| recall.told = now);
+    }
+
+    /// The sessions that could have answered something and have not for more than `patience_ms`.
     pub fn overdue(&self, now: Time, patience_ms: u64) -> BTreeSet<SessionId> {
-        let overdue = self.open().filter(|(_, _, recall)| now.ms_since(recall.since) > patience_ms);
+        let overdue = self.open().filter(|(_, _, recall)| now.ms_since(recall.told) > patience_ms);
         overdue.map(|(_, (session, _), _)| *session).collect()
     }
 

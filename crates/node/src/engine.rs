@@ -44,6 +44,8 @@ pub(crate) struct Engine {
     below: RwLock<Vec<Arc<dyn Below>>>,
     yields: Sender<Yield>,
     stopping: AtomicBool,
+    /// The server does not take this machine any more.
+    refused: AtomicBool,
     salvage: SalvageStore,
     started: Instant,
 }
@@ -119,6 +121,7 @@ impl Engine {
             below: RwLock::new(Vec::new()),
             yields: to_yield,
             stopping: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             salvage,
             started: Instant::now(),
         };
@@ -181,13 +184,30 @@ impl Engine {
         Ok(())
     }
 
+    /// The server does not take this machine (any more): it has been expelled. Nothing it knows counts, and nobody is to wait for it.
+    pub(crate) fn refused(&self) {
+        if self.refused.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let answers = std::mem::take(&mut self.hosted.lock().answers);
+        for answer in answers.into_values() {
+            answer(Err(Error::CutOff));
+        }
+        for below in self.below.read().iter() {
+            below.take_back_again(vec![Invalidation::Everything]);
+        }
+    }
+
     /// From the server.
     pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         for told in told {
             match told {
-                Down::Opened(session) => hosted.session = Some(session),
+                Down::Opened(session) => {
+                    hosted.session = Some(session);
+                    self.refused.store(false, Ordering::SeqCst);
+                }
                 Down::Message(message) => {
                     if matches!(message, ToClient::Opened { .. }) {
                         (hosted.open, hosted.begun) = (true, hosted.session);
@@ -315,6 +335,10 @@ impl Engine {
     }
 
     fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+        if self.refused.load(Ordering::Relaxed) {
+            answer(Err(Error::CutOff));
+            return None;
+        }
         let mut out = Vec::new();
         let mut hosted = self.hosted.lock();
         let outcome = hosted.client.call(clock::now(), cred, call, &mut out);

@@ -158,3 +158,18 @@ fn a_release_that_is_sent_again_is_let_go_once() {
     let told = world.told(session);
     assert!(matches!(told.as_slice(), [ToClient::Applied { through: 1, .. }]), "{told:?}");
 }
+
+#[test]
+fn whoever_could_not_hear_a_recall_has_not_ignored_it() {
+    let mut world = World::new();
+    let (holder, other) = (world.open(1, 1), world.open(2, 1));
+    world.take_root(holder);
+    world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
+    // The server starts again and again, and takes every session as just renewed each time.
+    for _ in 0..20 {
+        world.now = world.now.after_ms(directory::TERM_MS - 1);
+        world.restart();
+    }
+    assert_eq!(world.server.misdeeds(), []);
+    assert_eq!(world.server.status(world.now).sessions, 2);
+}

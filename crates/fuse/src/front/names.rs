@@ -66,6 +66,8 @@ impl Front {
                         Ok(Found::Missing(front.door.valid_for()))
                     }
                 }
+                // Whatever was called `label` in a directory that is gone, by another machine perhaps, is gone.
+                Err(Error::Stale) => Ok(Found::Missing(Duration::ZERO)),
                 told => front.node_of(told, dir, &label).map(Found::File),
             });
         });

@@ -375,15 +375,21 @@ impl History {
         ever.difference(&now).cloned().collect()
     }
 
-    /// Updates that were done on machines, that the server has not done, and that somebody would miss.
-    pub fn missing(&self) -> impl Iterator<Item = &Called> {
+    /// Updates that were done on machines, in that order, and that somebody would miss.
+    pub fn updates(&self) -> impl Iterator<Item = &Called> {
         let nameless = self.nameless();
         let missed = move |called: &&Called| {
-            let of_nameless = |key| matches!(key, Key::Content(file) if nameless.contains(&file));
-            !called.changes().into_iter().any(of_nameless)
+            let of_nameless =
+                |key| matches!(key, Key::Content(file) | Key::Attributes(file) if nameless.contains(&file));
+            !called.changes().into_iter().all(of_nameless)
         };
-        let missing = |called: &&Called| called.done < u64::MAX && is_update(&called.call) && !called.applied;
-        self.calls.iter().filter(missing).filter(missed)
+        let done = self.order.iter().filter_map(|number| self.calls.get(*number));
+        done.filter(|called| is_update(&called.call)).filter(missed)
+    }
+
+    /// Those of them that the server has not done.
+    pub fn missing(&self) -> impl Iterator<Item = &Called> {
+        self.updates().filter(|called| !called.applied)
     }
 
     /// How many updates were done on machines and never came to be.

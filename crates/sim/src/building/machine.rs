@@ -1,10 +1,9 @@
 //! A machine: the host of a client, with a clock of its own, programs, and a way to the server.
 
 use super::events::Event;
-use super::history::{Life, wall};
+use super::history::{Life, tick_of, wall};
 use super::net::{Link, Packet, Way};
 use super::{Building, Lie, Violation};
-use crate::model::feed;
 use client::{Client, Input, Now, Output, Settings, Ticket, Upload};
 use lease::{SessionId, Time};
 use rand_core::Rng;
@@ -165,6 +164,7 @@ impl Building {
     pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
         let now = self.read_clocks(at);
         let mut out = Vec::new();
+        self.notes(|| format!("machine {at} hears at {}: {input:?}", tick_of(now.wall)));
         self.machines[at].client.handle(now, input, &mut out);
         self.carry_out(at, now, out)
     }
@@ -172,11 +172,9 @@ impl Building {
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
         for output in out {
+            self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
             match output {
-                Output::Send(message) => {
-                    feed(&mut self.happened.trace, format!("{at} {message:?}").as_bytes());
-                    self.says(at, message);
-                }
+                Output::Send(message) => self.says(at, message),
                 Output::Answer { ticket, result } => {
                     let Some((call, program)) = self.machines[at].calls.remove(&ticket) else {
                         return Err(format!("{ticket:?} of machine {at} is answered twice"));

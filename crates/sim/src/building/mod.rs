@@ -18,6 +18,7 @@ mod weather;
 mod workload;
 
 use crate::cluster::Violation;
+use crate::model::feed;
 use events::{Event, Events};
 use history::History;
 use machine::Machine;
@@ -198,6 +199,15 @@ impl Building {
             Event::Fault => self.fault(),
             Event::Mends(at, mended) => self.mends(at, mended),
             Event::Looks => self.looks(),
+        }
+    }
+
+    /// Everything that is said goes into the trace.
+    fn notes(&mut self, what: impl FnOnce() -> String) {
+        let what = what();
+        feed(&mut self.happened.trace, what.as_bytes());
+        if self.weather.aloud {
+            println!("{:>9} {what}", self.now);
         }
     }
 

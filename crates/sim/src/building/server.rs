@@ -4,7 +4,6 @@ use super::events::Event;
 use super::net::{Packet, Way};
 use super::{Building, Lie, Violation};
 use crate::cluster::root;
-use crate::model::feed;
 use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
 use std::collections::{BTreeMap, VecDeque};
@@ -163,7 +162,7 @@ impl Building {
             server.checkpoint = server.store.clone();
             server.log.clear();
         }
-        feed(&mut self.happened.trace, format!("{out:?}").as_bytes());
+        self.notes(|| format!("the server: {input:?}, so {out:?}"));
         self.note_applied(&input, &out)?;
         for output in out {
             self.server_puts_out(output)?;
@@ -180,6 +179,8 @@ impl Building {
         {
             self.history.asked(*session, *number, operation.clone());
         }
+        self.note_log(input, out)?;
+        // What waited for that was done after it.
         for output in out {
             if let Output::Send { session, message: ToClient::Shipped { number, result: Ok((_, effects)) } } =
                 output
@@ -187,6 +188,10 @@ impl Building {
                 self.history.shipped(*session, *number, effects)?;
             }
         }
+        Ok(())
+    }
+
+    fn note_log(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
         let Input::Message { session, message: ToServer::Log { first, entries } } = input else {
             return Ok(());
         };

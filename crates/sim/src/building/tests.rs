@@ -18,3 +18,25 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
         assert_eq!((cut_off, fenced, lost), (0, 0, 0), "seed {seed}: {happened:?}");
     }
 }
+/// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them, and
+/// `ALOUD` to have everything printed.
+#[test]
+#[ignore = "a tool"]
+fn one_seed() {
+    let of = |name: &str, default: u64| {
+        std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+    };
+    let seed = of("SEED", 0);
+    let mut failed = 0;
+    for seed in seed..of("TO", seed + 1) {
+        let weather = Weather { aloud: of("ALOUD", 0) > 0, ..Weather::of(seed) };
+        match run_building_in(weather, seed, of("MACHINES", 20), of("CALLS", 3_000)) {
+            Ok(happened) => println!("{seed}: {happened:?}"),
+            Err(violation) => {
+                println!("{seed}: VIOLATION {violation}");
+                failed += 1;
+            }
+        }
+    }
+    assert_eq!(failed, 0);
+}

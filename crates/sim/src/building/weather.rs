@@ -35,6 +35,8 @@ pub struct Weather {
     pub drift_ppm: u64,
     /// How slow a slow link is at most.
     pub slow_ms: u64,
+    /// Whether everything that is said is printed.
+    pub aloud: bool,
     /// What is wrong on purpose.
     pub lie: Option<Lie>,
 }
@@ -55,6 +57,7 @@ impl Weather {
         restarts: 0,
         drift_ppm: 0,
         slow_ms: 0,
+        aloud: false,
         lie: None,
     };
 
@@ -70,6 +73,7 @@ impl Weather {
         restarts: 1,
         drift_ppm: Weather::DRIFT_PPM,
         slow_ms: 2_000,
+        aloud: false,
         lie: None,
     };
 

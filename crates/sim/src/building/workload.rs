@@ -119,6 +119,7 @@ impl Building {
     fn call(&mut self, at: usize, program: usize, call: Call) -> Result<(), Violation> {
         self.happened.calls += 1;
         let now = self.read_clocks(at);
+        self.notes(|| format!("machine {at} is called at {}: {call:?}", tick_of(now.wall)));
         let machine = &mut self.machines[at];
         let number = self.history.called(machine.life, call.clone(), tick_of(now.wall));
         if let Call::Close { file, open } = &call {

@@ -2,27 +2,23 @@
 //! of each file's it is a prefix likewise.
 
 use crate::building::Violation;
-use crate::building::history::{CallNumber, History, Key, is_update};
-use crate::building::history::{Called, Life};
+use crate::building::history::{Called, History, Key, Life};
 use std::collections::BTreeMap;
 
 impl History {
     pub(super) fn check_prefixes(&self) -> Result<(), Violation> {
         // What each life's first lost update was: of names and attributes, and of each file's content.
-        let mut lost: BTreeMap<(Life, Option<Key>), CallNumber> = BTreeMap::new();
-        for number in &self.order {
-            let Some(called) = self.calls.get(*number).filter(|called| is_update(&called.call)) else {
-                continue;
-            };
+        let mut lost: BTreeMap<(Life, Option<Key>), &Called> = BTreeMap::new();
+        for called in self.updates() {
             let key = (called.life, content_of(called));
-            match lost.get(&key).and_then(|lost| self.calls.get(*lost)) {
+            match lost.get(&key) {
                 Some(lost) if called.applied => {
                     return Err(format!(
                         "{:?} was lost, and {:?}, which came after it, was not",
                         lost.call, called.call
                     ));
                 }
-                None if !called.applied => _ = lost.insert(key, *number),
+                None if !called.applied => _ = lost.insert(key, called),
                 _ => {}
             }
         }

@@ -1,0 +1,111 @@
+//! Operations that the server does for this client, and what is answered when it has.
+
+use crate::client::Client;
+use crate::waiting::{On, Stop, Waiting};
+use crate::{Call, Now, Output, Reply};
+use ident::FileId;
+use namespace::{Answer, Attributes, Effect, Error, Stat};
+
+/// What became of an operation that the server has done.
+#[derive(Clone, Debug)]
+pub(crate) struct Shipped {
+    answer: Answer,
+    /// The attributes that it gave the file which it made, linked or changed.
+    attributes: Option<Attributes>,
+}
+
+impl Client {
+    /// The shipped operation `number` was done, or refused.
+    pub(crate) fn on_shipped(&mut self, number: u64, result: Result<(Answer, Vec<Effect>), Error>) {
+        // What was told before is told again over a new connection; by now more may have happened.
+        if !self.requests.answered(number) {
+            return;
+        }
+        let result = result.map(|(answer, effects)| {
+            effects.iter().for_each(|effect| self.files.apply(effect, false));
+            let attributes = effects.iter().rev().find_map(|effect| match effect {
+                Effect::Birth { attributes, .. } | Effect::Attributes { attributes, .. } => Some(*attributes),
+                _ => None,
+            });
+            Shipped { answer, attributes }
+        });
+        for waiting in self.waiting.values_mut() {
+            if matches!(waiting.on, On::Number(n) if n == number) {
+                waiting.on = On::Answered;
+                waiting.shipped = Some(result.clone());
+            }
+        }
+    }
+
+    /// The reply to a call whose operation the server has done. What it says beyond the answer comes by the ordinary way, and by then the file may be gone.
+    pub(crate) fn reply_to_shipped(
+        &mut self,
+        now: Now,
+        waiting: &mut Waiting,
+        shipped: Shipped,
+        out: &mut Vec<Output>,
+    ) -> Result<Reply, Stop> {
+        // What the server said is so; what is added to it from here only while leases count.
+        self.require_session(now)?;
+        let Shipped { answer, attributes } = shipped;
+        let entry = if let Answer::Entry(entry) = &answer { Some(entry.clone()) } else { None };
+        let reply = self.reply_from(now, waiting, answer);
+        match (reply, attributes, &waiting.call) {
+            (Err(Stop::Error(Error::Stale)), _, Call::Lookup { .. } | Call::Parent { .. }) => {
+                waiting.shipped = None;
+                self.attempt(now, waiting, out)
+            }
+            (Err(Stop::Error(Error::Stale)), Some(attributes), Call::SetAttributes { .. }) => {
+                Ok(Reply::Stat(last_seen(attributes)))
+            }
+            (
+                Err(Stop::Error(Error::Stale)),
+                Some(attributes),
+                Call::Create { open: None, .. } | Call::Link { .. },
+            ) => match entry {
+                Some(entry) => Ok(Reply::Node(entry, last_seen(attributes))),
+                None => Err(Stop::Error(Error::Stale)),
+            },
+            (reply, ..) => reply,
+        }
+    }
+
+    fn reply_from(&mut self, now: Now, waiting: &Waiting, answer: Answer) -> Result<Reply, Stop> {
+        match answer {
+            Answer::Stat(stat) => Ok(Reply::Stat(stat)),
+            Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
+            Answer::Names(names) => Ok(Reply::Names(names)),
+            Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
+            // Where a call wants a stat or a handle as well, their leases come by the ordinary way.
+            Answer::Nothing if let Call::SetAttributes { file, size, through_handle, .. } = &waiting.call => {
+                let size = size.map(|size| (size, *through_handle));
+                self.set_size(now, waiting, file, size)
+            }
+            Answer::Entry(entry) if let Call::Create { open: Some(open), .. } = waiting.call => {
+                self.open_shipped(now, entry, open)
+            }
+            Answer::Entry(_) if matches!(waiting.call, Call::Rename { .. }) => Ok(Reply::Nothing),
+            Answer::Entry(entry) => self.node(now, entry),
+            Answer::Nothing => Ok(Reply::Nothing),
+        }
+    }
+
+    /// What is left of setting attributes once those are set: in one step, so that it is not done twice.
+    fn set_size(
+        &mut self,
+        now: Now,
+        waiting: &Waiting,
+        file: &FileId,
+        size: Option<(u64, bool)>,
+    ) -> Result<Reply, Stop> {
+        let stat = self.stat(now, file)?;
+        let Some((size, through_handle)) = size else { return Ok(Reply::Stat(stat)) };
+        self.truncate(now, waiting, file, size, through_handle)?;
+        Ok(Reply::Stat(self.stat(now, file)?))
+    }
+}
+
+/// What stat shows of a file that is gone by now.
+fn last_seen(attributes: Attributes) -> Stat {
+    Stat { attributes, size: 0, occupied: 0, mtime: attributes.ctime }
+}
