@@ -27,6 +27,7 @@ struct Tally {
     deadlocks: u64,
     ends: u64,
     restarts: u64,
+    breaks: u64,
     blocked_at_rest: u64,
 }
 
@@ -40,6 +41,7 @@ fn run(seed: u64, tally: &mut Tally) -> Result<(), Violation> {
     wind_down(&mut machines, tally)?;
     tally.ends += machines.ends;
     tally.restarts += machines.restarts;
+    tally.breaks += machines.breaks;
     Ok(())
 }
 
@@ -191,7 +193,11 @@ fn locks_of_several_machines_go_together_and_nobody_waits_for_nothing() {
     }
     // Runs in which nothing happens prove nothing.
     println!("{tally:?}");
-    let Tally { locked, refused, waited, cancelled, deadlocks, ends, restarts, blocked_at_rest } = tally;
+    let Tally { locked, refused, waited, cancelled, deadlocks, ends, restarts, breaks, blocked_at_rest } =
+        tally;
     assert!(locked > 5_000 && refused > 2_000 && waited > 5_000 && cancelled > 300, "{tally:?}");
-    assert!(deadlocks > 20 && ends > 200 && restarts > 100 && blocked_at_rest > 100, "{tally:?}");
+    assert!(
+        deadlocks > 20 && ends > 200 && restarts > 100 && breaks > 500 && blocked_at_rest > 100,
+        "{tally:?}"
+    );
 }

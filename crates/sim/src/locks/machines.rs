@@ -1,4 +1,4 @@
-//! Machines, a server, and channels between them that keep their order; machines stop, freeze and start again, and so does the server.
+//! Machines, a server, and connections between them that keep the order; connections break, machines stop, freeze and start again, and so does the server.
 
 use super::oracle::Oracle;
 use crate::cluster::{Violation, root};
@@ -19,6 +19,11 @@ struct Machine {
     incarnation: u64,
     client: Client,
     session: Option<SessionId>,
+    /// The one that the client has heard the beginning of.
+    begun: Option<SessionId>,
+    /// The latest, and whether the server has answered over it.
+    connection: u64,
+    connected: bool,
     /// The server has ended the session, and nobody here may know yet.
     over: bool,
     frozen: bool,
@@ -41,6 +46,7 @@ pub(super) struct Machines {
     pub faults: bool,
     pub ends: u64,
     pub restarts: u64,
+    pub breaks: u64,
     /// Messages in both directions.
     pub messages: u64,
 }
@@ -63,16 +69,27 @@ impl Machines {
             faults: false,
             ends: 0,
             restarts: 0,
+            breaks: 0,
             messages: 0,
         };
         for at in 0..count as usize {
             let client = all.new_client();
-            let (session, to_server, to_client) = Default::default();
-            let machine =
-                Machine { incarnation: 0, client, session, over: true, frozen: false, to_server, to_client };
+            let (session, begun, connection, connected, frozen, to_server, to_client) = Default::default();
+            let machine = Machine {
+                incarnation: 1,
+                client,
+                session,
+                begun,
+                connection,
+                connected,
+                over: true,
+                frozen,
+                to_server,
+                to_client,
+            };
             all.machines.push(machine);
             all.enrol(MachineId(at as u64 + 1))?;
-            all.connect(at);
+            all.connect(at)?;
         }
         all.deliver()?;
         for name in [b"a", b"b"] {
@@ -113,8 +130,10 @@ impl Machines {
     }
 
     pub fn is_idle(&self) -> bool {
-        let idle =
-            |machine: &Machine| machine.to_server.is_empty() && machine.to_client.is_empty() && !machine.over;
+        let idle = |machine: &Machine| {
+            let quiet = machine.to_server.is_empty() && machine.to_client.is_empty();
+            quiet && machine.connected && !machine.over
+        };
         !self.again && self.machines.iter().all(idle)
     }
 
@@ -187,10 +206,8 @@ impl Machines {
         match self.below(24) {
             _ if !self.faults => Ok(()),
             0 => self.restart(),
-            1 => {
-                self.stop(at);
-                Ok(())
-            }
+            1 => self.stop(at),
+            8..10 => self.breaks(at),
             2 => {
                 self.machines[at].frozen = true;
                 Ok(())
@@ -214,30 +231,42 @@ impl Machines {
     }
 
     /// The machine stops; the end of what it had sent does not arrive. It starts again at once.
-    pub fn stop(&mut self, at: usize) {
-        let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
+    pub fn stop(&mut self, at: usize) -> Result<(), Violation> {
         let client = self.new_client();
         self.ends += 1;
         self.oracle.forget(at);
         self.answers.retain(|(machine, ..)| *machine != at);
         let machine = &mut self.machines[at];
-        machine.over = true;
-        machine.to_server.truncate(arrives);
-        machine.to_client.clear();
+        (machine.over, machine.session, machine.begun) = (true, None, None);
+        machine.incarnation += 1;
         machine.client = client;
-        self.connect(at);
+        self.breaks(at)
     }
 
-    fn connect(&mut self, at: usize) {
+    /// The connection breaks, and what is under way is lost, but for the beginning of what the machine had sent. There is a new one at once.
+    fn breaks(&mut self, at: usize) -> Result<(), Violation> {
+        self.breaks += 1;
+        let arrives = self.below(self.machines[at].to_server.len() as u64 + 1) as usize;
+        self.machines[at].to_server.truncate(arrives);
+        self.connect(at)
+    }
+
+    fn connect(&mut self, at: usize) -> Result<(), Violation> {
         let machine = &mut self.machines[at];
-        machine.incarnation += 1;
-        machine.session = None;
+        machine.connection += 1;
+        machine.connected = false;
+        machine.to_client.clear();
+        self.client(at, client::Input::Greeting)?;
+        let machine = &mut self.machines[at];
+        let (incarnation, session, connection) = (machine.incarnation, machine.begun, machine.connection);
         machine.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
-        let (machine_id, incarnation) = (MachineId(at as u64 + 1), machine.incarnation);
-        let (session, connection) = (None, 0);
-        machine.to_server.push_back(Input::Open { machine: machine_id, incarnation, session, connection });
-        let now = self.now();
-        self.machines[at].client.handle(now, client::Input::Greeting, &mut Vec::new());
+        machine.to_server.push_back(Input::Open {
+            machine: MachineId(at as u64 + 1),
+            incarnation,
+            session,
+            connection,
+        });
+        Ok(())
     }
 
     /// The machine joins. The founder need not.
@@ -267,10 +296,11 @@ impl Machines {
         self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
         for output in out {
             match output {
-                directory::Output::Opened { machine, incarnation, session, .. } => {
+                directory::Output::Opened { machine, session, connection, .. } => {
                     let machine = &mut self.machines[machine.0 as usize - 1];
-                    if machine.incarnation == incarnation {
+                    if machine.connection == connection {
                         (machine.session, machine.over) = (Some(session), false);
+                        machine.connected = true;
                     }
                 }
                 directory::Output::Send { session, message } => self.send(session, message),
@@ -295,9 +325,15 @@ impl Machines {
         };
         if matches!(message, ToClient::Fenced) {
             self.machines[at].over = true;
-            self.oracle.forget(at);
+            // A session that the machine never heard of has nothing to lose.
+            if self.machines[at].begun == Some(session) {
+                self.oracle.forget(at);
+            }
         }
-        self.machines[at].to_client.push_back(message);
+        let machine = &mut self.machines[at];
+        if machine.connected {
+            machine.to_client.push_back(message);
+        }
     }
 
     pub fn client_receives(&mut self, at: usize) -> Result<(), Violation> {
@@ -306,7 +342,12 @@ impl Machines {
             return Ok(());
         }
         match machine.to_client.pop_front() {
-            Some(message) => self.client(at, client::Input::Message(message)),
+            Some(message) => {
+                if matches!(message, ToClient::Opened { .. }) {
+                    machine.begun = machine.session;
+                }
+                self.client(at, client::Input::Message(message))
+            }
             None => Ok(()),
         }
     }
@@ -339,8 +380,11 @@ impl Machines {
         for number in yielded {
             self.client(at, client::Input::Yielded { number })?;
         }
-        if cut_off {
-            self.stop(at);
+        // A new session begins, unless it has already.
+        if cut_off && self.machines[at].over {
+            self.ends += 1;
+            (self.machines[at].session, self.machines[at].begun) = (None, None);
+            self.connect(at)?;
         }
         Ok(())
     }
