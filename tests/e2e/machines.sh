@@ -10,7 +10,7 @@
 #   wire I ARGS..., unwire I   its link goes through tests/e2e/wire (loss, delay, duplication, reordering)
 #   on I COMMAND... runs COMMAND in its network, with its data directory in $DATA
 #   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
-#   join_jobs       waits for all of them; fails if one does
+#   join_jobs       waits for all of them; 1 if one fails
 #   within SECONDS  the whole test: afterwards all of leasehold is killed, so that every call that hangs fails
 #
 # All mounts are in the mount namespace of the test, below $scratch: `nsenter --net` and not `ip netns exec`, which makes a new one.
@@ -189,7 +189,7 @@ join_jobs() {
         [ $status = 0 ] || failed+=("${jobs[$group]} (status $status)")
         unset "jobs[$group]"
     done
-    [ ${#failed[@]} = 0 ] || fail "$(printf '%s\n' "${failed[@]}")"
+    [ ${#failed[@]} = 0 ] || { say "FAILED: $(printf '%s; ' "${failed[@]}")" >&2 && return 1; }
 }
 
 more_cleanup() { :; }
