@@ -22,9 +22,9 @@ still_works() {
     local state=$scratch/${journals[$1]}-$1 before now tries
     kill -0 "${writers[$1]}" 2>/dev/null || fail "a call failed on machine $1, that was not at fault: $(tail -n 3 "$state/errors")"
     ! grep -q Error "$state/errors" || fail "a call failed on machine $1, that was not at fault: $(tail -n 3 "$state/errors")"
-    before=$(cat "$state"/facts-* | wc -c)
+    before=$(du -bc "$state" | tail -n 1)
     for tries in $(seq 150); do
-        now=$(cat "$state"/facts-* | wc -c)
+        now=$(du -bc "$state" | tail -n 1)
         [ "$now" = "$before" ] || return 0
         sleep 0.1
     done
@@ -88,12 +88,34 @@ sees_new() {
     [ "$(stat -c %a "${mounts[i]}/held-$i")" = 600 ] || fail "machine $i sees the old mode"
 }
 
+# late_files I: written there and not synced, right before something happens to it.
+late_files() {
+    local n
+    for n in $(seq 20); do echo "not synced $n" >"${mounts[$1]}/late-$1-$n"; done
+}
+
+# nothing_in_silence I: each of its late files is there for the others, or is what salvage restores.
+nothing_in_silence() {
+    local i=$1 n number restored=$scratch/restored$1
+    lh "$i" salvage list >"$scratch/salvage$i" || true
+    mkdir -p "$restored"
+    for number in $(sed -n 's/^\([0-9]\+\) at .*/\1/p' "$scratch/salvage$i"); do
+        lh "$i" salvage restore "$number" --to "$restored" >"$scratch/restore.log" 2>&1 || fail "machine $i: salvage restore $number: $(tail -n 3 "$scratch/restore.log")"
+    done
+    for n in $(seq 20); do
+        [ "$(cat "${mounts[1]}/late-$i-$n" 2>/dev/null)" = "not synced $n" ] || [ "$(cat "$restored/late-$i-$n" 2>/dev/null)" = "not synced $n" ] ||
+            fail "machine $i: late-$i-$n is neither there nor restored, see $scratch/salvage$i and $restored"
+    done
+    say "machine $i: $(grep -c '^ ' "$scratch/salvage$i") things in its salvage"
+}
+
 # Links that lose a third of all frames, that duplicate, delay and reorder: everything goes on, slowly, and no call fails.
 part_lossy() {
     wire 2 --loss 30 --seed "$SEED"
     wire 3 --delay 3 --jitter 4 --duplicate 10 --reorder 20 --loss 2 --seed "$SEED"
-    ROUNDS=${LOSSY_ROUNDS:-12} LONGEST=60 job "$shared/seen" "${mounts[2]}" "${mounts[1]}"
-    ROUNDS=${LOSSY_ROUNDS:-40} LONGEST=60 SEED=2 job "$shared/seen" "${mounts[3]}" "${mounts[4]}"
+    mkdir -m 755 "${mounts[1]}/lossy" "${mounts[1]}/bad"
+    ROUNDS=${LOSSY_ROUNDS:-6} job "$shared/seen" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
+    ROUNDS=${BAD_ROUNDS:-20} job "$shared/seen" "${mounts[3]}/bad" "${mounts[4]}/bad"
     join_only seen
     for i in 2 3 4; do still_works "$i"; done
     unwire 2
@@ -116,7 +138,7 @@ part_dead() {
     [ $((SEED % 2)) = 0 ] || one_way=cut_from
     prepare 2 3 4 5
     for i in 2 3 4 5; do echo x >"${mounts[i]}/gone-$i"; done
-    # Unsynced writes of those that come back: to be found as salvage or in place, never half.
+    for i in 3 4 5; do late_files "$i"; done
     kill_machine 2
     pause 3
     cut 4
@@ -142,11 +164,11 @@ part_dead() {
     for i in 2 3 4 5; do end_journal "$i"; done
     start 2
     sees_new 2
-    for i in 2 3 4 5; do facts "$i" 1; facts "$i" "$i"; facts "$i" $((i % 5 + 1)); done
+    for i in 2 3 4 5; do facts "$i" 1; facts "$i" "$i"; done
     for i in 2 3 4 5; do
         [ "$(cat "${mounts[1]}/kept-$i")" = kept ] || fail "what machine $i synced is lost"
-        lh "$i" salvage list >"$scratch/salvage$i" || say "machine $i has salvage: $(wc -l <"$scratch/salvage$i") lines"
     done
+    for i in 3 4 5; do nothing_in_silence "$i"; done
     for i in 2 3 4 5; do begin_journal "$i" second; done
 }
 
@@ -155,8 +177,8 @@ part_expelled() {
     local tries
     echo mine >"${mounts[4]}/expelled-file"
     sync "${mounts[4]}/expelled-file"
-    # Dirty until after it is out: written, not synced, right before.
-    for n in $(seq 20); do echo "not synced $n" >"${mounts[4]}/late-$n"; done
+    rm -f "${mounts[4]}"/late-4-*
+    late_files 4
     lh 1 expel machine4 >"$scratch/expel.log" 2>&1 || fail "expel: $(cat "$scratch/expel.log")"
     answers 1 5 sh -c "echo theirs >'${mounts[1]}/expelled-file'"
     lh 1 machines --json | python3 -c 'import json, sys; sys.exit(not any(m["name"] == "machine4" and m["expelled"] for m in json.load(sys.stdin)))' || fail "machines does not say that it is expelled"
@@ -170,11 +192,7 @@ part_expelled() {
     [ "$(cat "${mounts[1]}/expelled-file")" = theirs ] || fail "an expelled machine changed a file: $(cat "${mounts[1]}/expelled-file")"
     end_journal 4
     facts 4 1
-    # Nothing in silence: each of the late files is there or is salvage.
-    lh 4 salvage list >"$scratch/salvage4" 2>&1 || true
-    for n in $(seq 20); do
-        [ "$(cat "${mounts[1]}/late-$n" 2>/dev/null)" = "not synced $n" ] || grep -q "late-$n\b" "$scratch/salvage4" || fail "late-$n is neither there nor salvage, see $scratch/salvage4"
-    done
+    nothing_in_silence 4
     for i in 2 3 5; do still_works "$i"; done
     kill_machine 4
 }
@@ -182,21 +200,31 @@ part_expelled() {
 # The server is killed under load, twice: leases survive, no call of anybody fails.
 part_restarted() {
     local round i n
-    for i in 2 3 5; do echo "cached $i" >"${mounts[i]}/cached-$i"; done
+    for i in 2 3 5; do
+        mkdir "${mounts[i]}/private-$i"
+        echo "cached $i" >"${mounts[i]}/private-$i/cached"
+        sync "${mounts[i]}/private-$i/cached"
+        cat "${mounts[i]}/private-$i/cached" >/dev/null
+        lh "$i" salvage list >"$scratch/salvage$i" || true
+    done
     for round in 1 2; do
         kill_machine 1
+        # Its own mount is dead with it.
+        end_journal 1
         sleep "$((RANDOM % 3)).5"
         # What they hold they go on with while there is no server.
-        for i in 2 3 5; do answers "$i" 2 cat "${mounts[i]}/cached-$i"; done
+        for i in 2 3 5; do answers "$i" 2 cat "${mounts[i]}/private-$i/cached"; done
         start 1
         say "the server restarted in $started_ms ms"
+        facts 1 2
+        begin_journal 1 "restart$round"
         for i in 2 3 5; do
             still_works "$i"
             answers "$i" 10 sh -c "echo 'round $round of $i' >>'${mounts[i]}/common'"
         done
         [ "$(wc -l <"${mounts[1]}/common")" = $((round * 3)) ] || fail "lines of $round rounds: $(cat "${mounts[1]}/common")"
         for i in 2 3 5; do
-            [ "$(cat "${mounts[1]}/cached-$i")" = "cached $i" ] || fail "not seen after the restart: cached-$i"
+            [ "$(cat "${mounts[1]}/private-$i/cached")" = "cached $i" ] || fail "not seen after the restart: private-$i/cached"
             lh "$i" salvage list >"$scratch/salvage$i.restart$round" || cmp -s "$scratch/salvage$i" "$scratch/salvage$i.restart$round" || fail "machine $i has salvage from a restart of the server: $(tail -3 "$scratch/salvage$i.restart$round")"
         done
     done
@@ -218,10 +246,10 @@ done
 # In the end: everything that anybody was promised, as anybody sees it, and the server's own check.
 for i in "${!writers[@]}"; do still_works "$i"; done
 for i in "${!writers[@]}"; do end_journal "$i"; done
+say "all promises are looked at"
 for i in "${!journals[@]}"; do
-    for by in 1 2 3 5; do
-        [ -z "${pids[by]:-}" ] || facts "$i" "$by"
-    done
+    facts "$i" 1
+    facts "$i" $((i % 2 == 0 ? 5 : 2))
 done
 lh 1 fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the running server: $(tail -n 5 "$scratch/fsck.log")"
 stop_all

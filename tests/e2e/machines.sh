@@ -10,7 +10,7 @@
 #   wire I ARGS..., unwire I   its link goes through tests/e2e/wire (loss, delay, duplication, reordering)
 #   on I COMMAND... runs COMMAND in its network, with its data directory in $DATA
 #   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
-#   join_jobs       waits for all of them; fails if one does
+#   join_jobs       waits for all of them; 1 if one fails
 #   within SECONDS  the whole test: afterwards all of leasehold is killed, so that every call that hangs fails
 #
 # All mounts are in the mount namespace of the test, below $scratch: `nsenter --net` and not `ip netns exec`, which makes a new one.
@@ -68,6 +68,7 @@ within() {
         sleep "$1"
         echo "after $1 s" >"$scratch/overdue"
         for pid in "$scratch"/pid*; do kill -9 "$(cat "$pid")"; done
+        for mount in "$scratch"/m[0-9]*; do umount -f "$mount"; done
         kill -TERM $$
     ) &
     watchdog=$!
@@ -117,8 +118,15 @@ stop_all() {
 }
 
 kill_machine() {
-    kill -9 "${pids[$1]}"
-    wait "${pids[$1]}" 2>/dev/null || true
+    local pid=${pids[$1]} tries
+    kill -9 "$pid"
+    # Not `wait` alone: a thread that the kernel holds up (a notice that waits for a page of a call that waits for us) would keep it here for ever.
+    for tries in $(seq 200); do
+        [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -gt 1 ] || break
+        sleep 0.05
+    done
+    [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -le 1 ] || fail "machine $1 is not gone 10 s after kill -9: $(for task in "/proc/$pid/task"/*; do cat "$task/comm" "$task/stack"; done 2>/dev/null | tr '\n' ' ')"
+    wait "$pid" 2>/dev/null || true
     pids[$1]=
 }
 
@@ -181,7 +189,7 @@ join_jobs() {
         [ $status = 0 ] || failed+=("${jobs[$group]} (status $status)")
         unset "jobs[$group]"
     done
-    [ ${#failed[@]} = 0 ] || fail "$(printf '%s\n' "${failed[@]}")"
+    [ ${#failed[@]} = 0 ] || { say "FAILED: $(printf '%s; ' "${failed[@]}")" >&2 && return 1; }
 }
 
 more_cleanup() { :; }
@@ -192,11 +200,13 @@ cleanup() {
         [ -z "${watchdog:-}" ] || kill -9 "$watchdog"
         # Mounts first: a process that waits for one cannot be ended before it, not even by SIGKILL.
         for i in "${!pids[@]}"; do [ -z "${pids[i]}" ] || kill -9 "${pids[i]}"; done
-        end_jobs
         for i in "${!wire_pids[@]}"; do kill -9 "${wire_pids[$i]}"; done
         for i in "${!mounts[@]}"; do
+            # By force first: ends all calls that wait for an answer.
+            umount -f "${mounts[i]}"
             while grep -q " ${mounts[i]} " /proc/self/mountinfo; do umount -l "${mounts[i]}" || break; done
         done
+        end_jobs
         wait
         for i in hub $(seq "$machines"); do ip netns del "$net-$i"; done
     } 2>/dev/null
