@@ -79,6 +79,8 @@ pub struct Client {
     pub(crate) flushing: Vec<(u64, FileId)>,
     /// Files that were deleted here; their tombstones go when the server knows (by sequence number).
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
+    /// Touches of directories whose times were not known here, until the server knows (by sequence number).
+    pub(crate) touches: VecDeque<(u64, FileId, namespace::Timestamp)>,
     /// The order in which the eviction hand passes.
     pub(crate) hand: VecDeque<FileId>,
     /// What this machine may do, as the server said last.
@@ -116,6 +118,7 @@ impl Client {
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
+            touches: VecDeque::new(),
             hand: VecDeque::new(),
             rights: Rights::FULL,
             session: Session::default(),
@@ -236,7 +239,26 @@ impl Client {
                     self.tombstones.push_back((sequence, file.clone()));
                 }
                 namespace::Effect::Birth { file, .. } => self.hand.push_back(file.clone()),
+                // Many touch a directory's times without knowing them.
+                namespace::Effect::Touch { dir, time } if !self.knows_times(dir) => {
+                    self.touches.push_back((sequence, dir.clone(), *time));
+                }
                 _ => {}
+            }
+        }
+    }
+
+    fn knows_times(&self, dir: &FileId) -> bool {
+        self.files.get(dir).is_some_and(|known| known.times.is_some())
+    }
+
+    /// Learns what was granted. What this client did to a directory's times after the server had seen its log so far is not in them yet.
+    fn learn_grant(&mut self, grant: wire::FileGrant) {
+        let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
+        self.files.grant(grant);
+        if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
+            for (_, _, time) in self.touches.iter().filter(|(_, dir, _)| *dir == file) {
+                **times = times.touched(*time);
             }
         }
     }
@@ -285,7 +307,7 @@ impl Client {
                     if !self.files.0.contains_key(&grant.file) {
                         self.hand.push_back(grant.file.clone());
                     }
-                    self.files.grant(grant);
+                    self.learn_grant(grant);
                 }
                 self.gone(gone);
                 self.granted(number);
@@ -349,6 +371,9 @@ impl Client {
                 }
             }
             self.tombstones.pop_front();
+        }
+        while self.touches.front().is_some_and(|(sequence, ..)| *sequence <= through) {
+            self.touches.pop_front();
         }
         self.letting_go.retain(|_, sequence| *sequence > through);
         self.settle_content(through);

@@ -97,7 +97,7 @@ impl Client {
         }
         let paths = self.paths();
         let mut items = Vec::new();
-        for (operation, error) in refused.iter().filter(|refused| is_loss(refused)) {
+        for (operation, error) in refused.iter().filter(is_loss) {
             items.push(paths.lost(operation, *error));
             if let Operation::Publish { file, size, change, .. } = operation {
                 items.extend(self.lost_content(&paths, file.clone(), ranges(change, *size)));
@@ -160,11 +160,13 @@ impl Client {
         Some(Lost { file, path, what: LostWhat::Content { size, ranges } })
     }
 
-    /// Lets everything of `file` go but its handles, and forgets it.
+    /// Lets everything of `file` go but its handles and locks, and forgets it.
     fn disown(&mut self, file: &FileId, out: &mut Vec<Output>) {
         let Some(known) = self.files.get(file) else { return };
         let held = known.held.iter().map(|(field, _)| field);
-        let fields: Vec<Field> = held.filter(|field| !field.is_black_box()).collect();
+        // What is locked here no refusal concerns, and the server may not have it yet.
+        let fields: Vec<Field> =
+            held.filter(|field| !field.is_black_box() && *field != Field::Locks).collect();
         let entries = known.children.iter().flat_map(|children| children.by_label.keys());
         out.extend(entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))));
         Client::invalidate(file, out);
@@ -250,7 +252,8 @@ impl Paths<'_> {
 /// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
 fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
-        Operation::Accessed { .. } => false,
+        // Not worth anybody's attention; and locks end with their session.
+        Operation::Accessed { .. } | Operation::Lock { .. } => false,
         Operation::Publish { .. }
         | Operation::SetAttributes { .. }
         | Operation::SetXattr { .. }

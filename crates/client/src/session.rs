@@ -227,6 +227,7 @@ impl Client {
         self.allowance = Allowance::default();
         self.yields.clear();
         self.letting_go.clear();
+        self.touches.clear();
         self.flushing.clear();
         self.tombstones.clear();
         self.hand.clear();

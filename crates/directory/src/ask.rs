@@ -11,6 +11,9 @@ use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
+/// So many labels of a directory asked back lately make it one that several machines work in at once.
+const CROWDED: usize = 8;
+
 /// Who has to let go of what before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
 
@@ -158,7 +161,7 @@ impl Turn<'_> {
             }
             // Of a black box there is no value to report: who holds it has but its own.
             let told = request.mode != AskMode::Report || !lease.field.is_black_box();
-            if !told || !may_be_leased(&lease) {
+            if !told || !may_be_leased(&lease.field, Some(lease.kind)) {
                 continue;
             }
             let kind = if request.mode == AskMode::Report { Kind::Read } else { lease.kind };
@@ -187,11 +190,33 @@ impl Turn<'_> {
                     granularity.in_the_way(&holdings, asked.session, &need.field, need.kind)
                 }
             };
-            holders.extend(to_let_go(&need.file, in_the_way));
+            let wholly = need.field == Field::Locks && is_for_locking(&asked.operation);
+            let in_the_way =
+                in_the_way.into_iter().map(|it| InTheWay { keep: it.keep.filter(|_| !wholly), ..it });
+            holders.extend(self.crowded(&need.file, to_let_go(&need.file, in_the_way)));
         }
         for file in files_of_the_departed(needs) {
             // The end of a session goes before all requests: see `fade`.
             holders.extend(self.resting_on_the_departed(file));
+        }
+        holders
+    }
+
+    /// Where many labels were asked back lately from whom holds all, it is asked for all that it has no lease of its own on: one by one, each new name of somebody else would
+    /// be another recall. Nobody is granted all labels of such a directory for a while, so names are asked for and nobody need be recalled.
+    fn crowded(&self, file: &FileId, holders: impl Iterator<Item = (SessionId, Released)>) -> Holders {
+        let mut holders: Holders = holders.collect();
+        let asked_back =
+            |(_, it): &(SessionId, Released)| matches!(it.field, Field::Child(_)) && it.keep.is_none();
+        if holders.iter().any(asked_back) && self.state.desk.contended_labels(self.now, file).len() >= CROWDED
+        {
+            let holdings = self.files.holdings(file);
+            for (holder, released) in holders.iter_mut().filter(|it| asked_back(it)) {
+                if holdings.held(*holder).is_some_and(|held| held.kind(&Field::Children).is_some()) {
+                    released.field = Field::Children;
+                }
+            }
+            holders.dedup();
         }
         holders
     }
@@ -313,10 +338,15 @@ fn found_out(mut operation: Operation) -> Operation {
     operation
 }
 
+/// Who is refused a lock waits for it, and to unlock it the holder has to ask for the lease in any case: what it kept until then would only be recalled once more.
+fn is_for_locking(operation: &Operation) -> bool {
+    matches!(operation, Operation::Lock { change, .. } if change.kind.is_some())
+}
+
 /// What is in the way, as those who hold it are told.
 pub(crate) fn to_let_go(
     file: &FileId,
-    in_the_way: Vec<InTheWay>,
+    in_the_way: impl IntoIterator<Item = InTheWay>,
 ) -> impl Iterator<Item = (SessionId, Released)> {
     let released =
         |InTheWay { session, field, keep }| (session, Released { file: file.clone(), field, keep });
@@ -324,10 +354,11 @@ pub(crate) fn to_let_go(
 }
 
 /// Whether a client may hold this at all. Labels are leased by their folds.
-fn may_be_leased(lease: &Lease) -> bool {
-    match &lease.field {
+pub(crate) fn may_be_leased(field: &Field, kind: Option<Kind>) -> bool {
+    let named = match field {
         Field::Path => false,
-        Field::Child(label) => fold(label) == *label && lease.field.admits(lease.kind),
-        field => field.admits(lease.kind),
-    }
+        Field::Child(label) => fold(label) == *label,
+        _ => true,
+    };
+    named && kind.is_none_or(|kind| field.admits(kind))
 }

@@ -22,13 +22,13 @@ impl Turn<'_> {
         self.files.record(file).is_some_and(|record| record.locks.iter().any(|lock| lock.holder.0 == session))
     }
 
-    /// Sessions other than `session` that have locks on files whose locks are needed.
+    /// Sessions other than `session` that are not over and have locks on files whose locks are needed.
     pub fn lockers(&self, session: SessionId, needs: &[Lease]) -> BTreeSet<SessionId> {
         let records = needs.iter().filter(|need| need.field == Field::Locks);
         let records = records.filter_map(|need| self.files.record(&need.file));
         let lockers =
             records.flat_map(|record| record.locks.iter().map(|lock| lock.holder.0).collect::<BTreeSet<_>>());
-        lockers.filter(|locker| *locker != session).collect()
+        lockers.filter(|locker| *locker != session && self.files.live.contains(locker)).collect()
     }
 
     /// `session` is about to be told what others have locked, and may wait for them: without asking again, so they must be watched.

@@ -1,5 +1,6 @@
 //! Replaying a client's log: every update is decided again on what its leases let the client know (Farsite §6).
 
+use crate::ask::may_be_leased;
 use crate::authority::{Authority, Replay};
 use crate::session::Misdeed;
 use crate::turn::Turn;
@@ -78,7 +79,7 @@ impl Turn<'_> {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
             // It had no right to know what it claims.
-            Verdict::Unknown { .. } => return Ok(Err(Error::CutOff)),
+            Verdict::Unknown { .. } => return Err(Misdeed::NoLease),
         };
         if let Err(error) = self.may_be_done(operation) {
             return Ok(Err(error));
@@ -105,11 +106,14 @@ impl Turn<'_> {
         Ok(Ok(()))
     }
 
-    /// A client lets go of a shared value.
+    /// A client lets go of a shared value. Of one that it does not hold, too: what was recalled may have been on its way back, and it cannot know.
     fn on_release(&mut self, session: SessionId, released: &Released) -> Result<(), Misdeed> {
         let Released { file, field, keep } = released;
         if field.is_black_box() {
             return Err(Misdeed::OtherKindOfField);
+        }
+        if !may_be_leased(field, *keep) {
+            return Err(Misdeed::NoSuchLease);
         }
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         self.let_go(session, released);

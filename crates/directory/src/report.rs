@@ -133,7 +133,10 @@ pub(crate) fn resolve(files: &Files<'_>, path: &[u8]) -> Option<FileId> {
     let mut at = FileId::root();
     for name in path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
         at = match name {
-            b".." => files.record(&at)?.links.first().map_or_else(FileId::root, |link| link.dir.clone()),
+            b".." => {
+                let dir = files.record(&at).filter(|record| record.is_directory())?;
+                dir.links.first().map_or_else(FileId::root, |link| link.dir.clone())
+            }
             name => files.child(&at, &Label::new(name).ok()?)?.file,
         };
     }

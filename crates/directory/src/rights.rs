@@ -1,7 +1,7 @@
 //! What machines may do is enforced here, when the server grants and when it replays, and never believed from the client (issue 4, "Joining").
 //!
 //! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is within if walking up from it comes by that root; by any of its names, if it
-//! has several. *Read only*: no lease to write or touch a shared value, no update. *One user*: whoever asks must be that one; of files that he may not read no
+//! has several. *Read only*: no lease to write or touch a shared value but locks, no update but of those. *One user*: whoever asks must be that one; of files that he may not read no
 //! content is told, and of those that he may not write it is not leased for writing.
 //!
 //! A lease that a machine was granted while it had the right to it stays until it is recalled, like any: so what was written into a file that somebody then moved away is not lost.
@@ -14,7 +14,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, SessionId};
 use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide};
 use rustc_hash::FxHashMap;
-use wire::{AskMode, FileGrant, Rights, ToClient};
+use wire::{AskMode, FileGrant, Rights, ToClient, Values};
 
 /// Directories of which it is remembered whether they are below a root.
 const REMEMBERED_MAX: usize = 4096;
@@ -167,7 +167,10 @@ impl Turn<'_> {
             return Some(error);
         }
         // Whether the machine may do this was asked when it got the lease, which is all that counts.
-        if matches!(operation, Operation::Publish { .. } | Operation::Accessed { .. }) {
+        if matches!(
+            operation,
+            Operation::Publish { .. } | Operation::Accessed { .. } | Operation::Lock { .. }
+        ) {
             return None;
         }
         let files = operation.files();
@@ -206,17 +209,19 @@ impl Turn<'_> {
 
     /// The most that `session` may hold of a field, up to `kind`.
     pub fn most(&self, session: SessionId, file: &FileId, field: &Field, kind: Kind) -> Kind {
-        let Some(rights) = self.limits(session).filter(|_| kind != Kind::Read && !field.is_black_box())
-        else {
-            return kind;
-        };
+        let Some(rights) = self.limits(session).filter(|_| kind != Kind::Read) else { return kind };
+        if field.is_black_box() {
+            return if self.is_outside(session, file) { Kind::Touch } else { kind };
+        }
         let writes = *field != Field::Content || self.files.may_use(rights, session, file, &[WRITE]);
-        if rights.read_only || !writes { Kind::Read } else { kind }
+        let reads_only = rights.read_only && *field != Field::Locks;
+        if reads_only || !writes { Kind::Read } else { kind }
     }
 
     /// Whether `session` may hold everything of `file` in write.
     pub fn may_hold_whole(&self, session: SessionId, file: &FileId) -> bool {
         self.most(session, file, &Field::Content, Kind::Write) == Kind::Write
+            && !self.is_outside(session, file)
     }
 
     /// Whether `session` may change anything at all.
@@ -228,6 +233,9 @@ impl Turn<'_> {
     pub fn confine(&self, session: SessionId, grants: &mut [FileGrant]) {
         let Some(rights) = self.limits(session) else { return };
         for FileGrant { file, values, .. } in grants {
+            if self.is_outside(session, file) {
+                *values = Values::default();
+            }
             if rights.are_of_subtree() {
                 // Not some of the names: who knows none cannot mistake those for all.
                 values.links = values
@@ -261,7 +269,8 @@ impl Turn<'_> {
 
 /// Why an operation is refused without looking at any file.
 fn unfit(rights: &Rights, operation: &Operation) -> Option<Error> {
-    if rights.read_only && operation.is_update() {
+    // A lock changes nothing that anybody reads: whoever may open a file may lock it.
+    if rights.read_only && operation.is_update() && !matches!(operation, Operation::Lock { .. }) {
         return Some(Error::ReadOnly);
     }
     (!rights.admit_user_of(operation)).then_some(Error::AccessDenied)

@@ -45,9 +45,15 @@ pub enum Misdeed {
     /// A question in the log.
     #[error("a question was logged as an update")]
     QuestionLogged,
+    /// An update that rests on leases which the session does not hold. A client that means well thinks that it holds what it was told, which is never more than it does.
+    #[error("an update rests on leases that the session does not hold")]
+    NoLease,
     /// A black box let go without a value, or a shared value with one.
     #[error("a lease was let go as one of the other kind")]
     OtherKindOfField,
+    /// A lease let go that nobody can hold.
+    #[error("a lease was let go of which there is none")]
+    NoSuchLease,
     /// A recall was not answered, though the session was renewed all along.
     #[error("a recall was not answered in time")]
     RecallIgnored,

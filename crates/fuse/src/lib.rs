@@ -8,6 +8,7 @@ mod errno;
 mod flight;
 mod front;
 mod groups;
+mod interrupt;
 mod mount;
 mod mountpoint;
 mod nodes;

@@ -87,11 +87,12 @@ impl Mount {
         let unmounter = unserved.unmounter();
         let notices = Notices::new(Arc::clone(&front), Box::new(unserved.notifier().map_err(refused)?));
         start_notices(&notices)?;
+        start_interrupting(&front)?;
         let ended = Arc::new(Ended::default());
         let mount = Mount { dir, unmounter, ended: Arc::clone(&ended) };
         // The door outlives the mount; what was handed out goes with the session.
         front.door().hand_out(notices.clone());
-        start_serving(unserved, notices, ended)?;
+        start_serving(unserved, front, notices, ended)?;
         mountpoint::set_readahead(&mount.dir, transport::REQUEST_BYTES_MAX);
         Ok(mount)
     }
@@ -150,14 +151,21 @@ fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
     spawn("fuse-notices", move || notices.run())
 }
 
+fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {
+    let front = Arc::clone(front);
+    spawn("fuse-interrupts", move || front.waits.run(|ticket| front.door().cancel(ticket)))
+}
+
 fn start_serving(
     unserved: Unserved<impl fuser::Filesystem>,
+    front: Arc<Front>,
     notices: Arc<Notices>,
     ended: Arc<Ended>,
 ) -> Result<(), MountError> {
     spawn("fuse-session", move || {
         let result = unserved.serve().map_err(|error| error.to_string());
         notices.close();
+        front.waits.close();
         *ended.result.lock() = Some(result);
         ended.changed.notify_all();
     })

@@ -6,6 +6,7 @@ use namespace::{FileKind, Stat};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
 
@@ -19,6 +20,11 @@ const SHARDS: usize = 16;
 /// cache costs as much as all else that is done for an entry.
 const CHUNK: u64 = 8;
 
+/// For so long after an entry was taken back a directory counts as one that others work in.
+const CONTENDED: Duration = Duration::from_secs(10);
+/// Such directories that are remembered.
+const CONTENDED_MAX: usize = 4096;
+
 /// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
 const GIVEN_MAX: usize = 1 << 16;
 
@@ -29,9 +35,13 @@ const GIVEN_MAX: usize = 1 << 16;
 /// 0); the table is there nevertheless, since only it says which file a node is, and how often the kernel was given it.
 #[derive(Debug)]
 pub(crate) struct Nodes {
+    /// Of what is mounted.
+    root: FileId,
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
+    /// Directories of which an entry was taken back lately, and until when that counts.
+    contended: RwLock<FxHashMap<u64, Instant>>,
 }
 
 type Chunk = [Option<Node>; CHUNK as usize];
@@ -59,15 +69,17 @@ enum Given {
 }
 
 impl Nodes {
-    /// With the root, which the kernel never forgets.
-    pub(crate) fn new() -> Nodes {
+    /// With the root of what is mounted, which the kernel never forgets.
+    pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
+            root: root.clone(),
+            contended: RwLock::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let root = Node { file: FileId::root(), given: None, lookups: u32::MAX, setid: false };
-        nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(root);
-        nodes.back(&FileId::root()).write().insert(FileId::root(), ROOT);
+        let node = Node { file: root.clone(), given: None, lookups: u32::MAX, setid: false };
+        nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
+        nodes.back(&root).write().insert(root, ROOT);
         nodes
     }
 
@@ -84,7 +96,8 @@ impl Nodes {
     /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget comes first.
     pub(crate) fn give(&self, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
         let node = stat.attributes.ino;
-        if *file == FileId::root() {
+        // Whatever number the directory has of its own, that is the kernel's for a root.
+        if *file == self.root {
             return Ok(ROOT);
         }
         if node <= ROOT {
@@ -156,6 +169,25 @@ impl Nodes {
                 full => *full = Given::All,
             }
         });
+    }
+
+    /// An entry of `dir` is taken back: others work there too.
+    pub(crate) fn contend(&self, dir: u64) {
+        let now = Instant::now();
+        let mut contended = self.contended.write();
+        if contended.len() >= CONTENDED_MAX {
+            contended.retain(|_, until| *until > now);
+        }
+        if contended.len() < CONTENDED_MAX {
+            contended.insert(dir, now + CONTENDED);
+        }
+    }
+
+    /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which whoever waits for a lease in there holds. So the kernel is
+    /// given entries of such a directory for no time at all: it asks again before it uses one, and there is nothing to be taken back.
+    pub(crate) fn is_contended(&self, dir: u64) -> bool {
+        let contended = self.contended.read();
+        !contended.is_empty() && contended.get(&dir).is_some_and(|until| *until > Instant::now())
     }
 
     /// The kernel is about to be told of many entries of `dir`, as a listing does.
@@ -247,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_node_lives_until_all_its_lookups_are_forgotten() {
-        let (nodes, file) = (Nodes::new(), FileId::root().child(9));
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         for _ in 0..3 {
             assert_eq!(nodes.give(&file, &stat(5, 0)), Ok(5));
         }
@@ -262,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_node_is_one_file_only() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(FileId::root());
         assert_eq!(nodes.give(&FileId::root().child(9), &stat(5, 0)), Ok(5));
         assert_eq!(nodes.give(&FileId::root().child(8), &stat(5, 0)), Err(Errno::IO));
         assert_eq!(nodes.give(&FileId::root().child(7), &stat(ROOT, 0)), Err(Errno::IO));
@@ -271,7 +303,7 @@ mod tests {
 
     #[test]
     fn given_entries_are_remembered_up_to_a_bound() {
-        let nodes = Nodes::new();
+        let nodes = Nodes::new(FileId::root());
         let label = |n: usize| Label::new(format!("label {n}").as_bytes()).unwrap();
         assert!(!nodes.entry_given(ROOT, &label(0)));
         nodes.give_entry(ROOT, &label(0));
@@ -283,8 +315,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_taken_back_is_contended_for_a_while_and_within_bounds() {
+        let nodes = Nodes::new(FileId::root());
+        assert!(!nodes.is_contended(7));
+        (0..2 * CONTENDED_MAX as u64).for_each(|dir| nodes.contend(dir));
+        assert!(nodes.is_contended(7));
+        assert_eq!(nodes.contended.read().len(), CONTENDED_MAX);
+    }
+
+    #[test]
     fn set_id_bits_are_doubted_after_an_invalidation() {
-        let (nodes, file) = (Nodes::new(), FileId::root().child(9));
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         nodes.give(&file, &stat(5, 0o755)).unwrap();
         assert!(!nodes.may_have_setid(5));
         nodes.doubt(5);

@@ -107,10 +107,13 @@ impl Notices {
 
     /// The how manieth it is of all that were ever queued.
     fn queue(&self, what: &Invalidation) -> u64 {
-        if let Invalidation::Attributes(file) | Invalidation::Pages(file) = what
-            && let Some(node) = self.front.nodes.node(file)
-        {
-            self.front.nodes.doubt(node);
+        let nodes = &self.front.nodes;
+        match what {
+            Invalidation::Entry(dir, _) => nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir)),
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                nodes.node(file).into_iter().for_each(|node| nodes.doubt(node));
+            }
+            Invalidation::Everything => {}
         }
         let mut state = self.state.lock();
         if state.queue.len() < QUEUE_MAX && *what != Invalidation::Everything {
@@ -221,9 +224,16 @@ mod tests {
     struct NoDoor;
 
     impl node::Door for NoDoor {
-        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) {
+        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) -> Option<client::Ticket> {
             answer(Err(Error::CutOff));
+            None
         }
+
+        fn root(&self) -> FileId {
+            FileId::root()
+        }
+
+        fn cancel(&self, _: client::Ticket) {}
 
         fn valid_for(&self) -> Duration {
             Duration::ZERO

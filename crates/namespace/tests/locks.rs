@@ -16,9 +16,12 @@ use tree::{HERE, Tree, at, decide_proved};
 /// Bytes of the model. The last stands for all that follow.
 const BYTES: u64 = 12;
 
+/// How each byte is locked.
+type Bytes = [Option<LockKind>; BYTES as usize];
+
 /// What each owner (of each session) has locked, byte by byte.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Naive(BTreeMap<(LockSpace, (u64, u64)), [Option<LockKind>; BYTES as usize]>);
+struct Naive(BTreeMap<(LockSpace, (u64, u64)), Bytes>);
 
 impl Naive {
     fn bytes(range: LockRange) -> impl Iterator<Item = usize> {

@@ -1,7 +1,8 @@
 //! The file API of this machine, as front doors see it.
 
 use bytes::Bytes;
-use client::{Call, Invalidation, Reply};
+use client::{Call, Invalidation, Reply, Ticket};
+use ident::FileId;
 use namespace::{Cred, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,12 @@ pub type Answer = Box<dyn FnOnce(Result<Told, Error>) + Send>;
 /// A front door's way to the machine's client.
 pub trait Door: Send + Sync + 'static {
     /// Does `call` for `cred`. `answer` is called on this thread when leases cover it, later and on another thread otherwise; never while a lock is held.
-    fn call(&self, cred: &Cred, call: Call, answer: Answer);
+    /// In the latter case the call has a name until then.
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket>;
+    /// Nobody waits for this call any longer: it is answered with `Error::Interrupted`, unless it has been answered.
+    fn cancel(&self, ticket: Ticket);
+    /// The directory that this machine has for its root. Known once a session has begun.
+    fn root(&self) -> FileId;
     /// For how long from now the kernel (or an SMB client) may keep what it is told: what is left of the session.
     fn valid_for(&self) -> Duration;
     /// Registers who has handed out something below.

@@ -11,13 +11,14 @@ use crate::routes::Down;
 use crate::salvage::SalvageStore;
 use crate::upstream::Upstream;
 use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
+use ident::FileId;
 use lease::SessionId;
 use namespace::{Cred, Error};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::{MachineId, ToClient, ToServer};
 
@@ -25,6 +26,8 @@ use wire::{MachineId, ToClient, ToServer};
 const UPLOADS_TOGETHER: usize = 16;
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a read is tried whose content was not where it was said to be: what was overwritten meanwhile by another machine is gone, once this one has let go of it.
+const READS_MAX: u8 = 3;
 /// How often the client is looked after.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -34,12 +37,15 @@ pub(crate) struct Engine {
     /// Signalled when the session opens and when the client has nothing left to get out.
     changed: Condvar,
     upstream: OnceLock<Upstream>,
+    me: OnceLock<Weak<Engine>>,
     pieces: Pieces,
     uploads: Sender<Upload>,
     chores: Sender<Chore>,
     below: RwLock<Vec<Arc<dyn Below>>>,
     yields: Sender<Yield>,
     stopping: AtomicBool,
+    /// The server does not take this machine any more.
+    refused: AtomicBool,
     salvage: SalvageStore,
     started: Instant,
 }
@@ -104,12 +110,14 @@ impl Engine {
             hosted: Mutex::new(hosted),
             changed: Condvar::new(),
             upstream: OnceLock::new(),
+            me: OnceLock::new(),
             pieces: Pieces::new(),
             uploads: to_upload,
             chores: to_do,
             below: RwLock::new(Vec::new()),
             yields: to_yield,
             stopping: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             salvage,
             started: Instant::now(),
         };
@@ -117,7 +125,8 @@ impl Engine {
     }
 
     /// The way to the server. Once, before any thread is started.
-    pub(crate) fn connect(&self, upstream: Upstream) {
+    pub(crate) fn connect(self: &Arc<Self>, upstream: Upstream) {
+        let _ = self.me.set(Arc::downgrade(self));
         let _ = self.upstream.set(upstream);
     }
 
@@ -172,13 +181,30 @@ impl Engine {
         Ok(())
     }
 
+    /// The server does not take this machine (any more): it has been expelled. Nothing it knows counts, and nobody is to wait for it.
+    pub(crate) fn refused(&self) {
+        if self.refused.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let answers = std::mem::take(&mut self.hosted.lock().answers);
+        for answer in answers.into_values() {
+            answer(Err(Error::CutOff));
+        }
+        for below in self.below.read().iter() {
+            below.take_back_again(vec![Invalidation::Everything]);
+        }
+    }
+
     /// From the server.
     pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         for told in told {
             match told {
-                Down::Opened(session) => hosted.session = Some(session),
+                Down::Opened(session) => {
+                    hosted.session = Some(session);
+                    self.refused.store(false, Ordering::SeqCst);
+                }
                 Down::Message(message) => {
                     hosted.open |= matches!(message, ToClient::Opened { .. });
                     if matches!(message, ToClient::Fenced) {
@@ -303,6 +329,49 @@ impl Engine {
         self.finish(after, false);
     }
 
+    fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+        if self.refused.load(Ordering::Relaxed) {
+            answer(Err(Error::CutOff));
+            return None;
+        }
+        let mut out = Vec::new();
+        let mut hosted = self.hosted.lock();
+        let outcome = hosted.client.call(clock::now(), cred, call, &mut out);
+        let mut after = After::default();
+        let waits = match outcome {
+            Outcome::Done(result) if out.is_empty() => {
+                drop(hosted);
+                self.tell(answer, result, true);
+                return None;
+            }
+            Outcome::Done(result) => {
+                after.answers.push((answer, result));
+                None
+            }
+            Outcome::Waiting(ticket) => {
+                hosted.answers.insert(ticket, answer);
+                Some(ticket)
+            }
+        };
+        self.carry_out(&mut hosted, out, &mut after);
+        drop(hosted);
+        self.finish(after, true);
+        waits
+    }
+
+    /// The answer to a read: one that finds its content gone is tried again from its beginning.
+    fn reading(&self, cred: Cred, call: Call, answer: Answer, tries: u8) -> Answer {
+        let Some(engine) = self.me.get().and_then(Weak::upgrade).filter(|_| tries > 0) else { return answer };
+        Box::new(move |told| {
+            if !matches!(told, Err(Error::Damaged)) {
+                return answer(told);
+            }
+            let answer = engine.reading(cred.clone(), call.clone(), answer, tries - 1);
+            // It has no name any more by which it could be cancelled; nor does it wait for anybody.
+            engine.begin(&cred, call, answer);
+        })
+    }
+
     fn chore(&self, chore: Chore) {
         // The threads end after the last sender's owner.
         let _ = self.chores.send(chore);
@@ -387,24 +456,26 @@ impl Engine {
 }
 
 impl Door for Engine {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) {
-        let mut out = Vec::new();
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+        let answer = if matches!(call, Call::Read { .. }) {
+            self.reading(cred.clone(), call.clone(), answer, READS_MAX)
+        } else {
+            answer
+        };
+        self.begin(cred, call, answer)
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        let (mut out, mut after) = (Vec::new(), After::default());
         let mut hosted = self.hosted.lock();
-        let outcome = hosted.client.call(clock::now(), cred, call, &mut out);
-        let mut after = After::default();
-        match outcome {
-            Outcome::Done(result) if out.is_empty() => {
-                drop(hosted);
-                return self.tell(answer, result, true);
-            }
-            Outcome::Done(result) => after.answers.push((answer, result)),
-            Outcome::Waiting(ticket) => {
-                hosted.answers.insert(ticket, answer);
-            }
-        }
+        hosted.client.cancel(ticket, &mut out);
         self.carry_out(&mut hosted, out, &mut after);
         drop(hosted);
         self.finish(after, true);
+    }
+
+    fn root(&self) -> FileId {
+        self.hosted.lock().client.root().clone()
     }
 
     fn valid_for(&self) -> Duration {

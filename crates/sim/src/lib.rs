@@ -4,9 +4,13 @@
 
 mod building;
 mod cluster;
+#[cfg(test)]
+mod locks;
 mod many;
 mod model;
 mod paper;
+#[cfg(test)]
+mod rights;
 mod run;
 mod workload;
 

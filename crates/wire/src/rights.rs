@@ -48,7 +48,7 @@ impl Rights {
     /// Whether `operation` is asked for by whom users of the machine count as. Of those that name nobody the leases decide; and who asks for no permission may be
     /// anybody.
     pub fn admit_user_of(&self, operation: &Operation) -> bool {
-        matches!(operation, Operation::Access { mask: 0, .. })
+        matches!(operation, Operation::Access { mask: 0, .. } | Operation::Open { mask: 0, .. })
             || operation.cred().is_none_or(|cred| self.squash.is_none() || *cred == self.cred(cred))
     }
 }

@@ -4,11 +4,14 @@
 
 mod background;
 mod content;
+mod enrolment;
 mod grants;
 mod handles;
+mod locks;
 mod recalls;
 mod replay;
 mod resumption;
+mod rights;
 mod rows;
 mod sessions;
 mod size;

@@ -34,7 +34,11 @@ fn what_leases_do_not_cover_is_refused() {
     let mut world = World::new();
     let session = world.open(1, 1);
     let forged = world.create(session, &ROOT, "file", FileKind::Regular, 2);
-    assert_eq!(world.update(session, forged), Err(Error::CutOff));
+    let rows = world.store.clone();
+    world.send(session, ToServer::Log { first: 1, entries: vec![update(forged)] });
+    assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoLease)]);
+    assert_eq!(world.told(session), [ToClient::Fenced]);
+    assert_eq!(world.store, rows);
 }
 
 #[test]
@@ -84,6 +88,12 @@ fn misdeeds_end_the_session() {
     let old = LogEntry::Update { rules: RULES + 1, operation: unlink(&ROOT, "a", false) };
     let flushed = LogEntry::Flushed { number: 9 };
     let want = want(&ROOT, lease::Field::Attributes, lease::Kind::Read);
+    let release = |field, keep| {
+        let entries = vec![LogEntry::Release(vec![released(&ROOT, field, keep)])];
+        ToServer::Log { first: 1, entries }
+    };
+    let other_kind =
+        LogEntry::Return { file: ROOT, fields: vec![(lease::Field::Times, None)], own: lease::Open::CLOSED };
     let crowd =
         ToServer::Ask { number: 1, operation: stat(&ROOT), wants: vec![want; 1000], mode: AskMode::Lease };
     let cases = [
@@ -95,6 +105,11 @@ fn misdeeds_end_the_session() {
         (ToServer::Log { first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
         (ToServer::Log { first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
         (crowd, Misdeed::TooManyWants),
+        (release(lease::Field::Path, None), Misdeed::NoSuchLease),
+        (release(lease::Field::Child(label("A")), None), Misdeed::NoSuchLease),
+        (release(lease::Field::Attributes, Some(lease::Kind::Touch)), Misdeed::NoSuchLease),
+        (release(lease::Field::Handles, None), Misdeed::OtherKindOfField),
+        (ToServer::Log { first: 1, entries: vec![other_kind] }, Misdeed::OtherKindOfField),
     ];
     for (message, misdeed) in cases {
         let (mut world, session, _) = with_root();
@@ -103,6 +118,44 @@ fn misdeeds_end_the_session() {
         assert_eq!(world.told(session).last(), Some(&ToClient::Fenced), "{misdeed}");
         assert_eq!(world.server.status(world.now).sessions, 0);
     }
+}
+
+#[test]
+fn too_many_requests_end_the_session() {
+    let (mut world, _, _) = with_root();
+    let asker = world.open(2, 1);
+    world.checks = false;
+    for number in 0..=lease::REQUESTS_MAX as u64 {
+        let message = ToServer::Ask { number, operation: stat(&ROOT), wants: vec![], mode: AskMode::Lease };
+        world.input_unchecked(Input::Message { session: asker, message });
+    }
+    assert_eq!(world.server.misdeeds(), [(asker, Misdeed::TooManyRequests)]);
+    assert_eq!(world.told(asker), [ToClient::Fenced]);
+}
+
+/// It may mean well: what it lets go may have been on its way to it when a connection broke, or be recalled already. Nobody else's leases suffer.
+#[test]
+fn letting_go_of_what_is_not_held_changes_nothing() {
+    let (mut world, holder, n) = with_root();
+    let create = world.create(holder, &ROOT, "a", FileKind::Regular, n);
+    let file = made(&create);
+    world.update(holder, create).unwrap();
+    let (other, third) = (world.open(2, 1), world.open(3, 1));
+    let number = world.ask(third, stat(&file), vec![], AskMode::Lease);
+    let recalled = world.recalled(holder);
+    let rows = world.store.clone();
+    let fields = [lease::Field::Attributes, lease::Field::Content, lease::Field::Xattrs];
+    let mut entries = letting_go(fields.map(|field| released(&file, field, None)).into());
+    entries.extend([false, true].map(|open| returning(released(&file, lease::Field::Handles, None), open)));
+    entries.push(LogEntry::Flushed { number: 1 });
+    entries.push(LogEntry::Release(vec![released(&ROOT.child(99), lease::Field::Content, None)]));
+    assert_eq!(world.log(other, entries), []);
+    assert!(world.store == rows);
+    assert_eq!(world.server.misdeeds(), []);
+    // Another's recall is not answered by it.
+    assert!(world.grants(third, number).is_none());
+    world.release(holder, recalled);
+    assert!(world.grants(third, number).is_some());
 }
 
 #[test]

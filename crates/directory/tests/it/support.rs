@@ -1,6 +1,6 @@
 //! A server in memory, its sessions, and what they were told. After every input the whole state is checked.
 
-use directory::{Directory, Input, Inspector, MemoryStore, Output, Policy, ShareWork, Violation};
+use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
@@ -188,6 +188,11 @@ impl World {
         let first = *self.next_entry.get(&session).unwrap();
         self.next_entry.insert(session, first + entries.len() as u64);
         self.send(session, ToServer::Log { first, entries });
+        self.applied(session)
+    }
+
+    /// The refusals in the answer to a log.
+    fn applied(&mut self, session: SessionId) -> Vec<(u64, namespace::Error)> {
         let inbox = self.inbox.get_mut(&session).unwrap();
         let at = inbox.iter().position(|m| matches!(m, ToClient::Applied { .. })).expect("not applied");
         match inbox.remove(at) {
@@ -196,9 +201,16 @@ impl World {
         }
     }
 
+    /// Logs an update. One that the session has no leases for is a misdeed, which cuts it off.
     pub fn update(&mut self, session: SessionId, operation: Operation) -> Result<(), namespace::Error> {
-        let rejected = self.log(session, vec![update(operation)]);
-        rejected.first().map_or(Ok(()), |(_, error)| Err(*error))
+        let first = self.next_entry.get_mut(&session).unwrap();
+        *first += 1;
+        let first = *first - 1;
+        self.send(session, ToServer::Log { first, entries: vec![update(operation)] });
+        if self.server.misdeeds() == [(session, Misdeed::NoLease)] {
+            return Err(namespace::Error::CutOff);
+        }
+        self.applied(session).first().map_or(Ok(()), |(_, error)| Err(*error))
     }
 
     pub fn release(&mut self, session: SessionId, released: Vec<Released>) {

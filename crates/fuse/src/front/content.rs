@@ -6,6 +6,7 @@ use lease::Open;
 use namespace::{AttributeChange, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Front, Outcome, done, unexpected};
 use crate::groups::Asker;
@@ -14,9 +15,20 @@ use crate::nodes::ROOT;
 /// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
 const FOR_EXEC: i32 = 0x20;
 
-/// What the kernel brings back with each use of an open file. It says all that we need of it, so handles need no table.
+/// What the kernel brings back with each use of an open file. It says all that we need of it, so handles need no table: how it was opened, in the lowest byte, and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) u64);
+
+/// Tells handles apart.
+#[derive(Default)]
+pub(crate) struct Handles(AtomicU64);
+
+impl Handles {
+    /// Of a file opened with `flags`.
+    pub(crate) fn next(&self, flags: i32) -> Handle {
+        Handle(self.0.fetch_add(1, Relaxed) << 8 | u64::from(opening(flags).0.bits()))
+    }
+}
 
 /// An open file.
 #[derive(Clone, Copy, Debug)]
@@ -27,14 +39,9 @@ pub(crate) struct Opened {
 }
 
 impl Handle {
-    /// Of a file opened with `flags`.
-    pub(crate) fn of(flags: i32) -> Handle {
-        Handle(u64::from(opening(flags).0.bits()))
-    }
-
     /// As it was opened. What is no handle of ours is taken for one without modes.
     fn open(self) -> Open {
-        u8::try_from(self.0).ok().and_then(|bits| Open::try_from(bits).ok()).unwrap_or(Open::with([]))
+        Open::try_from(self.0 as u8).unwrap_or(Open::with([]))
     }
 }
 
@@ -64,10 +71,10 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let (open, mask) = opening(flags);
-        self.ask(node, asker, Call::Open { file, open, mask }, move |_, told| {
+        self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
             reply(match told {
                 Ok(Told::Reply(Reply::Opened { keep_pages })) => {
-                    Ok(Opened { handle: Handle::of(flags), keep_pages })
+                    Ok(Opened { handle: front.handles.next(flags), keep_pages })
                 }
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
@@ -83,8 +90,10 @@ impl Front {
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::Close { file, open: handle.open() }, move |_, told| {
-                reply(done(told))
+            Ok(file) => self.unlock_handle(asker, node, handle, move |front| {
+                front.call(node, asker, Call::Close { file, open: handle.open() }, move |_, told| {
+                    reply(done(told))
+                });
             }),
             Err(errno) => reply(Err(errno)),
         }
@@ -240,7 +249,10 @@ mod tests {
         ];
         for (flags, (read, write), mask) in rows {
             assert_eq!(opening(flags), (Open::posix(read, write), mask), "{flags:o}");
-            assert_eq!(Handle::of(flags).open(), Open::posix(read, write));
+            let handles = Handles::default();
+            let (first, second) = (handles.next(flags), handles.next(flags));
+            assert_ne!(first, second);
+            assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
         }
         assert_eq!(Handle(u64::MAX).open(), Open::with([]));
     }

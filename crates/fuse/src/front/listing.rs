@@ -6,6 +6,7 @@ use namespace::{Entry, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
@@ -76,6 +77,7 @@ impl Front {
             dir,
             file,
             page,
+            given: false,
             lines: 0,
             after: after.saturating_sub(DOT_DOT),
             ask_for,
@@ -102,20 +104,22 @@ impl Front {
                 });
             }
             Ok(other) => to.give_up(unexpected(&other)),
+            // The directory was removed, by another machine perhaps: it has no entries.
+            Err(Error::Stale) => to.page.finish(Ok(())),
             Err(error) => to.give_up(error.into()),
         });
     }
 
-    fn list_entries<P: Page>(self: &Arc<Self>, to: Filling<P>) {
+    fn list_entries<P: Page>(self: &Arc<Self>, mut to: Filling<P>) {
         let limit = to.ask_for.clamp(1, ENTRIES_MAX);
-        if to.page.plus() {
+        if to.page.plus() && !self.nodes.is_contended(to.dir) {
             self.nodes.give_every_entry(to.dir);
+            to.given = true;
         }
         let call = Call::List { dir: to.file.clone(), after: to.after, limit, stat: to.page.plus() };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
             Ok(Told::Reply(Reply::Listing { entries, end })) => front.fill(to, entries, 0, end),
             Ok(other) => to.give_up(unexpected(&other)),
-            // The directory was removed: it has no entries.
             Err(Error::Stale) => to.page.finish(Ok(())),
             Err(error) => to.give_up(error.into()),
         });
@@ -153,6 +157,7 @@ impl Front {
         let Listed { label, entry, stat } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
         let shown = stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat)).transpose()?;
+        let shown = shown.map(|shown| if to.given { shown } else { Shown { ttl: Duration::ZERO, ..shown } });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
             (to.lines, to.after) = (to.lines + 1, entry.position);
             return Ok(true);
@@ -193,6 +198,8 @@ struct Filling<P> {
     dir: u64,
     file: FileId,
     page: P,
+    /// Whether the kernel may keep entries.
+    given: bool,
     /// Lines that it has.
     lines: usize,
     /// Position of the last entry in it.

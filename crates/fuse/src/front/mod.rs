@@ -6,22 +6,26 @@
 mod attributes;
 mod content;
 mod listing;
+mod locks;
 mod names;
 
 pub(crate) use attributes::{Change, Space};
 pub(crate) use content::{Handle, Opened};
 pub(crate) use listing::{Line, Page};
+pub(crate) use locks::LockRequest;
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
 use namespace::{Error, Stat};
 use node::{Door, Told};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use crate::errno::Errno;
 use crate::flight::Flight;
 use crate::groups::Asker;
+use crate::interrupt::{Wait, Waits};
 use crate::nodes::Nodes;
 
 /// One mount's front door.
@@ -29,6 +33,9 @@ pub(crate) struct Front {
     door: Arc<dyn Door>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
+    pub(crate) waits: Waits,
+    lockers: locks::Lockers,
+    handles: content::Handles,
     page_lines: listing::PageLines,
 }
 
@@ -45,9 +52,12 @@ pub(crate) type Outcome<T> = Result<T, Errno>;
 impl Front {
     pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Front> {
         Arc::new(Front {
+            nodes: Nodes::new(door.root()),
             door,
-            nodes: Nodes::new(),
             flight: Flight::new(),
+            waits: Waits::default(),
+            lockers: locks::Lockers::default(),
+            handles: content::Handles::default(),
             page_lines: listing::PageLines::new(),
         })
     }
@@ -58,7 +68,7 @@ impl Front {
 
     /// Calls for what permissions have no say in, or had it when the file was opened.
     fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(node, &asker.cred(), call, then);
+        self.call_as(node, asker.pid, &asker.cred(), call, then);
     }
 
     /// Calls for `asker`; again with supplementary groups when the first refusal may be for want of them.
@@ -70,20 +80,31 @@ impl Front {
         self.call(node, asker, call, move |front, told| {
             let refused = matches!(told, Err(Error::AccessDenied | Error::NotPermitted));
             match refused.then(|| asker.cred_with_groups()).flatten() {
-                Some(cred) => front.call_as(node, &cred, again, then),
+                Some(cred) => front.call_as(node, asker.pid, &cred, again, then),
                 None => then(front, told),
             }
         });
     }
 
-    fn call_as(self: &Arc<Self>, node: u64, cred: &namespace::Cred, call: Call, then: impl Then) {
+    fn call_as(self: &Arc<Self>, node: u64, tid: u32, cred: &namespace::Cred, call: Call, then: impl Then) {
         self.flight.begin(node);
+        let interruptible = matches!(call, Call::Lock { .. });
+        // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
+        let may_end = tid != 0 && !matches!(call, Call::Close { .. });
+        let answered = may_end.then(Arc::<AtomicBool>::default);
         let front = Arc::clone(self);
+        let is_answered = answered.clone();
         let answer = Box::new(move |told| {
+            if let Some(answered) = is_answered {
+                answered.store(true, SeqCst);
+            }
             then(&front, told);
             front.flight.end(node);
         });
-        self.door.call(cred, call, answer);
+        let ticket = self.door.call(cred, call, answer);
+        if let (Some(ticket), Some(answered)) = (ticket, answered) {
+            self.waits.add(Wait::new(ticket, tid, interruptible, answered));
+        }
     }
 
     fn show(&self, stat: Stat) -> Shown {

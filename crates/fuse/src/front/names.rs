@@ -7,7 +7,7 @@ use node::Told;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::content::{Handle, opening};
+use super::content::opening;
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
@@ -59,9 +59,15 @@ impl Front {
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             reply(match told {
                 Err(Error::NotFound) => {
-                    front.nodes.give_entry(dir, &label);
-                    Ok(Found::Missing(front.door.valid_for()))
+                    if front.nodes.is_contended(dir) {
+                        Ok(Found::Missing(Duration::ZERO))
+                    } else {
+                        front.nodes.give_entry(dir, &label);
+                        Ok(Found::Missing(front.door.valid_for()))
+                    }
                 }
+                // Whatever was called `label` in a directory that is gone, by another machine perhaps, is gone.
+                Err(Error::Stale) => Ok(Found::Missing(Duration::ZERO)),
                 told => front.node_of(told, dir, &label).map(Found::File),
             });
         });
@@ -105,11 +111,11 @@ impl Front {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                 front.open_existing(asker, dir, name.as_bytes(), flags, reply)
             }
-            told => reply(
-                front
-                    .node_of(told, dir, &label)
-                    .map(|shown| (shown, super::Opened { handle: Handle::of(flags), keep_pages: true })),
-            ),
+            told => {
+                reply(front.node_of(told, dir, &label).map(|shown| {
+                    (shown, super::Opened { handle: front.handles.next(flags), keep_pages: true })
+                }))
+            }
         });
     }
 
@@ -226,6 +232,10 @@ impl Front {
     fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Node(entry, stat)) => {
+                if self.nodes.is_contended(dir) {
+                    let shown = self.give(&entry, stat)?;
+                    return Ok(Shown { ttl: Duration::ZERO, ..shown });
+                }
                 self.nodes.give_entry(dir, label);
                 self.give(&entry, stat)
             }

@@ -5,10 +5,10 @@ use client::Allocate;
 use fuser::{
     AccessFlags, BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use namespace::{AttributeChange, FileKind, RenameMode, XattrMode};
+use namespace::{AttributeChange, Conflict, FileKind, LockKind, LockRange, RenameMode, XattrMode};
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
@@ -18,8 +18,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::convert::{attr, file_type, kind_of_mode, missing, set_time};
+use super::sort::sort_of;
 use super::{REQUEST_BYTES_MAX, negotiate};
-use crate::front::{Change, Found, Front, Handle, Line, NewNode, Opened, Outcome, Page, Shown, Space};
+use crate::front::{
+    Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space,
+};
 use crate::groups::Asker;
 
 /// Inode numbers are never reused, so neither are node ids.
@@ -191,18 +194,53 @@ impl Filesystem for Requests {
         });
     }
 
-    fn flush(
+    fn flush(&self, req: &Request, ino: INodeNo, _fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
+        self.0.flush(asker(req), ino.0, lock_owner.0, move |outcome| empty(outcome, reply));
+    }
+
+    fn getlk(
         &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let Some(request) = lock_request(fh, lock_owner, (start, end), typ, pid, false) else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        self.0.get_lock(asker(req), ino.0, request, move |conflict| match conflict {
+            Ok(Some(Conflict { range, kind, pid })) => {
+                // No process here has a number for one of another machine.
+                reply.locked(range.first, range.last.min(LOCK_END), lock_type(Some(kind)), pid.unwrap_or(0));
+            }
+            Ok(None) => reply.locked(start, end, lock_type(None), 0),
+            Err(errno) => reply.error(errno.into()),
+        });
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        lock_owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        pid: u32,
+        sleep: bool,
         reply: ReplyEmpty,
     ) {
-        // Trap: FOPEN_NOFLUSH loses the release of POSIX locks on close, where the file system keeps them. Here the kernel keeps and releases them, and close has nothing
-        // to tell us: ENOSYS makes it stop asking, and unlike NOFLUSH it still writes back what was mapped. When locks become the file
-        // system's, this has to release them.
-        reply.error(fuser::Errno::ENOSYS);
+        let Some(request) = lock_request(fh, lock_owner, (start, end), typ, pid, sleep) else {
+            return reply.error(fuser::Errno::EINVAL);
+        };
+        let sort = || sort_of(req.pid());
+        self.0.set_lock(asker(req), ino.0, request, sort, move |outcome| empty(outcome, reply));
     }
 
     fn release(
@@ -211,6 +249,7 @@ impl Filesystem for Requests {
         ino: INodeNo,
         fh: FileHandle,
         _flags: OpenFlags,
+        // What was locked by this handle is known, and more than this says.
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
@@ -371,9 +410,9 @@ impl Filesystem for Requests {
         });
     }
 
-    // Left to fuser, which answers ENOSYS, after which the kernel does without: copy_file_range (it copies by reading and writing), bmap, poll, locks, syncfs
+    // Left to fuser, which answers ENOSYS, after which the kernel does without: copy_file_range (it copies by reading and writing), bmap, poll, syncfs
     // (which it sends to file systems on a block device only: `fsync` of a directory is the way to flush).
-    // FUSE_INTERRUPT is answered so as well; nothing here waits on the thread that reads requests, and the door bounds what waits elsewhere.
+    // FUSE_INTERRUPT is answered so as well: see `crate::interrupt`.
     fn copy_file_range(
         &self,
         _req: &Request,
@@ -388,6 +427,43 @@ impl Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         reply.error(fuser::Errno::ENOSYS);
+    }
+}
+
+/// The kernel's last byte of a file, and "to the end" as well.
+const LOCK_END: u64 = i64::MAX as u64;
+
+/// Nothing for a sort of lock that there is not.
+fn lock_request(
+    fh: FileHandle,
+    owner: LockOwner,
+    (first, last): (u64, u64),
+    typ: i32,
+    pid: u32,
+    wait: bool,
+) -> Option<LockRequest> {
+    let kind = match typ {
+        libc::F_RDLCK => Some(LockKind::Read),
+        libc::F_WRLCK => Some(LockKind::Write),
+        libc::F_UNLCK => None,
+        _ => return None,
+    };
+    let last = if last >= LOCK_END { u64::MAX } else { last };
+    Some(LockRequest {
+        handle: Handle(fh.0),
+        owner: owner.0,
+        pid,
+        range: LockRange { first, last },
+        kind,
+        wait,
+    })
+}
+
+fn lock_type(kind: Option<LockKind>) -> i32 {
+    match kind {
+        Some(LockKind::Read) => libc::F_RDLCK,
+        Some(LockKind::Write) => libc::F_WRLCK,
+        None => libc::F_UNLCK,
     }
 }
 

@@ -2,10 +2,12 @@
 
 #![allow(dead_code, reason = "each test crate uses a part of it")]
 
+mod locks;
 mod tree;
 
 use bytes::Bytes;
-use client::{Allocate, Call, Invalidation, Reply};
+use client::{Allocate, Call, Invalidation, Reply, Ticket};
+use ident::FileId;
 use namespace::{Cred, Error};
 use node::{Answer, Below, Door, Told};
 use parking_lot::Mutex;
@@ -13,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use locks::Locking;
 pub use tree::Tree;
 
 /// The door, what it counts, and what it was told.
@@ -22,6 +25,9 @@ pub struct Memory {
     below: Mutex<Option<Arc<dyn Below>>>,
     /// Calls of this name are answered by a thread of their own, so much later.
     delays: Mutex<BTreeMap<&'static str, Duration>>,
+    /// Calls that have a name until they are answered.
+    late: Arc<Mutex<(u64, BTreeMap<Ticket, Answer>)>>,
+    locking: Mutex<Locking>,
     ttl: Duration,
     counting: bool,
 }
@@ -39,8 +45,17 @@ impl Memory {
 
     fn build(counting: bool) -> Arc<Memory> {
         let ttl = Duration::from_secs(3600);
-        let (counts, below, delays) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Arc::new(Memory { tree: Mutex::new(Tree::new()), counts, below, delays, ttl, counting })
+        let (counts, below, delays, late, locking) = Default::default();
+        Arc::new(Memory {
+            tree: Mutex::new(Tree::new()),
+            counts,
+            below,
+            delays,
+            late,
+            locking,
+            ttl,
+            counting,
+        })
     }
 
     /// How often a call of this name came.
@@ -58,6 +73,25 @@ impl Memory {
         change(&mut self.tree.lock())
     }
 
+    /// Looks at the locks, or changes those of other machines; whoever waits for that is answered.
+    pub fn locking<T>(&self, change: impl FnOnce(&mut Locking) -> T) -> T {
+        let mut locking = self.locking.lock();
+        let result = change(&mut locking);
+        let granted = locking.settle();
+        drop(locking);
+        granted.into_iter().for_each(|answer| answer(Ok(Told::Reply(Reply::Nothing))));
+        result
+    }
+
+    /// The call waits; its name.
+    fn wait(&self, answer: Answer) -> Ticket {
+        let mut late = self.late.lock();
+        late.0 += 1;
+        let ticket = Ticket(late.0);
+        late.1.insert(ticket, answer);
+        ticket
+    }
+
     /// What the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
         let below = self.below.lock().clone();
@@ -66,21 +100,47 @@ impl Memory {
 }
 
 impl Door for Memory {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) {
+    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
         let name = name_of(&call);
         if self.counting {
             *self.counts.lock().entry(name).or_default() += 1;
             if let Some(by) = self.delays.lock().get(name).copied() {
                 let told = self.tree.lock().answer(cred, call);
+                let (ticket, late) = (self.wait(answer), Arc::clone(&self.late));
                 std::thread::spawn(move || {
                     std::thread::sleep(by);
-                    answer(told);
+                    let answer = late.lock().1.remove(&ticket);
+                    answer.into_iter().for_each(|answer| answer(told.clone()));
                 });
-                return;
+                return Some(ticket);
             }
         }
-        let told = self.tree.lock().answer(cred, call);
+        let told = match call {
+            Call::Lock { file, change, wait } => match self.locking(|locking| locking.lock(&file, change)) {
+                Err(Error::WouldBlock) if wait => {
+                    let mut locking = self.locking.lock();
+                    return Some(locking.wait(file, change, answer));
+                }
+                locked => locked.map(|()| Told::Reply(Reply::Nothing)),
+            },
+            Call::GetLock { file, owner, space, range, kind } => {
+                let conflict = self.locking(|locking| locking.conflict(&file, owner, space, range, kind));
+                Ok(Told::Reply(Reply::Lock(conflict)))
+            }
+            call => self.tree.lock().answer(cred, call),
+        };
         answer(told);
+        None
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        let late = self.late.lock().1.remove(&ticket);
+        let answer = late.or_else(|| self.locking.lock().give_up(ticket));
+        answer.into_iter().for_each(|answer| answer(Err(Error::Interrupted)));
+    }
+
+    fn root(&self) -> FileId {
+        FileId::root()
     }
 
     fn valid_for(&self) -> Duration {
@@ -118,16 +178,15 @@ fn name_of(call: &Call) -> &'static str {
         Call::ListXattrs { .. } => "list xattrs",
         Call::SetXattr { .. } => "set xattr",
         Call::RemoveXattr { .. } => "remove xattr",
-        Call::Lock { .. } | Call::GetLock { .. } => "lock",
         Call::Space => "space",
+        Call::Lock { .. } => "lock",
+        Call::GetLock { .. } => "get lock",
     }
 }
 
 impl Tree {
     fn answer(&mut self, cred: &Cred, call: Call) -> Result<Told, Error> {
         let reply = match call {
-            // Nobody locks here: the mount does not ask for it.
-            Call::Lock { .. } | Call::GetLock { .. } => return Err(Error::NotSupported),
             Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
             Call::Parent { dir } => self.parent(&dir)?,
             Call::Stat { file } => Reply::Stat(self.stat(&file)?),
@@ -165,11 +224,12 @@ impl Tree {
                 .ok_or(Error::NoAttribute)
                 .map(|_| Reply::Nothing)?,
             Call::Space => Reply::Space { total: 1 << 40, free: 1 << 39, files: self.len() },
+            Call::Lock { .. } | Call::GetLock { .. } => return Err(Error::NotSupported),
         };
         Ok(Told::Reply(reply))
     }
 
-    fn read(&self, file: &ident::FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+    fn read(&self, file: &FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
         let content = &self.file(file)?.content;
         let from = content.len().min(offset as usize);
         let to = content.len().min(from + length as usize);
@@ -179,13 +239,7 @@ impl Tree {
         Ok(if middle < to { vec![part(from, middle), part(middle, to)] } else { vec![part(from, to)] })
     }
 
-    fn allocate(
-        &mut self,
-        file: &ident::FileId,
-        offset: u64,
-        length: u64,
-        what: Allocate,
-    ) -> Result<Reply, Error> {
+    fn allocate(&mut self, file: &FileId, offset: u64, length: u64, what: Allocate) -> Result<Reply, Error> {
         let content = &mut self.file_mut(file)?.content;
         let (from, to) = (offset as usize, (offset + length) as usize);
         match what {
@@ -204,7 +258,7 @@ impl Tree {
     }
 
     /// Zeros are a hole, byte by byte.
-    fn seek(&self, file: &ident::FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
+    fn seek(&self, file: &FileId, offset: u64, hole: bool) -> Result<Reply, Error> {
         let content = &self.file(file)?.content;
         let rest = content.get(offset as usize..).filter(|rest| !rest.is_empty()).ok_or(Error::NotFound)?;
         let found = rest.iter().position(|byte| (*byte == 0) == hole);

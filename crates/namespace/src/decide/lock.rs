@@ -4,7 +4,7 @@ use super::Decided;
 use super::case::Case;
 use crate::{Answer, Effect, Error, Knowledge, LOCKS_MAX, LockChange, LockKind, LockRange, LockSpace};
 use ident::FileId;
-use lease::Kind;
+use lease::{Field, Kind};
 
 /// Locks, unlocks, raises or lowers. A conflict is knowledge like any other: a second try that fails for the same reason costs no message (Farsite §6).
 pub(super) fn lock<K: Knowledge + ?Sized>(
@@ -12,9 +12,9 @@ pub(super) fn lock<K: Knowledge + ?Sized>(
     file: &FileId,
     change: &LockChange,
 ) -> Decided {
-    let locks = case.locks(file, Kind::Write)?;
+    // Whoever unlocks what is not locked changes nothing, and needs no more than to know that.
+    let locks = case.locks(file, Kind::Read)?;
     if locks.has(change) {
-        case.change_nothing();
         return Ok(Answer::Nothing);
     }
     if locks.in_the_way(change).next().is_some() {
@@ -28,6 +28,7 @@ pub(super) fn lock<K: Knowledge + ?Sized>(
             return Err(Error::TooManyLocks.into());
         }
     }
+    case.hold(file, Field::Locks, Kind::Write);
     case.effects.push(Effect::Lock { file: file.clone(), change: *change });
     Ok(Answer::Nothing)
 }

@@ -63,6 +63,9 @@ impl Machine {
                 for input in batch.inputs {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
                     handled.unwrap_or_else(|corrupt| stop(&corrupt));
+                    for (session, misdeed) in self.directory.misdeeds() {
+                        tracing::error!(session = session.0, %misdeed, "a machine's session was ended for a misdeed");
+                    }
                 }
                 self.position.time = now;
             }

@@ -162,21 +162,29 @@ impl Link {
             } else {
                 tracing::debug!(server = address, why = text, "the server cannot be reached");
             }
-            let mut status = self.status.lock();
-            if was_up {
-                status.since = Instant::now();
-            }
-            status.down = Some(text);
-            drop(status);
+            self.went_down(was_up, text);
             match why {
                 End::Over => pause = PAUSE.0,
-                End::Refused(_) => tokio::time::sleep(REFUSED_PAUSE).await,
+                End::Refused(_) => {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.refused();
+                    }
+                    tokio::time::sleep(REFUSED_PAUSE).await;
+                }
                 _ => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
                 }
             }
         }
+    }
+
+    fn went_down(&self, was_up: bool, why: String) {
+        let mut status = self.status.lock();
+        if was_up {
+            status.since = Instant::now();
+        }
+        status.down = Some(why);
     }
 
     /// One connection, from its beginning to its end; `Ok` once the machine is gone.

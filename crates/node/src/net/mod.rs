@@ -6,6 +6,8 @@ mod frames;
 mod join;
 mod link;
 mod listener;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod token;
 

@@ -1,0 +1,179 @@
+//! Locks: fcntl's, which a process loses whenever it closes the file, and flock's and those of open files (F_OFD_SETLK), which go with the last of its descriptors.
+//!
+//! The kernel says of each lock by which handle it was made, and by whom: a number for the process' table of descriptors, or for the open file. It tells us of every close (flush) with
+//! the former, and of the last one (release) with the latter if flock was called on it; of the locks that open files own it says nothing at the end. So what is remembered is which owners
+//! have locked by which handle: what is left of those when the handle goes are they.
+
+use client::{Call, Reply};
+use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
+use node::Told;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use super::{Front, Handle, Outcome, done, unexpected};
+use crate::groups::Asker;
+
+/// Who has locked something, by node. Where nobody has, a close costs one look at a number.
+#[derive(Default)]
+pub(crate) struct Lockers {
+    nodes: AtomicUsize,
+    by_node: Mutex<FxHashMap<u64, Vec<Locker>>>,
+}
+
+/// An owner, and one of the handles by which it has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Locker {
+    owner: u64,
+    space: LockSpace,
+    handle: Handle,
+}
+
+impl Lockers {
+    fn remember(&self, node: u64, locker: Locker) {
+        let mut by_node = self.by_node.lock();
+        let lockers = by_node.entry(node).or_default();
+        if !lockers.contains(&locker) {
+            lockers.push(locker);
+        }
+        self.nodes.store(by_node.len(), SeqCst);
+    }
+
+    /// Forgets those that `leave` is true of; they are given back.
+    fn forget(&self, node: u64, leave: impl Fn(&Locker) -> bool) -> Vec<Locker> {
+        if self.nodes.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut by_node = self.by_node.lock();
+        let Some(lockers) = by_node.get_mut(&node) else { return Vec::new() };
+        let (left, stay): (Vec<Locker>, Vec<Locker>) = lockers.iter().partition(|locker| leave(locker));
+        *lockers = stay;
+        if lockers.is_empty() {
+            by_node.remove(&node);
+        }
+        self.nodes.store(by_node.len(), SeqCst);
+        left
+    }
+
+    /// In which ways an owner has locked.
+    fn spaces(&self, node: u64, owner: u64) -> Vec<LockSpace> {
+        let by_node = self.by_node.lock();
+        let its = by_node.get(&node).into_iter().flatten().filter(|locker| locker.owner == owner);
+        let mut spaces: Vec<LockSpace> = its.map(|locker| locker.space).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        spaces
+    }
+}
+
+/// A lock as the kernel asks for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockRequest {
+    pub(crate) handle: Handle,
+    pub(crate) owner: u64,
+    /// The process, for `F_GETLK` to name.
+    pub(crate) pid: u32,
+    pub(crate) range: LockRange,
+    /// Nothing unlocks.
+    pub(crate) kind: Option<LockKind>,
+    pub(crate) wait: bool,
+}
+
+impl Front {
+    /// Locks or unlocks. `space` says which sort it is, and is asked only where the request does not: it costs something to find out.
+    pub(crate) fn set_lock(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        request: LockRequest,
+        space: impl FnOnce() -> LockSpace,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let LockRequest { handle, owner, pid, range, kind, wait } = request;
+        let known = if kind.is_none() { self.lockers.spaces(node, owner) } else { Vec::new() };
+        let space = match known.as_slice() {
+            [only] => *only,
+            // flock is always about all of the file.
+            _ if range != LockRange::WHOLE => LockSpace::Posix,
+            [] if kind.is_none() => LockSpace::Posix,
+            _ => space(),
+        };
+        if kind.is_some() {
+            self.lockers.remember(node, Locker { owner, space, handle });
+        }
+        let change = LockChange { owner, pid, space, range, kind };
+        self.call(node, asker, Call::Lock { file, change, wait }, move |_, told| reply(done(told)));
+    }
+
+    /// `fcntl(F_GETLK)`: what is in the way.
+    pub(crate) fn get_lock(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        request: LockRequest,
+        reply: impl FnOnce(Outcome<Option<Conflict>>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let LockRequest { owner, range, kind, .. } = request;
+        let Some(kind) = kind else { return reply(Ok(None)) };
+        let call = Call::GetLock { file, owner, space: LockSpace::Posix, range, kind };
+        self.call(node, asker, call, move |_, told| {
+            reply(match told {
+                Ok(Told::Reply(Reply::Lock(conflict))) => Ok(conflict),
+                Ok(other) => Err(unexpected(&other)),
+                Err(error) => Err(error.into()),
+            });
+        });
+    }
+
+    /// A descriptor was closed: its process loses all fcntl locks on the file. Trap: FOPEN_NOFLUSH loses this.
+    pub(crate) fn flush(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        owner: u64,
+        reply: impl FnOnce(Outcome<()>) + Send + 'static,
+    ) {
+        let lost = |locker: &Locker| locker.owner == owner && locker.space == LockSpace::Posix;
+        let lost = self.lockers.forget(node, lost);
+        self.unlock_all(asker, node, lost, move |_| reply(Ok(())));
+    }
+
+    /// The last descriptor was closed: whatever was locked by this handle and still is goes with it.
+    pub(super) fn unlock_handle(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        handle: Handle,
+        then: impl FnOnce(&Arc<Front>) + Send + 'static,
+    ) {
+        let lost = self.lockers.forget(node, |locker| locker.handle == handle);
+        self.unlock_all(asker, node, lost, then);
+    }
+
+    /// Unlocks all that these have locked, one after the other.
+    fn unlock_all(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        mut lockers: Vec<Locker>,
+        then: impl FnOnce(&Arc<Front>) + Send + 'static,
+    ) {
+        let (Some(Locker { owner, space, .. }), Ok(file)) = (lockers.pop(), self.nodes.file(node)) else {
+            return then(self);
+        };
+        let change = LockChange { owner, pid: asker.pid, space, range: LockRange::WHOLE, kind: None };
+        // Whatever comes of it: a file that is gone has no locks, and those of a machine that was cut off went with its session.
+        let call = Call::Lock { file, change, wait: false };
+        let then = Box::new(then) as Box<dyn FnOnce(&Arc<Front>) + Send>;
+        self.call(node, Asker::KERNEL, call, move |front, _| front.unlock_all(asker, node, lockers, then));
+    }
+}

@@ -1,0 +1,220 @@
+//! Calls whose programs do not wait any longer.
+//!
+//! fuser answers FUSE_INTERRUPT with ENOSYS, and then the kernel sends no more of them: a thread whose request is with us waits until we answer, and cannot even be killed. So as long as some call has waited
+//! for [`LOOK_EVERY`], the threads that wait are looked at in /proc. A wait for a lock ends when a signal is pending that the thread would take; the kernel makes a restart of
+//! the system call of our EINTR, and a handler sees what it would on a local file. Any other call ends early only when its thread is being killed: POSIX has most of them not interrupted, and
+//! what is under way may have been done.
+
+use client::Ticket;
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// How often threads are looked at, and how long a call waits before its thread is.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Calls that wait for the door.
+#[derive(Default)]
+pub(crate) struct Waits {
+    calls: Mutex<Calls>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Calls {
+    waiting: Vec<Wait>,
+    /// The mount is gone.
+    closed: bool,
+}
+
+/// A call that waits.
+pub(crate) struct Wait {
+    /// Names it to the door.
+    pub(crate) ticket: Ticket,
+    /// The thread that waits for it.
+    pub(crate) tid: u32,
+    /// Any signal ends it, and not death alone.
+    pub(crate) interruptible: bool,
+    /// Set when it is answered.
+    pub(crate) answered: Arc<AtomicBool>,
+    /// When it began to wait.
+    pub(crate) since: Instant,
+    /// Its process had a signal to take when it was last looked at.
+    pub(crate) signalled: bool,
+}
+
+impl Wait {
+    pub(crate) fn new(ticket: Ticket, tid: u32, interruptible: bool, answered: Arc<AtomicBool>) -> Wait {
+        Wait { ticket, tid, interruptible, answered, since: Instant::now(), signalled: false }
+    }
+}
+
+impl Waits {
+    pub(crate) fn add(&self, wait: Wait) {
+        self.calls.lock().waiting.push(wait);
+        self.changed.notify_one();
+    }
+
+    /// [`Waits::run`] returns.
+    pub(crate) fn close(&self) {
+        self.calls.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Looks after those that wait, and has `cancel` called for each that has no reason to any more, until closed.
+    pub(crate) fn run(&self, cancel: impl Fn(Ticket)) {
+        loop {
+            let mut calls = self.calls.lock();
+            while calls.waiting.is_empty() && !calls.closed {
+                self.changed.wait(&mut calls);
+            }
+            if calls.closed {
+                return;
+            }
+            drop(calls);
+            std::thread::sleep(LOOK_EVERY);
+            for ticket in self.over(Instant::now(), Thread::look) {
+                cancel(ticket);
+            }
+        }
+    }
+
+    /// Calls that nobody waits for any more; those that were answered are forgotten.
+    fn over(&self, now: Instant, look: impl Fn(u32) -> Option<Thread>) -> Vec<Ticket> {
+        let mut calls = self.calls.lock();
+        calls.waiting.retain(|wait| !wait.answered.load(SeqCst));
+        let (mut over, mut told) = (Vec::new(), BTreeSet::new());
+        // The first thread is the one that takes a signal to the process, if it can.
+        calls.waiting.sort_by_key(|wait| wait.tid);
+        for wait in calls.waiting.iter_mut().filter(|wait| now.duration_since(wait.since) >= LOOK_EVERY) {
+            let Some(thread) = look(wait.tid) else {
+                over.push(wait.ticket);
+                continue;
+            };
+            let signalled = thread.may_take(thread.of_process);
+            // What is sent to a process one of its threads takes: this one only if no other has by now. One at a time: the others have nothing to restart for.
+            let taken_here = signalled && wait.signalled && !told.contains(&thread.process);
+            wait.signalled = signalled;
+            if thread.is_dying() || (wait.interruptible && (thread.may_take(thread.own) || taken_here)) {
+                told.insert(thread.process);
+                over.push(wait.ticket);
+            }
+        }
+        over
+    }
+}
+
+/// Signals of a thread, as bits: number n is bit n - 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Thread {
+    process: u32,
+    /// Sent to it and not taken.
+    own: u64,
+    /// Sent to its process and not taken.
+    of_process: u64,
+    blocked: u64,
+    ignored: u64,
+}
+
+const KILL: u64 = 1 << (libc::SIGKILL - 1);
+
+impl Thread {
+    /// Nothing if there is no such thread.
+    fn look(tid: u32) -> Option<Thread> {
+        Thread::parse(&std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?)
+    }
+
+    fn parse(status: &str) -> Option<Thread> {
+        let mut thread = Thread::default();
+        for line in status.lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            let signals = || u64::from_str_radix(value.trim(), 16).ok();
+            match name {
+                "State" if value.trim_start().starts_with(['Z', 'X']) => return None,
+                "Tgid" => thread.process = value.trim().parse().ok()?,
+                "SigPnd" => thread.own = signals()?,
+                "ShdPnd" => thread.of_process = signals()?,
+                "SigBlk" => thread.blocked = signals()?,
+                "SigIgn" => thread.ignored = signals()?,
+                _ => {}
+            }
+        }
+        (thread.process != 0).then_some(thread)
+    }
+
+    fn is_dying(self) -> bool {
+        (self.own | self.of_process) & KILL != 0
+    }
+
+    fn may_take(self, signals: u64) -> bool {
+        signals & !self.blocked & !self.ignored != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERM: u64 = 1 << (libc::SIGTERM - 1);
+
+    fn waits(calls: &[(u64, u32, bool)]) -> (Waits, Instant) {
+        let waits = Waits::default();
+        for (ticket, tid, interruptible) in calls {
+            waits.add(Wait::new(Ticket(*ticket), *tid, *interruptible, Arc::default()));
+        }
+        (waits, Instant::now() + LOOK_EVERY)
+    }
+
+    fn thread(own: u64, of_process: u64) -> Thread {
+        Thread { process: 7, own, of_process, ..Thread::default() }
+    }
+
+    #[test]
+    fn a_signal_ends_a_wait_for_a_lock_and_death_any() {
+        let (waits, soon) = waits(&[(1, 7, true), (2, 7, false)]);
+        assert_eq!(waits.over(soon, |_| Some(thread(0, 0))), []);
+        let ignored = Thread { ignored: TERM, ..thread(TERM, TERM) };
+        let blocked = Thread { blocked: TERM, ..thread(TERM, TERM) };
+        assert_eq!(waits.over(soon, |_| Some(ignored)), []);
+        assert_eq!(waits.over(soon, |_| Some(blocked)), []);
+        assert_eq!(waits.over(soon, |_| Some(thread(TERM, 0))), [Ticket(1)]);
+        assert_eq!(waits.over(soon, |_| Some(thread(KILL, 0))), [Ticket(1), Ticket(2)]);
+        assert_eq!(waits.over(soon, |_| None), [Ticket(1), Ticket(2)]);
+        assert_eq!(waits.over(Instant::now() - LOOK_EVERY, |_| None), [], "too early to look");
+    }
+
+    /// What is sent to a process is for one of its threads only.
+    #[test]
+    fn a_signal_to_the_process_ends_one_wait_and_only_if_nobody_else_takes_it() {
+        let (waits, soon) = waits(&[(1, 8, true), (2, 7, true)]);
+        assert_eq!(waits.over(soon, |_| Some(thread(0, TERM))), []);
+        assert_eq!(waits.over(soon, |_| Some(thread(0, 0))), []);
+        assert_eq!(waits.over(soon, |_| Some(thread(0, TERM))), []);
+        assert_eq!(waits.over(soon, |_| Some(thread(0, TERM))), [Ticket(2)]);
+    }
+
+    #[test]
+    fn what_was_answered_is_forgotten() {
+        let (waits, soon) = waits(&[(1, 7, true)]);
+        waits.calls.lock().waiting[0].answered.store(true, SeqCst);
+        assert_eq!(waits.over(soon, |_| None), []);
+        assert!(waits.calls.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn signals_are_read_from_proc() {
+        let status = "Name:\tx: y\nState:\tS (sleeping)\nTgid:\t42\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000004000\n\
+                      SigBlk:\t0000000000000001\nSigIgn:\t0000000000001000\n";
+        let thread = Thread::parse(status).unwrap();
+        assert_eq!(
+            thread,
+            Thread { process: 42, own: 0x100, of_process: 0x4000, blocked: 1, ignored: 0x1000 }
+        );
+        assert!(thread.is_dying());
+        assert_eq!(Thread::parse("State:\tZ (zombie)\nTgid:\t42\n"), None);
+        assert_eq!(Thread::parse(""), None);
+        assert!(Thread::look(std::process::id()).is_some_and(|thread| thread.process == std::process::id()));
+    }
+}

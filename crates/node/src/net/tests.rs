@@ -1,0 +1,252 @@
+//! Peers that are not what they should be: each is refused by name, and the server is as it was.
+
+use super::authority::{Authority, Credentials};
+use super::frames::{self, Frames};
+use super::link::{self, End, Stream};
+use super::{Token, join, tls};
+use crate::cluster::Invitation;
+use crate::machine::{Listen, Machine, MachineSettings};
+use bytes::Bytes;
+use futures_util::SinkExt;
+use ident::FileId;
+use lease::{Field, Kind, Released};
+use namespace::{AttributeChange, Cred, Operation, RULES, Timestamp};
+use rustls::ClientConfig;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use wire::{GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Welcome};
+
+/// A server, and the credentials of a machine that has joined it.
+struct Office {
+    server: Machine,
+    address: String,
+    dirs: Vec<TempDir>,
+}
+
+impl Office {
+    fn new() -> Office {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = MachineSettings {
+            listen: Listen::At("127.0.0.1:0".parse().unwrap()),
+            ..MachineSettings::default()
+        };
+        let server = Machine::start(dir.path(), "a test", settings).unwrap();
+        let address = server.listens().unwrap().to_string();
+        Office { server, address, dirs: vec![dir] }
+    }
+
+    fn token(&self) -> Token {
+        let invitation = Invitation {
+            path: "/".into(),
+            read_only: false,
+            squash: None,
+            good_for_s: 60,
+            addresses: vec![self.address.clone()],
+        };
+        crate::control::invite(self.dirs[0].path(), invitation).unwrap().parse().unwrap()
+    }
+
+    fn join(&mut self, name: &str) -> Arc<ClientConfig> {
+        let dir = tempfile::tempdir().unwrap();
+        join(dir.path(), &self.token(), name).unwrap();
+        let config = config_in(dir.path());
+        self.dirs.push(dir);
+        config
+    }
+
+    /// Nothing that a peer did has harmed it: a machine joins, has a session, and is answered.
+    fn is_unharmed(&mut self, name: &str) {
+        let config = self.join(name);
+        let address = self.address.clone();
+        run(async move {
+            let (mut frames, _) = session(&address, &config).await;
+            frames::send(&mut frames, wire::encode(&ToServer::Renew)).await.unwrap();
+            assert!(matches!(told(&mut frames).await, Some(ToClient::Renewed { .. })));
+        });
+    }
+}
+
+fn config_in(dir: &Path) -> Arc<ClientConfig> {
+    tls::client(&Credentials::open(dir).unwrap()).unwrap()
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await.unwrap() })
+}
+
+async fn greeted(address: &str, config: &Arc<ClientConfig>, purpose: &Purpose) -> Result<Welcome, End> {
+    let mut frames = frames::greetings(link::call(address, config).await?);
+    link::greet(&mut frames, purpose).await
+}
+
+/// A session that has begun.
+async fn session(address: &str, config: &Arc<ClientConfig>) -> (Frames<Stream>, ToClient) {
+    let mut frames = frames::greetings(link::call(address, config).await.unwrap());
+    let purpose = Purpose::Session { incarnation: 1, session: None };
+    assert!(matches!(link::greet(&mut frames, &purpose).await, Ok(Welcome::Session(_))));
+    frames::messages(&mut frames);
+    let opened = told(&mut frames).await.unwrap();
+    (frames, opened)
+}
+
+async fn told(frames: &mut Frames<Stream>) -> Option<ToClient> {
+    frames::receive(frames).await.ok().map(|frame| wire::decode(&frame).unwrap())
+}
+
+/// What becomes of a session in which this is sent: fenced, and the connection over.
+fn is_fenced(office: &mut Office, name: &str, message: &ToServer) {
+    let (config, address) = (office.join(name), office.address.clone());
+    run(async {
+        let (mut frames, _) = session(&address, &config).await;
+        frames::send(&mut frames, wire::encode(message)).await.unwrap();
+        let mut last = None;
+        while let Some(message) = told(&mut frames).await {
+            last = Some(message);
+        }
+        assert!(matches!(last, Some(ToClient::Fenced)), "{name}: {last:?}");
+    });
+    office.is_unharmed(&format!("{name}-after"));
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let mut office = Office::new();
+    let (config, address) = (office.join("later"), office.address.clone());
+    run(async {
+        let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
+        let mut greeting = wire::greeting(&Purpose::Content);
+        greeting[9..13].copy_from_slice(&[9, 0, 9, 0]);
+        frames::send(&mut frames, greeting).await.unwrap();
+        let answer = wire::read_answer(&frames::receive(&mut frames).await.unwrap());
+        assert_eq!(answer, Err(GreetingError::Version { theirs: wire::VERSIONS }));
+    });
+    office.is_unharmed("after");
+}
+
+#[test]
+fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
+    let mut office = Office::new();
+    let authority = office.token().authority;
+    let (address, forger) = (office.address.clone(), tempfile::tempdir().unwrap());
+    run(async {
+        let nobody = tls::stranger(authority).unwrap();
+        for purpose in [Purpose::Session { incarnation: 1, session: None }, Purpose::Content] {
+            let refused = greeted(&address, &nobody, &purpose).await;
+            assert!(matches!(refused, Err(End::Refused(why)) if why.contains("must join")));
+        }
+        // A server that has not the authority that the token says is not talked to.
+        assert!(greeted(&address, &tls::stranger([7; 32]).unwrap(), &Purpose::Content).await.is_err());
+        // Another authority's certificate for machine 1; it trusts the true server, so the refusal is the server's.
+        let other = Authority::open(forger.path()).unwrap();
+        let mut forged = other.credentials(forger.path(), MachineId(1)).unwrap();
+        let founder = Authority::open(office.dirs[0].path()).unwrap();
+        forged.authority = founder.certificate().clone();
+        let config = tls::client(&forged).unwrap();
+        let purpose = Purpose::Session { incarnation: 99, session: None };
+        assert!(matches!(greeted(&address, &config, &purpose).await, Err(End::Io(_))));
+    });
+    office.is_unharmed("after");
+}
+
+#[test]
+fn a_machine_cannot_pass_for_the_server() {
+    let mut office = Office::new();
+    let dir = tempfile::tempdir().unwrap();
+    join(dir.path(), &office.token(), "ambitious").unwrap();
+    let its = Credentials::open(dir.path()).unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls::server(&its).unwrap());
+    let config = office.join("victim");
+    run(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (called, _) = tokio::join!(link::call(&address, &config), async {
+            let (tcp, _) = listener.accept().await.unwrap();
+            acceptor.accept(tcp).await.map(drop)
+        });
+        assert!(called.is_err());
+    });
+}
+
+#[test]
+fn a_token_is_good_once() {
+    let mut office = Office::new();
+    let token = office.token();
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    join(first.path(), &token, "first").unwrap();
+    let refused = join(second.path(), &token, "second").unwrap_err();
+    assert!(refused.to_string().contains("was used"), "{refused}");
+    let unknown = Token { secret: [1; 16], ..token };
+    let refused = join(second.path(), &unknown, "second").unwrap_err();
+    assert!(refused.to_string().contains("of no invitation"), "{refused}");
+    office.is_unharmed("after");
+}
+
+#[test]
+fn updates_and_releases_without_leases_end_the_session() {
+    let mut office = Office::new();
+    let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
+    let (cred, time) = (Cred::default(), Timestamp::default());
+    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let update = LogEntry::Update { rules: RULES, operation };
+    is_fenced(&mut office, "forger", &ToServer::Log { first: 1, entries: vec![update] });
+    // A directory has no content, so nobody can hold a lease on it.
+    let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
+    let release = LogEntry::Release(vec![released]);
+    is_fenced(&mut office, "releaser", &ToServer::Log { first: 1, entries: vec![release] });
+    is_fenced(&mut office, "skipper", &ToServer::Log { first: 7, entries: Vec::new() });
+}
+
+#[test]
+fn frames_that_are_none_end_the_connection() {
+    let mut office = Office::new();
+    let (config, address) = (office.join("peer"), office.address.clone());
+    run(async {
+        // No message.
+        let (mut frames, _) = session(&address, &config).await;
+        frames.send(Bytes::from_static(&[0xff; 40])).await.unwrap();
+        assert!(told(&mut frames).await.is_none());
+        // Longer than any frame may be.
+        let (mut frames, _) = session(&address, &config).await;
+        frames.get_mut().write_all(&u32::MAX.to_be_bytes()).await.unwrap();
+        frames.get_mut().flush().await.unwrap();
+        assert!(told(&mut frames).await.is_none());
+        // Cut short.
+        let (mut frames, _) = session(&address, &config).await;
+        frames.get_mut().write_all(&[0, 0, 1, 0, 7, 7]).await.unwrap();
+        frames.get_mut().shutdown().await.unwrap();
+        assert!(told(&mut frames).await.is_none());
+        // A greeting that is too long; what is no TLS at all.
+        let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
+        frames.get_mut().write_all(&(1u32 << 20).to_be_bytes()).await.unwrap();
+        assert!(frames::receive(&mut frames).await.is_err());
+    });
+    let mut plain = std::net::TcpStream::connect(&office.address).unwrap();
+    plain.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    office.is_unharmed("after");
+}
+
+#[test]
+fn an_expelled_machine_is_out_at_once() {
+    let mut office = Office::new();
+    let (config, address) = (office.join("fired"), office.address.clone());
+    run(async {
+        let (mut frames, _) = session(&address, &config).await;
+        crate::control::expel(office.dirs[0].path(), "fired").unwrap();
+        let mut last = None;
+        while let Some(message) = told(&mut frames).await {
+            last = Some(message);
+        }
+        assert!(matches!(last, Some(ToClient::Fenced)), "{last:?}");
+        for purpose in [Purpose::Session { incarnation: 2, session: None }, Purpose::Content] {
+            let refused = greeted(&address, &config, &purpose).await;
+            assert!(matches!(&refused, Err(End::Refused(why)) if why.contains("expelled")), "{refused:?}");
+        }
+    });
+    office.is_unharmed("after");
+    drop(office.server);
+}

@@ -1,0 +1,318 @@
+//! Machines with less than all rights: what their clients answer, and what they ask.
+
+use bytes::Bytes;
+use client::{Call, Client, Now, Outcome, Output, Reply, Settings};
+use directory::{Directory, Input, MemoryStore};
+use ident::FileId;
+use lease::{Label, Open, SessionId, Time};
+use namespace::{AttributeChange, Attributes, Cred, Error, FileKind, Timestamp};
+use std::collections::VecDeque;
+use wire::{MachineId, Rights, Space, ToClient, ToServer};
+
+const NOW: Now = Now { time: Time(1_000), wall: Timestamp { secs: 1_700_000_000, nanos: 0 } };
+const ROOT: FileId = FileId::root();
+const READING: Open = Open::posix(true, false);
+
+/// A server and its clients. Nothing takes time.
+struct Lab {
+    directory: Directory,
+    store: MemoryStore,
+    clients: Vec<(Client, Option<SessionId>)>,
+    to_server: VecDeque<Input>,
+    answers: VecDeque<(client::Ticket, Result<Reply, Error>)>,
+    /// What clients have sent.
+    sent: Vec<ToServer>,
+    refused_updates: usize,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let mut store = MemoryStore::default();
+        let root = Attributes {
+            kind: FileKind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            ino: 1,
+            rdev: 0,
+            ctime: NOW.wall,
+            btime: NOW.wall,
+            atime: NOW.wall,
+        };
+        let directory = Directory::create(&mut store, root);
+        let (clients, to_server, answers, sent) = Default::default();
+        let mut lab = Lab { directory, store, clients, to_server, answers, sent, refused_updates: 0 };
+        lab.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+        lab.greet();
+        lab
+    }
+
+    /// A machine joins with these rights; its place.
+    fn join(&mut self, rights: Rights) -> usize {
+        let mut token = [1; 32];
+        token[0] = self.clients.len() as u8;
+        let name = format!("machine-{}", self.clients.len() + 1);
+        self.to_server.push_back(Input::Invite { token, rights, until: NOW.time.after_ms(1) });
+        self.to_server.push_back(Input::Enrol { token, name, connection: 0 });
+        self.greet();
+        self.clients.len() - 1
+    }
+
+    fn greet(&mut self) {
+        let at = self.clients.len();
+        self.clients.push((Client::new(Settings::new([at as u8; 32])), None));
+        self.input(at, client::Input::Greeting);
+        let machine = MachineId(at as u64 + 1);
+        let connection = at as u64;
+        self.to_server.push_back(Input::Open { machine, incarnation: 1, session: None, connection });
+        self.run();
+    }
+
+    fn input(&mut self, at: usize, input: client::Input) {
+        let mut out = Vec::new();
+        self.clients[at].0.handle(NOW, input, &mut out);
+        self.carry_out(at, out);
+    }
+
+    fn carry_out(&mut self, at: usize, out: Vec<Output>) {
+        let mut yielded = Vec::new();
+        for output in out {
+            match output {
+                Output::Send(message) => {
+                    self.sent.push(message.clone());
+                    let session = self.clients[at].1.unwrap();
+                    self.to_server.push_back(Input::Message { session, message });
+                }
+                Output::Answer { ticket, result } => self.answers.push_back((ticket, result)),
+                Output::Salvage(salvage) => self.refused_updates += salvage.items.len(),
+                Output::Yield { number, .. } => yielded.push(number),
+                Output::Store(_) | Output::Unneeded(_) | Output::Invalidate(_) => {}
+            }
+        }
+        // There is nothing below.
+        yielded.into_iter().for_each(|number| self.input(at, client::Input::Yielded { number }));
+    }
+
+    /// Until nothing is under way.
+    fn run(&mut self) {
+        while let Some(input) = self.to_server.pop_front() {
+            let mut out = Vec::new();
+            self.directory.handle(NOW.time, input, &mut self.store, &mut out).unwrap();
+            assert_eq!(self.directory.misdeeds(), []);
+            for output in out {
+                match output {
+                    directory::Output::Opened { session, connection, .. } => {
+                        self.clients[connection as usize].1 = Some(session);
+                    }
+                    directory::Output::Send { session, message } => self.deliver(session, message),
+                    directory::Output::Again => self.to_server.push_back(Input::Tick),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, session: SessionId, message: ToClient) {
+        let to = self.clients.iter().position(|(_, its)| *its == Some(session)).unwrap();
+        self.input(to, client::Input::Message(message));
+    }
+
+    fn call_as(&mut self, at: usize, cred: &Cred, call: Call) -> Result<Reply, Error> {
+        let mut out = Vec::new();
+        let outcome = self.clients[at].0.call(NOW, cred, call, &mut out);
+        self.carry_out(at, out);
+        self.run();
+        match outcome {
+            Outcome::Done(result) => result,
+            Outcome::Waiting(ticket) => {
+                let (of, result) = self.answers.pop_front().expect("no answer");
+                assert_eq!(of, ticket);
+                result
+            }
+        }
+    }
+
+    fn call(&mut self, at: usize, call: Call) -> Result<Reply, Error> {
+        self.call_as(at, &Cred::default(), call)
+    }
+
+    fn make(&mut self, at: usize, dir: &FileId, name: &str, kind: FileKind) -> Result<FileId, Error> {
+        let (dir, label, target) = (dir.clone(), label(name), Vec::new());
+        let call = Call::Create { dir, label, kind, mode: 0o755, umask: 0, rdev: 0, target, open: None };
+        match self.call(at, call)? {
+            Reply::Node(entry, _) => Ok(entry.file),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, at: usize, file: &FileId, data: &'static [u8]) -> Result<Reply, Error> {
+        let data = Bytes::from_static(data);
+        self.call(at, Call::Write { file: file.clone(), offset: 0, data, append: false })?;
+        self.call(at, Call::Sync { file: file.clone() })
+    }
+
+    fn read(&mut self, at: usize, file: &FileId) -> Result<bool, Error> {
+        let read = Call::Read { file: file.clone(), offset: 0, length: 100 };
+        self.call(at, read).map(|reply| matches!(reply, Reply::Data(_)))
+    }
+
+    fn stat(&mut self, at: usize, file: &FileId) -> Result<Attributes, Error> {
+        match self.call(at, Call::Stat { file: file.clone() })? {
+            Reply::Stat(stat) => Ok(stat.attributes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn chmod(&mut self, at: usize, file: &FileId, mode: u16) {
+        let change = AttributeChange { mode: Some(mode), ..AttributeChange::default() };
+        let call = Call::SetAttributes { file: file.clone(), change, size: None, through_handle: false };
+        self.call(at, call).unwrap();
+    }
+}
+
+fn label(name: &str) -> Label {
+    Label::new(name.as_bytes()).unwrap()
+}
+
+fn lookup(dir: &FileId, name: &str) -> Call {
+    Call::Lookup { dir: dir.clone(), label: label(name) }
+}
+
+/// A lab with `/in/f` and `/out`, made by the founder.
+fn lab() -> (Lab, FileId, FileId, FileId) {
+    let mut lab = Lab::new();
+    let inside = lab.make(0, &ROOT, "in", FileKind::Directory).unwrap();
+    let outside = lab.make(0, &ROOT, "out", FileKind::Directory).unwrap();
+    let f = lab.make(0, &inside, "f", FileKind::Regular).unwrap();
+    lab.write(0, &f, b"hello").unwrap();
+    (lab, inside, f, outside)
+}
+
+#[test]
+fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message() {
+    let (mut lab, inside, f, outside) = lab();
+    let reader = lab.join(Rights { root: inside.clone(), read_only: true, squash: None });
+    assert_eq!(lab.clients[reader].0.root(), &inside);
+    lab.call(reader, lookup(&inside, "f")).unwrap();
+    let open = Call::Open { file: f.clone(), open: READING, mask: 4 };
+    lab.call(reader, open).unwrap();
+    assert_eq!(lab.read(reader, &f), Ok(true));
+    assert!(matches!(
+        lab.call(reader, Call::Parent { dir: inside.clone() }),
+        Ok(Reply::Node(entry, _)) if entry.file == inside
+    ));
+    let before = lab.sent.len();
+    assert_eq!(lab.make(reader, &inside, "new", FileKind::Regular), Err(Error::ReadOnly));
+    assert_eq!(lab.write(reader, &f, b"x").err(), Some(Error::ReadOnly));
+    let remove = Call::Unlink { dir: inside.clone(), label: label("f"), directory: false };
+    assert_eq!(lab.call(reader, remove.clone()).err(), Some(Error::ReadOnly));
+    let open = Call::Open { file: f.clone(), open: Open::posix(true, true), mask: 6 };
+    assert_eq!(lab.call(reader, open).err(), Some(Error::ReadOnly));
+    assert_eq!(lab.sent.len(), before);
+    // It sees what others do.
+    lab.write(0, &f, b"world").unwrap();
+    let read = Call::Read { file: f.clone(), offset: 0, length: 100 };
+    let Ok(Reply::Data(parts)) = lab.call(reader, read) else { panic!() };
+    assert!(format!("{parts:?}").contains("world"), "{parts:?}");
+    // It keeps what it has open, and the server does what its close leaves to be done.
+    lab.call(0, remove).unwrap();
+    assert_eq!(lab.read(reader, &f), Ok(true));
+    lab.call(reader, Call::Close { file: f.clone(), open: READING }).unwrap();
+    lab.call(reader, Call::SyncAll).unwrap();
+    assert_eq!(lab.directory.status(NOW.time).files, 3);
+    // Elsewhere there is nothing.
+    for file in [&ROOT, &outside] {
+        assert_eq!(lab.stat(reader, file), Err(Error::Stale));
+    }
+}
+
+#[test]
+fn all_users_of_a_machine_count_as_one() {
+    let (mut lab, inside, f, _) = lab();
+    lab.chmod(0, &inside, 0o777);
+    let guest = lab.join(Rights { root: inside.clone(), read_only: false, squash: Some(1000) });
+    let new = lab.make(guest, &inside, "new", FileKind::Regular).unwrap();
+    lab.write(guest, &new, b"mine").unwrap();
+    let attributes = lab.stat(0, &new).unwrap();
+    assert_eq!((attributes.uid, attributes.gid), (1000, 1000));
+    // Its root user is nobody in particular.
+    let secret = lab.make(0, &inside, "secret", FileKind::Regular).unwrap();
+    lab.write(0, &secret, b"mine").unwrap();
+    lab.chmod(0, &secret, 0o600);
+    assert_eq!(lab.stat(guest, &secret).map(|it| it.mode), Ok(0o600));
+    let open = Call::Open { file: secret.clone(), open: READING, mask: 4 };
+    assert_eq!(lab.call(guest, open).err(), Some(Error::AccessDenied));
+    // Even if it does not ask for permission.
+    assert_eq!(lab.read(guest, &secret), Err(Error::AccessDenied));
+    assert_eq!(lab.write(guest, &secret, b"x").err(), Some(Error::AccessDenied));
+    assert_eq!(lab.read(guest, &f), Ok(true));
+    assert_eq!(lab.write(guest, &f, b"x").err(), Some(Error::AccessDenied));
+    let someone = Cred { uid: 7, gid: 7, groups: Default::default() };
+    let remove = Call::Unlink { dir: inside.clone(), label: label("new"), directory: false };
+    assert!(lab.call_as(guest, &someone, remove).is_ok());
+    lab.call(guest, Call::SyncAll).unwrap();
+    assert_eq!(lab.refused_updates, 0);
+}
+
+#[test]
+fn below_its_root_a_machine_works_as_any() {
+    let (mut lab, inside, f, outside) = lab();
+    let other = lab.join(Rights { root: inside.clone(), ..Rights::FULL });
+    let dir = lab.make(other, &inside, "dir", FileKind::Directory).unwrap();
+    let rename = |from_dir: &FileId, from: &str, to_dir: &FileId, to: &str| Call::Rename {
+        from_dir: from_dir.clone(),
+        from: label(from),
+        to_dir: to_dir.clone(),
+        to: label(to),
+        mode: namespace::RenameMode::Replace,
+    };
+    lab.call(other, rename(&inside, "f", &dir, "g")).unwrap();
+    let sub = lab.make(other, &inside, "sub", FileKind::Directory).unwrap();
+    let deep = lab.make(other, &sub, "deep", FileKind::Directory).unwrap();
+    // Only the server moves directories, for this machine too.
+    lab.call(other, rename(&inside, "sub", &dir, "sub")).unwrap();
+    assert_eq!(lab.call(other, rename(&dir, "sub", &outside, "sub")).err(), Some(Error::Stale));
+    lab.call(other, Call::SyncAll).unwrap();
+    assert!(matches!(lab.call(0, lookup(&dir, "g")), Ok(Reply::Node(entry, _)) if entry.file == f));
+    // Who goes on in a directory that was moved away hears of it when that is sent, and nothing else suffers.
+    lab.call(0, rename(&dir, "sub", &outside, "sub")).unwrap();
+    assert_eq!(lab.make(other, &sub, "late", FileKind::Regular), Err(Error::Stale));
+    assert!(lab.make(other, &deep, "late", FileKind::Regular).is_ok());
+    assert!(lab.make(other, &dir, "fine", FileKind::Regular).is_ok());
+    assert_eq!(lab.call(other, Call::SyncAll).err(), Some(Error::CutOff));
+    assert_eq!(lab.refused_updates, 1);
+    assert_eq!(lab.call(0, lookup(&deep, "late")).err(), Some(Error::NotFound));
+    assert!(lab.call(0, lookup(&dir, "fine")).is_ok());
+}
+
+/// A directory's times that come after a change of the directory which the server had not seen when it said them.
+#[test]
+fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
+    let (mut lab, dir, _, _) = lab();
+    let other = lab.join(Rights::FULL);
+    // Both may make files here, and neither knows the times.
+    lab.make(other, &dir, "theirs", FileKind::Regular).unwrap();
+    lab.make(0, &dir, "ours", FileKind::Regular).unwrap();
+    lab.make(other, &dir, "theirs too", FileKind::Regular).unwrap();
+    // The other asks for them, and makes another file before the question is answered.
+    let cred = Cred::default();
+    let mut out = Vec::new();
+    let asked = lab.clients[other].0.call(NOW, &cred, Call::Stat { file: dir.clone() }, &mut out);
+    assert!(matches!(asked, Outcome::Waiting(_)), "it knew: {asked:?}");
+    lab.carry_out(other, std::mem::take(&mut out));
+    let later = Now { wall: Timestamp { secs: NOW.wall.secs + 9, nanos: 0 }, ..NOW };
+    let call = Call::Unlink { dir: dir.clone(), label: label("theirs too"), directory: false };
+    let done = lab.clients[other].0.call(later, &cred, call, &mut out);
+    assert!(matches!(done, Outcome::Done(Ok(_))), "{done:?}");
+    lab.carry_out(other, out);
+    lab.run();
+    lab.answers.clear();
+    let seen: Vec<_> = [other, 0]
+        .map(|at| match lab.call(at, Call::Stat { file: dir.clone() }) {
+            Ok(Reply::Stat(stat)) => stat.mtime,
+            told => panic!("{told:?}"),
+        })
+        .into();
+    assert_eq!(seen, [later.wall; 2]);
+}

@@ -1,0 +1,214 @@
+# Several machines: sourced, in place of mounted.sh, by the scripts of this directory that test many.
+#
+#   build N         makes machines 1 to N: network namespaces, each with a veth link to a bridge in a hub's namespace
+#   start I         starts leasehold there and waits until it is mounted on ${mounts[I]}: the server in machine 1 (`up`), a mount in the others
+#   stop I          by SIGTERM: must unmount and end with status 0
+#   kill_machine I  kill -9 of its leasehold: leaves a dead mount behind, which the next start has to cope with
+#   pause I, go_on I   SIGSTOP, SIGCONT
+#   cut I, mend I   its link, at the hub's end
+#   cut_to I, cut_from I   one way: nothing gets from the server to it, or nothing from it to the server; mend I ends both
+#   wire I ARGS..., unwire I   its link goes through tests/e2e/wire (loss, delay, duplication, reordering)
+#   on I COMMAND... runs COMMAND in its network, with its data directory in $DATA
+#   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
+#   join_jobs       waits for all of them; 1 if one fails
+#   within SECONDS  the whole test: afterwards all of leasehold is killed, so that every call that hangs fails
+#
+# All mounts are in the mount namespace of the test, below $scratch: `nsenter --net` and not `ip netns exec`, which makes a new one.
+. "$(dirname "${BASH_SOURCE[0]}")/mounted.sh"
+[ -z "${PLAIN:-}" ] || skip "wants several machines, which a plain directory has not"
+[ "$(id -u)" = 0 ] || skip "network namespaces need root"
+command -v ip >/dev/null || PATH=$PATH:/usr/sbin:/sbin
+command -v ip >/dev/null || fail "ip is missing: install iproute2"
+
+# Namespaces are the whole machine's: the number of this process keeps runs apart. Addresses are of the namespaces, and need not differ.
+net=lh$$
+machines=0 pids=() mounts=() started_ms=
+declare -A jobs=() wire_pids=()
+
+address() { echo "10.77.0.$1"; }
+hub() { ip -n "$net-hub" "$@"; }
+inside() { ip -n "$net-$1" "${@:2}"; }
+on() { DATA=$scratch/data$1 nsenter --net="/run/netns/$net-$1" -- "${@:2}"; }
+lh() { on "$1" "$leasehold" "${@:2}" --data "$scratch/data$1"; }
+machine_log() { echo "$scratch/machine$1.log"; }
+
+# Locally administered, and known beforehand: a one-way cut is a wrong entry among the neighbours.
+mac() { printf '02:00:00:00:00:%02x' "$1"; }
+
+new_namespace() {
+    ip netns add "$1"
+    # No chatter of IPv6 on links that tests cut and count on.
+    nsenter --net="/run/netns/$1" -- sh -c 'echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6' 2>/dev/null || true
+    ip -n "$1" link set lo up
+}
+
+build() {
+    local i
+    machines=$1
+    ip netns add "$net-hub" 2>"$scratch/netns.log" || skip "no network namespaces here: $(cat "$scratch/netns.log")"
+    ip netns del "$net-hub"
+    new_namespace "$net-hub"
+    hub link add name bridge type bridge 2>"$scratch/netns.log" || skip "no bridges here: $(cat "$scratch/netns.log")"
+    hub link set bridge up
+    for i in $(seq "$machines"); do
+        new_namespace "$net-$i"
+        hub link add name "port$i" type veth peer name eth0 address "$(mac "$i")" netns "$net-$i"
+        hub link set "port$i" master bridge up
+        inside "$i" addr add "$(address "$i")/24" dev eth0
+        inside "$i" link set eth0 up
+        mounts[i]=$scratch/m$i
+        mkdir "${mounts[i]}"
+    done
+}
+
+within() {
+    # By what is noted in files, since machines start and end meanwhile.
+    (
+        exec >/dev/null 2>&1
+        sleep "$1"
+        echo "after $1 s" >"$scratch/overdue"
+        for pid in "$scratch"/pid*; do kill -9 "$(cat "$pid")"; done
+        for mount in "$scratch"/m[0-9]*; do umount -f "$mount"; done
+        kill -TERM $$
+    ) &
+    watchdog=$!
+}
+
+is_up() { grep -qs '^mounted on ' "$(machine_log "$1")" && grep -q " ${mounts[$1]} " /proc/self/mountinfo; }
+
+# start I [SECONDS]: the milliseconds that it took are left in $started_ms.
+start() {
+    local i=$1 log since command
+    log=$(machine_log "$i") since=$(date +%s%N)
+    command=("$leasehold" mount --data "$scratch/data$i" "${mounts[i]}")
+    if [ "$i" = 1 ]; then
+        command=("$leasehold" up --data "$scratch/data1" --mount "${mounts[1]}" --listen "$(address 1):4470")
+    elif [ ! -e "$scratch/data$i" ]; then
+        command+=(--join "$(lh 1 invite --address "$(address 1):4470" "${@:2}")" --name "machine$i")
+    fi
+    # Emptied here, not by the redirection below, which happens later in a process of its own.
+    [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
+    nsenter --net="/run/netns/$net-$i" -- "${command[@]}" >"$log" 2>&1 &
+    pids[i]=$!
+    echo $! >"$scratch/pid$i"
+    until is_up "$i"; do
+        kill -0 "${pids[i]}" 2>/dev/null || { pids[i]=; fail "machine $i ended by itself, see $log: $(tail -n 3 "$log")"; }
+        [ $((($(date +%s%N) - since) / 1000000)) -lt 40000 ] || fail "machine $i has not mounted after 40 s, see $log"
+        sleep 0.02
+    done
+    timeout 40 stat "${mounts[i]}/." >/dev/null || fail "machine $i says that it is mounted and does not answer"
+    started_ms=$((($(date +%s%N) - since) / 1000000))
+}
+
+stop() {
+    local status=0 pid=${pids[$1]}
+    kill -TERM "$pid"
+    timeout 60 tail --pid="$pid" -s 0.02 -f /dev/null || fail "machine $1 still runs 60 s after SIGTERM"
+    wait "$pid" || status=$?
+    pids[$1]=
+    [ $status -eq 0 ] || fail "machine $1 ended with status $status after SIGTERM, see $(machine_log "$1")"
+    ! grep -q " ${mounts[$1]} " /proc/self/mountinfo || fail "${mounts[$1]} is still mounted after SIGTERM"
+}
+
+stop_all() {
+    local i
+    for i in $(seq "$machines" -1 1); do
+        [ -z "${pids[i]:-}" ] || stop "$i"
+    done
+}
+
+kill_machine() {
+    local pid=${pids[$1]} tries
+    kill -9 "$pid"
+    # Not `wait` alone: a thread that the kernel holds up (a notice that waits for a page of a call that waits for us) would keep it here for ever.
+    for tries in $(seq 200); do
+        [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -gt 1 ] || break
+        sleep 0.05
+    done
+    [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -le 1 ] || fail "machine $1 is not gone 10 s after kill -9: $(for task in "/proc/$pid/task"/*; do cat "$task/comm" "$task/stack"; done 2>/dev/null | tr '\n' ' ')"
+    wait "$pid" 2>/dev/null || true
+    pids[$1]=
+}
+
+pause() { kill -STOP "${pids[$1]}"; }
+go_on() { kill -CONT "${pids[$1]}"; }
+
+cut() { hub link set "port$1" down; }
+# To a neighbour that is not there: silently lost, as on a wire (a blackhole route would tell the sender).
+cut_to() { inside 1 neigh replace "$(address "$1")" lladdr 02:00:00:00:ff:ff nud permanent dev eth0; }
+cut_from() { inside "$1" neigh replace "$(address 1)" lladdr 02:00:00:00:ff:ff nud permanent dev eth0; }
+mend() {
+    hub link set "port$1" up
+    inside 1 neigh del "$(address "$1")" dev eth0 2>/dev/null || true
+    inside "$1" neigh del "$(address 1)" dev eth0 2>/dev/null || true
+}
+
+# Between a machine's port and the bridge: the other machines' frames do not come by it.
+wire() {
+    local i=$1
+    hub link set "port$i" nomaster
+    hub link add name "near$i" type veth peer name "far$i"
+    hub link set "near$i" master bridge up
+    hub link set "far$i" up
+    nsenter --net="/run/netns/$net-hub" -- python3 "$root/tests/e2e/wire" "port$i" "far$i" "${@:2}" >"$scratch/wire$i.log" 2>&1 &
+    wire_pids[$i]=$!
+    until grep -qs '^forwarding' "$scratch/wire$i.log"; do
+        kill -0 "${wire_pids[$i]}" 2>/dev/null || fail "no wire for machine $i: $(cat "$scratch/wire$i.log")"
+        sleep 0.02
+    done
+}
+
+unwire() {
+    [ -n "${wire_pids[$1]:-}" ] || return 0
+    kill -TERM "${wire_pids[$1]}"
+    wait "${wire_pids[$1]}" || fail "the wire of machine $1 failed: $(cat "$scratch/wire$1.log")"
+    unset "wire_pids[$1]"
+    hub link del "near$1"
+    hub link set "port$1" master bridge
+}
+
+job() {
+    setsid "$@" &
+    job=$!
+    jobs[$job]=$*
+}
+
+# end_jobs: kill -9; what they return does not count.
+end_jobs() {
+    local group
+    for group in "${!jobs[@]}"; do kill -9 -- "-$group"; done 2>/dev/null || true
+    for group in "${!jobs[@]}"; do wait "$group" || true; done 2>/dev/null
+    jobs=()
+}
+
+join_jobs() {
+    local group status failed=()
+    for group in "${!jobs[@]}"; do
+        status=0
+        wait "$group" || status=$?
+        [ $status = 0 ] || failed+=("${jobs[$group]} (status $status)")
+        unset "jobs[$group]"
+    done
+    [ ${#failed[@]} = 0 ] || { say "FAILED: $(printf '%s; ' "${failed[@]}")" >&2 && return 1; }
+}
+
+more_cleanup() { :; }
+cleanup() {
+    local i
+    {
+        more_cleanup
+        [ -z "${watchdog:-}" ] || kill -9 "$watchdog"
+        # Mounts first: a process that waits for one cannot be ended before it, not even by SIGKILL.
+        for i in "${!pids[@]}"; do [ -z "${pids[i]}" ] || kill -9 "${pids[i]}"; done
+        for i in "${!wire_pids[@]}"; do kill -9 "${wire_pids[$i]}"; done
+        for i in "${!mounts[@]}"; do
+            # By force first: ends all calls that wait for an answer.
+            umount -f "${mounts[i]}"
+            while grep -q " ${mounts[i]} " /proc/self/mountinfo; do umount -l "${mounts[i]}" || break; done
+        done
+        end_jobs
+        wait
+        for i in hub $(seq "$machines"); do ip netns del "$net-$i"; done
+    } 2>/dev/null
+    [ "${status:-0}" = 0 ] || [ "$status" = 77 ] || tail -n 8 "$scratch"/machine*.log >&2
+}
