@@ -101,6 +101,7 @@ impl Client {
         }
         self.may_change(file)?;
         let size = self.content(file, Kind::Write)?.size();
+        let opinion = offset;
         let offset = if append { size } else { offset };
         let length = data.len() as u64;
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
@@ -109,6 +110,10 @@ impl Client {
         self.charge(waiting, wire::cost_of_write(size, length), 0)?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
+        if offset != opinion {
+            // The kernel has put what was appended where it thought the end was.
+            Client::invalidate(file, out);
+        }
         self.publish_early(now, file, out);
         Ok(Reply::Written(written))
     }

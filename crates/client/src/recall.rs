@@ -186,8 +186,6 @@ impl Client {
                     entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))),
                 );
             }
-            self.write_down_locks(now, &file);
-            let Some(known) = self.files.get_mut(&file) else { continue };
             let fields: Vec<Field> = known.held.iter().map(|(field, _)| field).collect();
             Client::invalidate(&file, out);
             let released =
@@ -209,9 +207,8 @@ impl Client {
             // Whoever may still read is told nothing new by what others read.
             _ if released.keep.is_some() => None,
             Field::Child(label) => Some(Invalidation::Entry(file, label.clone())),
-            Field::Attributes | Field::Times | Field::Parent | Field::Children => {
-                Some(Invalidation::Attributes(file))
-            }
+            Field::Children => Some(Invalidation::Entries(file)),
+            Field::Attributes | Field::Times | Field::Parent => Some(Invalidation::Attributes(file)),
             Field::Xattr(_) | Field::Xattrs => Some(Invalidation::Attributes(file)),
             Field::Content | Field::Disposition | Field::Handles | Field::Mode(_) => None,
             Field::Path | Field::Locks => None,

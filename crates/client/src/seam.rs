@@ -104,6 +104,8 @@ pub struct Upload {
 pub enum Invalidation {
     /// A label may be bound to something else (or be bound at all) now.
     Entry(FileId, Label),
+    /// Any label of a directory may be bound to something else, or to something at all.
+    Entries(FileId),
     /// Attributes (and a directory's times).
     Attributes(FileId),
     /// Pages, and attributes with them.

@@ -118,20 +118,13 @@ impl Waiting {
 
 impl Waiting {
     /// Whether the server may do the operation instead of giving this client anything to hold: once, and only if the operation is the call itself and not
-    /// a question on its way. Content, handles and locks go by their leases only.
+    /// a question on its way. Content, handles and locks (who may have to wait) go by their leases only, and so does every question: front doors keep what they are told, and nothing would be recalled for that.
     fn may_ship(&self, operation: &Operation) -> bool {
-        let is_it = match operation {
-            Operation::List { .. }
-            | Operation::Publish { .. }
-            | Operation::Open { .. }
-            | Operation::Lock { .. }
-            | Operation::GetLock { .. }
-            | Operation::Dispose { .. } => false,
-            Operation::Lookup { .. } => matches!(self.call, Call::Lookup { .. }),
-            Operation::Stat { .. } => matches!(self.call, Call::Stat { .. }),
-            Operation::Access { .. } => matches!(self.call, Call::Access { .. }),
-            _ => true,
-        };
+        let is_it = operation.is_update()
+            && !matches!(
+                operation,
+                Operation::Publish { .. } | Operation::Dispose { .. } | Operation::Lock { .. }
+            );
         is_it && self.shipped.is_none()
     }
 }

@@ -20,8 +20,12 @@ const QUEUE_MAX: usize = 4096;
 /// How long a recall waits for the kernel. A request that holds the lock may itself be waiting for what is recalled here.
 const WAIT: Duration = Duration::from_millis(50);
 
+/// How long answers on their way are waited for, between two notifications. Short: some wait for the very lease that is recalled, and meanwhile no other
+/// notification is sent, whose recall would go on without it.
+const SETTLE: Duration = Duration::from_millis(2);
+
 /// How often one notification is repeated because answers were on their way meanwhile.
-const ROUNDS_MAX: usize = 8;
+const ROUNDS_MAX: usize = 3;
 
 /// What can be told to the kernel.
 pub(crate) trait Kernel: Send + Sync + 'static {
@@ -64,6 +68,8 @@ impl Below for Notices {
             Invalidation::Attributes(file) | Invalidation::Pages(file) => {
                 nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
             }
+            // Names that are not there, too, may have been given.
+            Invalidation::Entries(dir) => nodes.node(dir).is_some(),
             Invalidation::Everything => true,
         }
     }
@@ -109,7 +115,9 @@ impl Notices {
     fn queue(&self, what: &Invalidation) -> u64 {
         let nodes = &self.front.nodes;
         match what {
-            Invalidation::Entry(dir, _) => nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir)),
+            Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir));
+            }
             Invalidation::Attributes(file) | Invalidation::Pages(file) => {
                 nodes.node(file).into_iter().for_each(|node| nodes.doubt(node));
             }
@@ -164,10 +172,12 @@ impl Notices {
     /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
     fn send(&self, what: &Invalidation) {
         let (flight, nodes) = (&self.front.flight, &self.front.nodes);
-        let deadline = Instant::now() + WAIT;
+        let deadline = Instant::now() + SETTLE;
         for _ in 0..ROUNDS_MAX {
-            let (Invalidation::Entry(file, _) | Invalidation::Attributes(file) | Invalidation::Pages(file)) =
-                what
+            let (Invalidation::Entry(file, _)
+            | Invalidation::Entries(file)
+            | Invalidation::Attributes(file)
+            | Invalidation::Pages(file)) = what
             else {
                 // Never queued: see `queue`.
                 return self.send_everything();
@@ -199,6 +209,11 @@ fn notify(kernel: &dyn Kernel, node: u64, what: &Invalidation) -> io::Result<()>
             // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
             kernel.invalidate_attributes(node)?;
             kernel.expire_entry(node, label.as_bytes())
+        }
+        // There is no such notification for one directory; all entries are looked up again before they are used.
+        Invalidation::Entries(_) => {
+            kernel.invalidate_attributes(node)?;
+            kernel.drop_all_entries()
         }
         Invalidation::Attributes(_) => kernel.invalidate_attributes(node),
         Invalidation::Pages(_) | Invalidation::Everything => kernel.invalidate_pages(node),
