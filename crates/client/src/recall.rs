@@ -186,6 +186,8 @@ impl Client {
                     entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))),
                 );
             }
+            self.write_down_locks(now, &file);
+            let Some(known) = self.files.get_mut(&file) else { continue };
             let fields: Vec<Field> = known.held.iter().map(|(field, _)| field).collect();
             Client::invalidate(&file, out);
             let released =
