@@ -147,6 +147,7 @@ impl Building {
             return Ok(());
         }
         let Some((time, input)) = self.server.pending.pop_front() else { return Ok(()) };
+        let forgets = self.weather.lie == Some(Lie::ShipsForgotten) && matches!(input, Input::Open { .. });
         let server = &mut self.server;
         server.log.push((time, input.clone()));
         let mut out = Vec::new();
@@ -157,6 +158,10 @@ impl Building {
         if let Some((session, misdeed)) = server.directory.misdeeds().first() {
             return Err(format!("{session:?}: {misdeed}"));
         }
+        // It has nothing to tell of what it did over an earlier connection.
+        out.retain(|output| {
+            !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
+        });
         if server.log.len() >= CHECKPOINT_EVERY {
             server.directory.checkpoint(&mut server.store);
             server.checkpoint = server.store.clone();
