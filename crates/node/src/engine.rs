@@ -56,6 +56,9 @@ struct Hosted {
     answers: BTreeMap<Ticket, Answer>,
     /// The machine and its incarnation.
     identity: (MachineId, u64),
+    /// What the latest connection is in. Its beginning may still be on its way.
+    welcomed: Option<SessionId>,
+    /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
     session: Option<SessionId>,
     open: bool,
 }
@@ -103,6 +106,7 @@ impl Engine {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
             identity,
+            welcomed: None,
             session: None,
             open: false,
         };
@@ -202,11 +206,14 @@ impl Engine {
         for told in told {
             match told {
                 Down::Opened(session) => {
-                    hosted.session = Some(session);
+                    hosted.welcomed = Some(session);
                     self.refused.store(false, Ordering::SeqCst);
                 }
                 Down::Message(message) => {
                     hosted.open |= matches!(message, ToClient::Opened { .. });
+                    if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
+                        hosted.session = hosted.welcomed;
+                    }
                     if matches!(message, ToClient::Fenced) {
                         hosted.session = None;
                         after.fenced = true;
