@@ -145,26 +145,29 @@ fn with_file() -> (World, SessionId, SessionId, FileId) {
 
 #[test]
 fn who_lets_go_of_what_it_does_not_hold_is_cut_off() {
-    let returns = |open| move |file: &FileId| returning(released(file, lease::Field::Handles, None), open);
-    let releases = |field: lease::Field, keep| {
-        move |file: &FileId| LogEntry::Release(vec![released(file, field.clone(), keep)])
-    };
-    let entries: [Box<dyn Fn(&FileId) -> LogEntry>; 6] = [
-        Box::new(releases(lease::Field::Attributes, None)),
-        Box::new(releases(lease::Field::Content, Some(lease::Kind::Read))),
-        Box::new(releases(lease::Field::Xattrs, None)),
-        Box::new(releases(lease::Field::Xattr(label("a")), None)),
-        Box::new(returns(false)),
-        Box::new(returns(true)),
+    let releases = |field, keep| LogEntry::Release(vec![released(&ROOT, field, keep)]);
+    let returns = |open| returning(released(&ROOT, lease::Field::Handles, None), open);
+    let entries = [
+        releases(lease::Field::Attributes, None),
+        releases(lease::Field::Content, Some(lease::Kind::Read)),
+        releases(lease::Field::Xattrs, None),
+        releases(lease::Field::Xattr(label("a")), None),
+        returns(false),
+        returns(true),
     ];
-    for entry in entries {
+    for mut entry in entries {
         let (mut world, holder, other, file) = with_file();
         // Somebody else's recall is no excuse, and is not answered by it.
         let third = world.open(3, 1);
         let number = world.ask(third, stat(&file), vec![], AskMode::Lease);
         let recalled = world.recalled(holder);
         let rows = world.store.clone();
-        world.send(other, ToServer::Log { first: 1, entries: vec![entry(&file)] });
+        match &mut entry {
+            LogEntry::Release(released) => released[0].file = file,
+            LogEntry::Return { file: of, .. } => *of = file,
+            LogEntry::Update { .. } | LogEntry::Flushed { .. } => {}
+        }
+        world.send(other, ToServer::Log { first: 1, entries: vec![entry] });
         assert_eq!(world.server.misdeeds(), [(other, Misdeed::NotHeld)]);
         assert_eq!(world.told(other), [ToClient::Fenced]);
         assert!(world.store == rows);
