@@ -17,6 +17,7 @@ mod merge;
 mod publish;
 mod recall;
 mod reopen;
+mod reported;
 mod requests;
 mod reserve;
 mod salvage;

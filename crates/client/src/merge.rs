@@ -126,7 +126,8 @@ impl Files {
     pub fn release(&mut self, released: &Released) {
         let Some(known) = self.get_mut(&released.file) else { return };
         known.held.release(&released.field, released.keep);
-        if released.keep.is_some() {
+        // Who may only touch does not know.
+        if released.keep.is_some_and(|keep| keep.covers(Kind::Read)) {
             return;
         }
         match &released.field {

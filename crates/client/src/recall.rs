@@ -29,6 +29,8 @@ pub(crate) struct Yields {
     publishing: Vec<Yielding>,
     /// Waits for what was handed out below to go.
     dropping: BTreeMap<u64, Vec<Yielding>>,
+    /// Reports that wait for that: their numbers, and what of.
+    reporting: BTreeMap<u64, (u64, FileId)>,
 }
 
 impl Yields {
@@ -44,6 +46,11 @@ impl Yields {
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
     }
 
+    /// Over a new connection the server asks again for the reports that it still wants.
+    pub(crate) fn forget_reports(&mut self) {
+        self.reporting.clear();
+    }
+
     /// The session is over: nobody wants any of it back.
     pub(crate) fn clear(&mut self) {
         *self = Yields::default();
@@ -53,6 +60,9 @@ impl Yields {
 impl Client {
     pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
         for released in leases {
+            if released.field == Field::Content {
+                self.passing.recalled(now.time, &released.file);
+            }
             // Over a new connection what is not answered is asked for again.
             if !self.yields.all().any(|y| y.released == released) {
                 self.yields.publishing.push(Yielding { released, rounds: 0 });
@@ -88,6 +98,9 @@ impl Client {
 
     /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
+        if let Some(report) = self.yields.reporting.remove(&number) {
+            self.flushing.push(report);
+        }
         let mut ready = Vec::new();
         for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
             let Released { file, field, .. } = &yielding.released;
@@ -104,7 +117,7 @@ impl Client {
     fn let_go(&mut self, now: Now, ready: Vec<Released>, out: &mut Vec<Output>) {
         if !ready.is_empty() {
             self.release(now, ready);
-            self.flush_log(out);
+            self.send_log_first(out);
         }
     }
 
@@ -139,10 +152,16 @@ impl Client {
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
-        if *field == Field::Content && self.publish_before(now, &file, out).is_err() {
-            self.flushing.push((number, file));
-        } else {
+        if *field != Field::Content {
             self.answer_flushes(vec![number], out);
+        } else if self.is_writable_here(&file) {
+            // What a program has changed in pages that it has mapped we are told when those are dropped.
+            let pages = self.number();
+            self.yields.reporting.insert(pages, (number, file.clone()));
+            out.push(Output::Yield { number: pages, what: vec![Invalidation::Pages(file)] });
+        } else {
+            self.flushing.push((number, file));
+            self.finish_flushes(now, out);
         }
     }
 
@@ -151,7 +170,7 @@ impl Client {
             for number in numbers {
                 self.log.push(LogEntry::Flushed { number }, 16);
             }
-            self.flush_log(out);
+            self.send_log_first(out);
         }
     }
 

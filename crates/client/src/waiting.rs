@@ -10,7 +10,7 @@ use ident::FileId;
 use lease::{Lease, Time};
 use namespace::{Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
-use wire::{AskMode, ToServer};
+use wire::{AskMode, FileGrant, ToServer};
 
 /// Grants that came and were gone again before the call could use them, until the server is asked to do the operation itself.
 const LOST_RACES_MAX: u8 = 2;
@@ -85,6 +85,8 @@ pub(crate) struct Waiting {
     pub reopens: Option<FileId>,
     pub on: On,
     lost_races: u8,
+    /// What the server told without a lease, for the next try.
+    pub told: Vec<FileGrant>,
     /// What the server said of the operation that was shipped.
     pub shipped: Option<Result<Shipped, Error>>,
     /// More space was asked for: what there is now is all there is.
@@ -103,6 +105,7 @@ impl Waiting {
             reopens: None,
             on: On::Answered,
             lost_races: 0,
+            told: Vec::new(),
             shipped: None,
             asked_allowance: false,
             flushed: None,
@@ -136,9 +139,15 @@ impl Client {
             Need::Session => On::Session,
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
-                let ship = only_server || (waiting.keeps_losing() && waiting.may_ship(&operation));
+                let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
+                    AskMode::Ship
+                } else if waiting.call.takes_report() {
+                    AskMode::LeaseOrReport
+                } else {
+                    AskMode::Lease
+                };
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
-                self.ask(*operation, wants, if ship { AskMode::Ship } else { AskMode::Lease }, out)
+                self.ask(*operation, wants, mode, out)
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
@@ -183,7 +192,7 @@ impl Client {
         }
         let number = self.number();
         // The server decides on its state, so that must have everything that was decided here.
-        self.flush_log(out);
+        self.send_log_first(out);
         self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         On::Number(number)
     }
@@ -227,7 +236,7 @@ impl Client {
             Some(Err(error)) => Err(Stop::Error(error)),
             // What the reply takes beyond the answer may have to come first; the operation itself is done.
             Some(Ok(shipped)) => self.reply_to_shipped(now, &mut waiting, shipped, out),
-            None => self.attempt(now, &mut waiting, out),
+            None => self.attempt_told(now, &mut waiting, out),
         };
         let result = match result {
             Ok(reply) => Ok(reply),

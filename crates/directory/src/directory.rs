@@ -170,9 +170,9 @@ impl Directory {
         self.read(store, |files| files.admit(machine))
     }
 
-    /// Whether any request waits: then it is to be told when time passes.
+    /// Whether any request waits, or any session to hear how far its log has come: then it is to be told when time passes.
     pub fn anybody_waits(&self) -> bool {
-        self.state.desk.len() > 0
+        self.state.desk.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.

@@ -19,6 +19,7 @@ mod greeting;
 mod keys;
 mod locks;
 mod memory;
+mod passing;
 mod record;
 mod replay;
 mod report;

@@ -68,6 +68,8 @@ pub(crate) struct Session {
     pub renewed: Time,
     /// Sequence number of the next log entry.
     pub next_entry: u64,
+    /// It has not been told how far its log has come.
+    pub owed: bool,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
     /// The latest operations that were done for it, by its numbers for them: they must not be done twice, so their results are kept as long as they may
@@ -171,6 +173,7 @@ impl Sessions {
             incarnation,
             renewed: now,
             next_entry: 1,
+            owed: false,
             refused: VecDeque::new(),
             shipped: VecDeque::new(),
             inodes: VecDeque::new(),
@@ -197,6 +200,11 @@ impl Sessions {
             session.inodes.push_back(Inodes { first, used: vec![0; INODE_BLOCK as usize / 64] });
         }
         (first, self.next_inode)
+    }
+
+    /// Sessions that have not been told how far their logs have come.
+    pub fn owed(&self) -> Vec<SessionId> {
+        self.all.iter().filter(|(_, session)| session.owed).map(|(id, _)| *id).collect()
     }
 
     /// What the host measured.

@@ -20,10 +20,10 @@ const SHARDS: usize = 16;
 /// cache costs as much as all else that is done for an entry.
 const CHUNK: u64 = 8;
 
-/// For so long after an entry was taken back a directory counts as one that others work in.
-const CONTENDED: Duration = Duration::from_secs(10);
+/// For so long after an entry was taken back, or its times were told by a report, a directory counts as one that others work in.
+const LATELY: Duration = Duration::from_secs(10);
 /// Such directories that are remembered.
-const CONTENDED_MAX: usize = 4096;
+const LATELY_MAX: usize = 4096;
 
 /// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
 const GIVEN_MAX: usize = 1 << 16;
@@ -40,8 +40,32 @@ pub(crate) struct Nodes {
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
-    /// Directories of which an entry was taken back lately, and until when that counts.
-    contended: RwLock<FxHashMap<u64, Instant>>,
+    /// Directories of which an entry was taken back lately.
+    contended: Lately,
+    /// Directories whose times were told by a report lately.
+    passing: Lately,
+}
+
+/// Nodes to which something happened, and until when that counts.
+#[derive(Debug, Default)]
+struct Lately(RwLock<FxHashMap<u64, Instant>>);
+
+impl Lately {
+    fn note(&self, node: u64) {
+        let now = Instant::now();
+        let mut nodes = self.0.write();
+        if nodes.len() >= LATELY_MAX {
+            nodes.retain(|_, until| *until > now);
+        }
+        if nodes.len() < LATELY_MAX {
+            nodes.insert(node, now + LATELY);
+        }
+    }
+
+    fn has(&self, node: u64) -> bool {
+        let nodes = self.0.read();
+        !nodes.is_empty() && nodes.get(&node).is_some_and(|until| *until > Instant::now())
+    }
 }
 
 type Chunk = [Option<Node>; CHUNK as usize];
@@ -73,7 +97,8 @@ impl Nodes {
     pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
             root: root.clone(),
-            contended: RwLock::default(),
+            contended: Lately::default(),
+            passing: Lately::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
@@ -173,21 +198,23 @@ impl Nodes {
 
     /// An entry of `dir` is taken back: others work there too.
     pub(crate) fn contend(&self, dir: u64) {
-        let now = Instant::now();
-        let mut contended = self.contended.write();
-        if contended.len() >= CONTENDED_MAX {
-            contended.retain(|_, until| *until > now);
-        }
-        if contended.len() < CONTENDED_MAX {
-            contended.insert(dir, now + CONTENDED);
-        }
+        self.contended.note(dir);
+    }
+
+    /// The times of `dir` were told by a report.
+    pub(crate) fn pass(&self, dir: u64) {
+        self.passing.note(dir);
+    }
+
+    /// Whether the times of `dir` pass to and fro between machines: who does not look at them need not be told.
+    pub(crate) fn passes(&self, dir: u64) -> bool {
+        self.passing.has(dir)
     }
 
     /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which whoever waits for a lease in there holds. So the kernel is
     /// given entries of such a directory for no time at all: it asks again before it uses one, and there is nothing to be taken back.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
-        let contended = self.contended.read();
-        !contended.is_empty() && contended.get(&dir).is_some_and(|until| *until > Instant::now())
+        self.contended.has(dir)
     }
 
     /// The kernel is about to be told of many entries of `dir`, as a listing does.
@@ -318,9 +345,9 @@ mod tests {
     fn what_was_taken_back_is_contended_for_a_while_and_within_bounds() {
         let nodes = Nodes::new(FileId::root());
         assert!(!nodes.is_contended(7));
-        (0..2 * CONTENDED_MAX as u64).for_each(|dir| nodes.contend(dir));
+        (0..2 * LATELY_MAX as u64).for_each(|dir| nodes.contend(dir));
         assert!(nodes.is_contended(7));
-        assert_eq!(nodes.contended.read().len(), CONTENDED_MAX);
+        assert_eq!(nodes.contended.0.read().len(), LATELY_MAX);
     }
 
     #[test]

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub enum Told {
     /// Anything but content.
     Reply(Reply),
+    /// The same, and nobody may keep it: see [`Reply::Passing`].
+    Passing(Reply),
     /// Content, in parts that together are what was read.
     Data(Vec<Bytes>),
 }

@@ -300,6 +300,7 @@ impl Engine {
                     answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
                 }
             }
+            Ok(Reply::Passing(reply)) => answer(Ok(Told::Passing(*reply))),
             Ok(reply) => answer(Ok(Told::Reply(reply))),
             Err(error) => answer(Err(error)),
         }

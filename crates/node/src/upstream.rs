@@ -42,9 +42,7 @@ impl Upstream {
     /// Answers what changes no state at once, if the server is here; otherwise sends it.
     pub(crate) fn ask(&self, session: Option<SessionId>, message: ToServer) -> Option<ToClient> {
         match self {
-            Upstream::Here(server, _) => {
-                server.group().query(|directory, store| directory.query(session?, &message, store))
-            }
+            Upstream::Here(server, _) => server.group().answer(session?, &message),
             Upstream::There(_) => {
                 self.send(session, message);
                 None

@@ -10,6 +10,8 @@ mod many;
 mod model;
 mod paper;
 #[cfg(test)]
+mod passing;
+#[cfg(test)]
 mod rights;
 mod run;
 mod workload;

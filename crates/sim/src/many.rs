@@ -265,7 +265,7 @@ impl Office {
         result: Result<Reply, Error>,
     ) -> Result<(), Violation> {
         if let Work::Program(_, answer) = &mut self.machines[at].work {
-            *answer = Some(result.clone());
+            *answer = Some(result.clone().map(Reply::told));
         }
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {

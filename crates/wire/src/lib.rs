@@ -24,4 +24,4 @@ pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Re
 pub const SHIPS_MAX: usize = 64;
 
 /// A directory's creator starts with the integers `1..=BIRTH_RESERVATION` of it, without asking.
-pub const BIRTH_RESERVATION: u64 = 64;
+pub const BIRTH_RESERVATION: u64 = 1024;

@@ -37,6 +37,9 @@ pub enum ToServer {
         first: u64,
         /// The entries.
         entries: Vec<LogEntry>,
+        /// Whether somebody waits for `Applied`. Otherwise it comes before whatever rests on these entries, or with the server's next tick: who is asked to
+        /// let go or to flush need not hear of it by a message of its own.
+        answer: bool,
     },
     /// Wants the next integers of `dir`, for identifiers and positions. Only who may write labels of `dir` gets them.
     Reserve { dir: FileId },
@@ -66,6 +69,9 @@ pub enum AskMode {
     Ship,
     /// Only the current values, no lease; a write holder flushes and keeps its lease.
     Report,
+    /// For a question whose answer nobody is going to keep. As `Lease`, but what passes to and fro between machines is told as in `Report`, in a request for that
+    /// alone: what else is missing is granted first.
+    LeaseOrReport,
 }
 
 /// An entry of a client's log.
@@ -108,14 +114,14 @@ pub enum ToClient {
     Granted { number: u64, grants: Vec<FileGrant>, gone: Vec<FileId> },
     /// Answers an `Ask` in mode `Ship`; or refuses one in any mode that the machine has no right to. The effects bring the client's own knowledge up to date, as far as it holds leases.
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
-    /// Answers an `Ask` in mode `Report`: the values at the time of the flush; no lease.
+    /// Answers an `Ask` in mode `Report` or `LeaseOrReport`: the values of `fields` at the time of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
     /// Someone else needs these. To be answered by a release (of a black-box field by a return) even of what is no longer held, once.
     /// For whom and for what is nobody's business (BlackBox §3.3).
     Recall { leases: Vec<Released> },
     /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.
     Flush { number: u64, file: FileId, field: Field },
-    /// All log entries up to and including `through` are durable at the server; these were refused.
+    /// All log entries up to and including `through` are durable at the server; these were refused. Comes before any grant, report or result that rests on them.
     Applied { through: u64, rejected: Vec<(u64, Error)> },
     /// Answers `Reserve`: integers `first..end`.
     Reserved { dir: FileId, first: u64, end: u64 },

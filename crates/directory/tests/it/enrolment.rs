@@ -154,7 +154,7 @@ fn an_expelled_machine_is_out_at_once_and_for_good() {
     assert!(world.grants(other, number).is_some());
     // What it had not sent is not done, and it is told nothing, by any way.
     let entries = vec![update(create(&ROOT, "late", FileKind::Regular, n, 9))];
-    world.send(gone, ToServer::Log { first: 1, entries });
+    world.send(gone, ToServer::Log { answer: true, first: 1, entries });
     assert_eq!(world.told(gone), [ToClient::Fenced]);
     assert_eq!(world.server.status(world.now).files, 1);
     let query = ToServer::Extents { number: 1, file: ROOT, from: 0 };

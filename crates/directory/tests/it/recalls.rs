@@ -176,7 +176,7 @@ fn a_report_gets_the_value_and_the_holder_keeps_its_lease() {
     assert_eq!(world.log(a, std::iter::once(update(op)).chain(flushed).collect()), []);
     let told = world.told(b);
     let [ToClient::Reported { number: n2, values, .. }] = told.as_slice() else { panic!("{told:?}") };
-    assert_eq!((*n2, values[0].fields.len()), (number, 0));
+    assert_eq!((*n2, values[0].fields.len()), (number, 2));
     assert_eq!(values[0].values.times.unwrap().mtime, at(10));
     // No lease: b may not rely on it; a may go on.
     let op = world.create(a, &ROOT, "more", FileKind::Regular, n + 1);

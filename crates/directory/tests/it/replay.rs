@@ -35,7 +35,7 @@ fn what_leases_do_not_cover_is_refused() {
     let session = world.open(1, 1);
     let forged = world.create(session, &ROOT, "file", FileKind::Regular, 2);
     let rows = world.store.clone();
-    world.send(session, ToServer::Log { first: 1, entries: vec![update(forged)] });
+    world.send(session, ToServer::Log { answer: true, first: 1, entries: vec![update(forged)] });
     assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoLease)]);
     assert_eq!(world.told(session), [ToClient::Fenced]);
     assert_eq!(world.store, rows);
@@ -72,12 +72,15 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
     let rejected = world.log(session, entries.clone());
     assert_eq!(rejected, [(2, Error::Exists)]);
     let (rows, digest) = (world.store.clone(), world.server.digest());
-    world.send(session, ToServer::Log { first: 1, entries: entries.clone() });
+    world.send(session, ToServer::Log { answer: true, first: 1, entries: entries.clone() });
     assert_eq!(world.told(session), [ToClient::Applied { through: 2, rejected: vec![(2, Error::Exists)] }]);
     assert_eq!((world.store.clone(), world.server.digest()), (rows, digest));
     // Sent again with more behind: only that is done.
     let more = world.create(session, &ROOT, "b", FileKind::Regular, n + 2);
-    world.send(session, ToServer::Log { first: 2, entries: vec![entries[1].clone(), update(more)] });
+    world.send(
+        session,
+        ToServer::Log { answer: true, first: 2, entries: vec![entries[1].clone(), update(more)] },
+    );
     assert_eq!(world.told(session), [ToClient::Applied { through: 3, rejected: vec![(2, Error::Exists)] }]);
     assert_eq!(world.server.status(world.now).files, 3);
 }
@@ -90,7 +93,7 @@ fn misdeeds_end_the_session() {
     let want = want(&ROOT, lease::Field::Attributes, lease::Kind::Read);
     let release = |field, keep| {
         let entries = vec![LogEntry::Release(vec![released(&ROOT, field, keep)])];
-        ToServer::Log { first: 1, entries }
+        ToServer::Log { answer: true, first: 1, entries }
     };
     let other_kind =
         LogEntry::Return { file: ROOT, fields: vec![(lease::Field::Times, None)], own: lease::Open::CLOSED };
@@ -98,18 +101,18 @@ fn misdeeds_end_the_session() {
         ToServer::Ask { number: 1, operation: stat(&ROOT), wants: vec![want; 1000], mode: AskMode::Lease };
     let cases = [
         (
-            ToServer::Log { first: 2, entries: vec![flushed.clone()] },
+            ToServer::Log { answer: true, first: 2, entries: vec![flushed.clone()] },
             Misdeed::LogGap { expected: 1, first: 2 },
         ),
-        (ToServer::Log { first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
-        (ToServer::Log { first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
-        (ToServer::Log { first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
+        (ToServer::Log { answer: true, first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
+        (ToServer::Log { answer: true, first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
+        (ToServer::Log { answer: true, first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
         (crowd, Misdeed::TooManyWants),
         (release(lease::Field::Path, None), Misdeed::NoSuchLease),
         (release(lease::Field::Child(label("A")), None), Misdeed::NoSuchLease),
         (release(lease::Field::Attributes, Some(lease::Kind::Touch)), Misdeed::NoSuchLease),
         (release(lease::Field::Handles, None), Misdeed::OtherKindOfField),
-        (ToServer::Log { first: 1, entries: vec![other_kind] }, Misdeed::OtherKindOfField),
+        (ToServer::Log { answer: true, first: 1, entries: vec![other_kind] }, Misdeed::OtherKindOfField),
     ];
     for (message, misdeed) in cases {
         let (mut world, session, _) = with_root();

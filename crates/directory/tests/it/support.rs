@@ -187,7 +187,7 @@ impl World {
     pub fn log(&mut self, session: SessionId, entries: Vec<LogEntry>) -> Vec<(u64, namespace::Error)> {
         let first = *self.next_entry.get(&session).unwrap();
         self.next_entry.insert(session, first + entries.len() as u64);
-        self.send(session, ToServer::Log { first, entries });
+        self.send(session, ToServer::Log { answer: true, first, entries });
         self.applied(session)
     }
 
@@ -206,7 +206,7 @@ impl World {
         let first = self.next_entry.get_mut(&session).unwrap();
         *first += 1;
         let first = *first - 1;
-        self.send(session, ToServer::Log { first, entries: vec![update(operation)] });
+        self.send(session, ToServer::Log { answer: true, first, entries: vec![update(operation)] });
         if self.server.misdeeds() == [(session, Misdeed::NoLease)] {
             return Err(namespace::Error::CutOff);
         }

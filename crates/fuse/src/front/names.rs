@@ -111,11 +111,10 @@ impl Front {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                 front.open_existing(asker, dir, name.as_bytes(), flags, reply)
             }
-            told => {
-                reply(front.node_of(told, dir, &label).map(|shown| {
-                    (shown, super::Opened { handle: front.handles.next(flags), keep_pages: true })
-                }))
-            }
+            told => reply(front.node_of(told, dir, &label).map(|shown| {
+                let handle = front.handles.next(flags, true);
+                (shown, super::Opened { handle, keep_pages: true })
+            })),
         });
     }
 
@@ -230,17 +229,20 @@ impl Front {
 
     /// The kernel is about to be given what `told` names, as `label` in `dir`.
     fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label) -> Outcome<Shown> {
-        match told? {
-            Told::Reply(Reply::Node(entry, stat)) => {
-                if self.nodes.is_contended(dir) {
-                    let shown = self.give(&entry, stat)?;
-                    return Ok(Shown { ttl: Duration::ZERO, ..shown });
-                }
-                self.nodes.give_entry(dir, label);
-                self.give(&entry, stat)
-            }
-            other => Err(unexpected(&other)),
+        let (entry, stat, passing) = match told? {
+            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false),
+            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true),
+            other => return Err(unexpected(&other)),
+        };
+        let contended = self.nodes.is_contended(dir);
+        if !contended {
+            self.nodes.give_entry(dir, label);
         }
+        let mut shown = self.give(&entry, stat)?;
+        if contended {
+            shown = Shown { entry_ttl: Duration::ZERO, ..shown };
+        }
+        Ok(if contended || passing { shown.passing() } else { shown })
     }
 
     /// The kernel is about to be given a file.

@@ -157,6 +157,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::Lookup { .. } => "lookup",
         Call::Parent { .. } => "parent",
         Call::Stat { .. } => "stat",
+        Call::Glance { .. } => "glance",
         Call::Access { .. } => "access",
         Call::ReadLink { .. } => "readlink",
         Call::Create { .. } => "create",
@@ -206,7 +207,9 @@ impl Tree {
             Call::SetDisposition { .. } => return Err(Error::NotSupported),
             Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
-            Call::Read { file, offset, length } => return self.read(&file, offset, length).map(Told::Data),
+            Call::Read { file, offset, length, .. } => {
+                return self.read(&file, offset, length).map(Told::Data);
+            }
             Call::Write { file, offset, data, append } => self.write(&file, offset, &data, append)?,
             Call::Allocate { file, offset, length, what } => self.allocate(&file, offset, length, what)?,
             Call::Seek { file, offset, hole } => self.seek(&file, offset, hole)?,

@@ -257,8 +257,7 @@ impl Host {
             while let Some(frame) = stream.next().await {
                 let message: ToServer = decode(&frame?)?;
                 if matches!(message, ToServer::Extents { .. }) {
-                    let reply = self.server.group().query(|d, store| d.query(session, &message, store));
-                    if let Some(reply) = reply
+                    if let Some(reply) = self.server.group().answer(session, &message)
                         && answers.send(reply).await.is_err()
                     {
                         break;

@@ -193,12 +193,12 @@ fn updates_and_releases_without_leases_end_the_session() {
     let (cred, time) = (Cred::default(), Timestamp::default());
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
     let update = LogEntry::Update { rules: RULES, operation };
-    is_fenced(&mut office, "forger", &ToServer::Log { first: 1, entries: vec![update] });
+    is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so nobody can hold a lease on it.
     let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
     let release = LogEntry::Release(vec![released]);
-    is_fenced(&mut office, "releaser", &ToServer::Log { first: 1, entries: vec![release] });
-    is_fenced(&mut office, "skipper", &ToServer::Log { first: 7, entries: Vec::new() });
+    is_fenced(&mut office, "releaser", &ToServer::Log { answer: true, first: 1, entries: vec![release] });
+    is_fenced(&mut office, "skipper", &ToServer::Log { answer: true, first: 7, entries: Vec::new() });
 }
 
 #[test]
