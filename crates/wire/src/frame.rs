@@ -20,6 +20,12 @@ pub enum FrameError {
     /// Something follows a message that has no body.
     #[error("{0} bytes follow a message")]
     Trailing(usize),
+    /// It says that it is longer than any may be.
+    #[error("a frame is longer than a frame may be")]
+    TooLong,
+    /// The peer ended the stream within it.
+    #[error("a frame was cut short")]
+    Cut,
 }
 
 /// A message without a body.
