@@ -82,6 +82,39 @@ pub enum Call {
 }
 
 impl Call {
+    /// What people call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Call::Lookup { .. } => "lookup",
+            Call::Parent { .. } => "lookup",
+            Call::Stat { .. } | Call::Glance { .. } => "stat",
+            Call::Access { .. } => "access",
+            Call::ReadLink { .. } => "readlink",
+            Call::Create { .. } => "create",
+            Call::Link { .. } => "link",
+            Call::Unlink { .. } => "unlink",
+            Call::Rename { .. } => "rename",
+            Call::SetAttributes { .. } => "setattr",
+            Call::Open { .. } => "open",
+            Call::SetDisposition { .. } => "delete on close",
+            Call::Close { .. } => "close",
+            Call::Read { .. } => "read",
+            Call::Write { .. } => "write",
+            Call::Allocate { .. } => "fallocate",
+            Call::Seek { .. } => "seek",
+            Call::Sync { .. } => "fsync",
+            Call::SyncAll => "sync",
+            Call::List { .. } => "list",
+            Call::GetXattr { .. } => "getxattr",
+            Call::ListXattrs { .. } => "listxattr",
+            Call::SetXattr { .. } => "setxattr",
+            Call::RemoveXattr { .. } => "removexattr",
+            Call::Space => "statfs",
+            Call::Lock { .. } => "lock",
+            Call::GetLock { .. } => "getlk",
+        }
+    }
+
     /// Whether it is to change anything, or to make sure that it may be: what a machine that may only read need not ask for. A handle may exclude
     /// others all the same.
     pub(crate) fn writes(&self) -> bool {

@@ -9,7 +9,7 @@ use crate::reported::Passing;
 use crate::requests::Requests;
 use crate::session::Session;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
+use crate::{Call, Input, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
 use lease::{Field, Time};
 use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
@@ -482,10 +482,6 @@ impl Client {
     /// release takes it back: the call that wanted it asks again.
     fn is_letting_go(&self, file: &FileId) -> bool {
         self.letting_go.get(file).is_some_and(|sequence| *sequence > self.log.applied())
-    }
-
-    pub(crate) fn invalidate(file: &FileId, out: &mut Vec<Output>) {
-        out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
     }
 
     /// Everything of a reply but its leases: see [`Reply::Node`].

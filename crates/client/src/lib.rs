@@ -30,3 +30,4 @@ pub use call::{Allocate, Call, Listed, Reply};
 pub use client::{Client, Settings};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
+pub use waiting::WaitReport;

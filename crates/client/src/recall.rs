@@ -1,7 +1,7 @@
 //! Giving back what others need, and forgetting what is least used.
 
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::known::{KnownContent, KnownFile};
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Released};
@@ -54,6 +54,17 @@ impl Yields {
     /// The session is over: nobody wants any of it back.
     pub(crate) fn clear(&mut self) {
         *self = Yields::default();
+    }
+}
+
+impl KnownFile {
+    /// Takes back all that was handed out below of `file`, which is this: it is about to be forgotten.
+    pub(crate) fn invalidate(&self, file: &FileId, out: &mut Vec<Output>) {
+        // All entries: what was said not to be there need not be among the labels that are known.
+        if self.children.is_some() {
+            out.push(Output::Invalidate(Invalidation::Entries(file.clone())));
+        }
+        out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
     }
 }
 
@@ -199,16 +210,10 @@ impl Client {
                 self.hand.push_back(file);
                 continue;
             }
-            if let Some(children) = &known.children {
-                let entries = children.by_label.keys();
-                out.extend(
-                    entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))),
-                );
-            }
             self.write_down_locks(now, &file);
             let Some(known) = self.files.get_mut(&file) else { continue };
             let fields: Vec<Field> = known.held.iter().map(|(field, _)| field).collect();
-            Client::invalidate(&file, out);
+            known.invalidate(&file, out);
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
             self.publishing.orphan(&file);
@@ -234,5 +239,72 @@ impl Client {
             Field::Content | Field::Disposition | Field::Handles | Field::Mode(_) => None,
             Field::Path | Field::Locks => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Input, Outcome, Settings};
+    use lease::{Kind, Label, Time};
+    use namespace::{Attributes, Cred, Error, FileKind, Timestamp};
+    use wire::{FileGrant, Rights, Space, ToClient, Values};
+
+    fn opened() -> ToClient {
+        let (inodes, allowance, space) = ((2, 9), (0, 0), Space::default());
+        ToClient::Opened {
+            inodes,
+            allowance,
+            space,
+            term_ms: 30_000,
+            rules: namespace::RULES,
+            rights: Rights::FULL,
+        }
+    }
+
+    /// A directory without entries, and all of it known.
+    fn empty(dir: &FileId) -> FileGrant {
+        let (kind, mode, links, ino) = (FileKind::Directory, 0o755, 1, 2);
+        let time = Timestamp::default();
+        let attributes = Attributes {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links,
+            ino,
+            rdev: 0,
+            ctime: time,
+            btime: time,
+            atime: time,
+        };
+        let values =
+            Values { attributes: Some(attributes), children_through: Some(u64::MAX), ..Values::default() };
+        let fields = vec![(Field::Attributes, Kind::Read), (Field::Children, Kind::Read)];
+        let (excluded, excluded_xattrs) = (Vec::new(), Vec::new());
+        FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
+    }
+
+    #[test]
+    fn what_was_not_there_is_taken_back_with_the_directory_that_is_forgotten() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        let at = |ms| Now { time: Time(ms), wall: Timestamp::default() };
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let dir = FileId::root().child(2);
+        let label = Label::new(b"absent").unwrap();
+        let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
+        client.handle(at(1), Input::Message(granted), &mut out);
+        let call = Call::Lookup { dir: dir.clone(), label };
+        let told = client.call(at(2), &Cred::default(), call, &mut out);
+        assert!(matches!(told, Outcome::Done(Err(Error::NotFound))), "{told:?}");
+        // The kernel has that now.
+        out.clear();
+        client.settings.files_max = 0;
+        client.handle(at(3), Input::Tick, &mut out);
+        assert!(client.files.get(&dir).is_none());
+        let entries =
+            |output: &Output| matches!(output, Output::Invalidate(Invalidation::Entries(of)) if *of == dir);
+        assert!(out.iter().any(entries), "{out:?}");
     }
 }

@@ -74,6 +74,19 @@ pub(crate) enum On {
     Yielded(FileId),
 }
 
+/// A call that waits, as the machine's log tells of it. Which machine keeps it waiting is not known here: who holds what is nobody's business (BlackBox §3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitReport {
+    /// Which.
+    pub ticket: Ticket,
+    /// What was called.
+    pub call: &'static str,
+    /// For how long it has waited, ms.
+    pub for_ms: u64,
+    /// What it waits for.
+    pub what: &'static str,
+}
+
 /// A call under way.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -249,6 +262,24 @@ impl Client {
         }
     }
 
+    /// The calls that have waited for so long, oldest first; but not those that were called to wait, for a lock.
+    pub fn waits(&self, now: Time, at_least_ms: u64) -> Vec<WaitReport> {
+        let report = |(ticket, waiting): (&Ticket, &Waiting)| {
+            let for_ms = now.ms_since(waiting.since);
+            let what = match &waiting.on {
+                On::Unlocked { .. } => return None,
+                On::Session => "the connection to the server",
+                _ if !self.session.is_connected() => "the connection to the server",
+                On::Yielded(_) => "content to be let go, which another machine waits for",
+                On::Applied(_) | On::Published(_) | On::Room => "what was done here to be stored",
+                _ => "the server, or another machine that has to let go first",
+            };
+            let call = waiting.call.name();
+            (for_ms >= at_least_ms).then_some(WaitReport { ticket: *ticket, call, for_ms, what })
+        };
+        self.waiting.iter().filter_map(report).collect()
+    }
+
     /// Changes of locks that calls wait to be able to make.
     pub(crate) fn lock_waits(&self) -> impl Iterator<Item = (&FileId, &LockChange)> {
         self.waiting.values().filter_map(|waiting| match &waiting.on {
@@ -278,5 +309,45 @@ impl Client {
             On::Yielded(file) => !self.yields.holds_up_writes(file),
             On::Unlocked { file, change } => self.is_unlocked(file, change),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Settings};
+    use namespace::{LockKind, LockRange, LockSpace, Timestamp};
+    use wire::{Rights, Space, ToClient};
+
+    #[test]
+    fn a_call_that_waits_says_for_what() {
+        let mut client = Client::new(Settings::new([0; 32]));
+        let (mut out, file) = (Vec::new(), FileId::root());
+        let at = |ms| Now { time: Time(ms), wall: Timestamp::default() };
+        let called = client.call(at(0), &Cred::default(), Call::Stat { file: file.clone() }, &mut out);
+        let Outcome::Waiting(ticket) = called else { panic!("{called:?}") };
+        let report = |for_ms, what| WaitReport { ticket, call: "stat", for_ms, what };
+        assert_eq!(client.waits(Time(4_999), 5_000), []);
+        assert_eq!(client.waits(Time(5_000), 5_000), [report(5_000, "the connection to the server")]);
+        client.handle(at(5_000), crate::Input::Greeting, &mut out);
+        let opened = ToClient::Opened {
+            inodes: (2, 9),
+            allowance: (0, 0),
+            space: Space::default(),
+            term_ms: 30_000,
+            rules: namespace::RULES,
+            rights: Rights::FULL,
+        };
+        client.handle(at(5_001), crate::Input::Message(opened), &mut out);
+        let what = "the server, or another machine that has to let go first";
+        assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, what)]);
+        // Who waits for a lock has called to wait.
+        let range = LockRange::WHOLE;
+        let change =
+            LockChange { owner: 1, pid: 1, space: LockSpace::Flock, range, kind: Some(LockKind::Write) };
+        if let Some(waiting) = client.waiting.get_mut(&ticket) {
+            waiting.on = On::Unlocked { file, change };
+        }
+        assert_eq!(client.waits(Time(6_000), 5_000), []);
     }
 }

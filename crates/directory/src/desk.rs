@@ -233,6 +233,29 @@ impl Desk {
         waits
     }
 
+    /// All that wait, in the order of arrival.
+    pub fn waiting(&self) -> impl Iterator<Item = (Arrival, &Asked)> {
+        self.asked.iter().map(|(arrival, asked)| (*arrival, asked))
+    }
+
+    /// Who was told to let go of what this request needs, or to flush it, and has not answered; since when.
+    pub fn awaited_by(&self, arrival: Arrival) -> BTreeMap<SessionId, Time> {
+        let mut awaited = BTreeMap::new();
+        let (Some(request), Some(asked)) = (self.queue.get(arrival), self.asked.get(&arrival)) else {
+            return awaited;
+        };
+        awaited.extend(self.queue.flushes.awaited_by(arrival).map(|holder| (holder, asked.since)));
+        for want in &request.wants {
+            for (holder, field, _, since) in self.queue.recalls.unanswered_of(&want.file) {
+                if holder != request.session && field.overlaps(&want.field) {
+                    let first = awaited.entry(holder).or_insert(since);
+                    *first = since.min(*first);
+                }
+            }
+        }
+        awaited
+    }
+
     /// Whether this field was recalled lately.
     pub fn is_contended(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.contended_of(now, file).any(|contended| contended == field)

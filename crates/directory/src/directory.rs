@@ -8,7 +8,7 @@ use crate::rights::Subtrees;
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Inspector, LeaseReport, MachineReport};
+use crate::{Corrupt, Inspector, LeaseReport, MachineReport, WaitReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
@@ -168,6 +168,11 @@ impl Directory {
     /// Whether `machine` may have a session.
     pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
         self.read(store, |files| files.admit(machine))
+    }
+
+    /// The requests that have waited for so long, in the order of arrival, and for whom.
+    pub fn waits(&self, now: Time, store: &dyn Store, at_least_ms: u64) -> Vec<WaitReport> {
+        self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
     }
 
     /// Whether any request waits, or any session to hear how far its log has come: then it is to be told when time passes.

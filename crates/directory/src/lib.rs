@@ -35,7 +35,7 @@ pub use directory::{Directory, Policy, Status};
 pub use enrolment::{FOUNDER, INVITATIONS_MAX, MACHINES_MAX};
 pub use grant::PAGE;
 pub use memory::MemoryStore;
-pub use report::{LeaseReport, MachineReport, SessionReport, Standing};
+pub use report::{LeaseReport, MachineReport, SessionReport, Standing, WaitReport};
 pub use seam::{Input, Output, ShareWork, Store};
 pub use session::{INODE_BLOCK, Misdeed};
 pub use turn::TERM_MS;

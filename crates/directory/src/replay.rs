@@ -7,10 +7,7 @@ use crate::turn::Turn;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
 use namespace::{Error, Operation, RULES, Verdict, decide};
-use wire::{LogEntry, ToClient};
-
-/// Entries that one message may have.
-const ENTRIES_MAX: usize = 16_384;
+use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient};
 
 impl Turn<'_> {
     /// A part of a client's log. What was seen already is skipped; nothing may be missing.
@@ -21,7 +18,7 @@ impl Turn<'_> {
         entries: Vec<LogEntry>,
         answer: bool,
     ) -> Result<(), Misdeed> {
-        if entries.len() > ENTRIES_MAX {
+        if entries.len() > LOG_ENTRIES_MAX {
             return Err(Misdeed::TooManyEntries);
         }
         let Some(known) = self.state.sessions.all.get(&session) else { return Ok(()) };

@@ -74,6 +74,11 @@ pub enum Input {
         /// Which.
         machine: MachineId,
     },
+    /// A session's peer has sent something that is no message.
+    NoMessage {
+        /// Whose.
+        session: SessionId,
+    },
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.

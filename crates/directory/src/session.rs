@@ -22,6 +22,9 @@ const FILES_ALLOWANCE_MAX: u64 = 1 << 20;
 /// What a peer did that no client does. It ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misdeed {
+    /// What came is no message.
+    #[error("what it sent is no message")]
+    NoMessage,
     /// Entries of the log are missing.
     #[error("log entries are missing: {first} came where {expected} was due")]
     LogGap {

@@ -84,6 +84,7 @@ impl Turn<'_> {
             Input::Invite { token, rights, until } => self.invite(token, rights, until),
             Input::Enrol { token, name, connection } => self.enrol(&token, name, connection),
             Input::Expel { machine } => self.expel(machine),
+            Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
         }
     }
 

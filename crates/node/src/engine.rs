@@ -10,6 +10,7 @@ use crate::pieces::Pieces;
 use crate::routes::Down;
 use crate::salvage::SalvageStore;
 use crate::upstream::Upstream;
+use crate::waits::{LONG_MS, LongWaits};
 use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
 use ident::FileId;
 use lease::SessionId;
@@ -423,17 +424,23 @@ impl Engine {
 
     /// Looks after time until the machine stops.
     pub(crate) fn tick(&self) {
+        let mut said = LongWaits::default();
         while !self.is_stopping() {
             std::thread::sleep(TICK);
             let now = clock::time();
             let mut after = After::default();
-            {
+            let waits = {
                 let mut hosted = self.hosted.lock();
                 if hosted.client.deadline().is_some_and(|deadline| deadline <= now) {
                     self.input(&mut hosted, Input::Tick, &mut after);
                 }
-            }
+                hosted.client.waits(now, LONG_MS)
+            };
             self.finish(after, true);
+            for wait in said.due(waits, |wait| (wait.ticket.0, wait.for_ms)) {
+                let seconds = wait.for_ms as f64 / 1e3;
+                tracing::warn!(call = wait.call, seconds, "a call waits for {}", wait.what);
+            }
         }
     }
 

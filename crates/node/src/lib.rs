@@ -19,6 +19,7 @@ mod space;
 mod status;
 mod store;
 mod upstream;
+mod waits;
 
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{AskError, ask_status, expel, fsck, invite, leases, machines};

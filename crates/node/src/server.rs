@@ -7,6 +7,7 @@ use crate::group::{Group, GroupSettings};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::routes::{Down, HERE, Routes};
 use crate::shares_server::Shares;
+use crate::waits::{LONG_MS, LongWaits};
 use directory::{Input, Output, ShareWork};
 use namespace::Attributes;
 use parking_lot::Mutex;
@@ -213,14 +214,34 @@ impl Server {
 
     /// Looks after time and space until the machine stops.
     pub(crate) fn tick(&self) {
-        let mut measured = None;
+        let (mut measured, mut said) = (None, LongWaits::default());
         while !self.is_stopping() {
             std::thread::sleep(TICK);
             self.measure_space(&mut measured);
             let waits = self.group().query(|directory, _| directory.anybody_waits());
             if waits {
                 self.group().propose(Input::Tick);
+                self.say_who_waits(&mut said);
             }
+        }
+    }
+
+    /// Names in the log whom requests wait for. Whoever asked is not told (BlackBox §3.3).
+    fn say_who_waits(&self, said: &mut LongWaits) {
+        let now = self.group().now();
+        let waits = self.group().query(|directory, store| directory.waits(now, store, LONG_MS));
+        for wait in said.due(waits, |wait| (wait.arrival, wait.for_ms)) {
+            let seconds = |ms: u64| ms as f64 / 1e3;
+            let unanswered = wait.unanswered.iter();
+            let unanswered = unanswered.map(|(name, ms)| format!("{name} for {:.1} s", seconds(*ms)));
+            tracing::warn!(
+                machine = wait.by.as_deref().unwrap_or("the server itself"),
+                operation = wait.operation,
+                path = wait.path,
+                seconds = seconds(wait.for_ms),
+                unanswered = unanswered.collect::<Vec<_>>().join(", "),
+                "a request waits; unanswered: who was told to let go and has not"
+            );
         }
     }
 

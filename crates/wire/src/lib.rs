@@ -20,6 +20,9 @@ pub use greeting::{
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, Rights};
 
+/// Log entries that one message may have: each is decided again, so a message must not hold up the others for long.
+pub const LOG_ENTRIES_MAX: usize = 16_384;
+
 /// Shipped operations that a client has under way at a time; so many of the latest results a server remembers.
 pub const SHIPS_MAX: usize = 64;
 

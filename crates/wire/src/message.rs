@@ -1,14 +1,16 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
 //! draw inferences).
 
-use crate::Rights;
+use crate::{LOG_ENTRIES_MAX, Rights};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
     Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Locks, Operation,
     Times,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// A machine of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,7 +37,8 @@ pub enum ToServer {
     Log {
         /// Sequence number of the first entry; entries count up by one. What was seen already is skipped.
         first: u64,
-        /// The entries.
+        /// The entries: at most [`LOG_ENTRIES_MAX`].
+        #[serde(deserialize_with = "log_entries")]
         entries: Vec<LogEntry>,
         /// Whether somebody waits for `Applied`. Otherwise it comes before whatever rests on these entries, or with the server's next tick: who is asked to
         /// let go or to flush need not hear of it by a message of its own.
@@ -55,6 +58,32 @@ pub enum ToServer {
     Extents { number: u64, file: FileId, from: u64 },
     /// Ends the session in order: everything is logged and released.
     Goodbye,
+}
+
+/// No more of them than a log may have are read: one that says nothing takes two bytes in a frame and a hundred times as much in memory.
+fn log_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogEntry>, D::Error> {
+    struct Entries;
+
+    impl<'de> Visitor<'de> for Entries {
+        type Value = Vec<LogEntry>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {LOG_ENTRIES_MAX} log entries")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<LogEntry>, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = seq.next_element()? {
+                if entries.len() == LOG_ENTRIES_MAX {
+                    return Err(A::Error::invalid_length(entries.len() + 1, &self));
+                }
+                entries.push(entry);
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_seq(Entries)
 }
 
 /// What an `Ask` wants.

@@ -302,3 +302,45 @@ fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
     let longest = world.store.rows.values().map(Vec::len).max().unwrap();
     assert!(longest < 16 << 10, "{longest} bytes");
 }
+
+#[test]
+fn who_keeps_a_request_waiting_is_named_at_the_server() {
+    let (mut world, a, b, n) = shared();
+    let made = world.create(a, &ROOT, "dir", FileKind::Directory, n);
+    let dir = super::support::made(&made);
+    assert_eq!(world.update(a, made), Ok(()));
+    let asked = world.ask(b, lookup(&dir, "x"), vec![], AskMode::Lease);
+    let reported = world.ask(b, stat(&dir), vec![], AskMode::Report);
+    world.now = world.now.after_ms(6_000);
+    world.send(b, wire::ToServer::Renew);
+    let waits = |world: &World, at_least_ms| world.server.waits(world.now, &world.store, at_least_ms);
+    let names: Vec<String> =
+        world.server.machines(world.now, &world.store).into_iter().map(|machine| machine.name).collect();
+    let by = Some(names[1].clone());
+    let unanswered = vec![(names[0].clone(), 6_000)];
+    let report = |arrival, operation, path: &str| directory::WaitReport {
+        arrival,
+        by: by.clone(),
+        operation,
+        path: path.to_owned(),
+        for_ms: 6_000,
+        unanswered: unanswered.clone(),
+    };
+    let waiting = waits(&world, 6_000);
+    let first = waiting[0].arrival;
+    assert_eq!(waiting, [report(first, "lookup", "/dir/x"), report(first + 1, "stat", "/dir")]);
+    assert_eq!(waits(&world, 6_001), []);
+    // Who asked is told nothing of it.
+    assert!(world.told(b).iter().all(|told| matches!(told, ToClient::Renewed { .. })));
+    let recalled: Vec<ToClient> = world.told(a);
+    for message in recalled {
+        match message {
+            ToClient::Recall { leases } => world.release(a, leases),
+            ToClient::Flush { number, .. } => drop(world.log(a, vec![LogEntry::Flushed { number }])),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(world.grants(b, asked).is_some());
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Reported { number, .. }] if *number == reported));
+    assert_eq!(waits(&world, 0), []);
+}

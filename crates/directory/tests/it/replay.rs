@@ -124,6 +124,17 @@ fn misdeeds_end_the_session() {
 }
 
 #[test]
+fn what_is_no_message_ends_the_session() {
+    let (mut world, session, _) = with_root();
+    world.input(Input::NoMessage { session });
+    assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoMessage)]);
+    assert_eq!(world.told(session).last(), Some(&ToClient::Fenced));
+    // Of a session that is over it says nothing more.
+    world.input(Input::NoMessage { session });
+    assert_eq!(world.server.misdeeds(), []);
+}
+
+#[test]
 fn too_many_requests_end_the_session() {
     let (mut world, _, _) = with_root();
     let asker = world.open(2, 1);

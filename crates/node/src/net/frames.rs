@@ -7,8 +7,8 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_util::codec::{Framed, LengthDelimitedCodec};
-use wire::{FRAME_BYTES_MAX, GREETING_BYTES_MAX};
+use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
+use wire::{FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX};
 
 /// What was sent and not taken for so long ends a connection; so does silence for about as long: both ends must know well before a session's term
 /// (30 s) is over.
@@ -45,6 +45,14 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     bytes: Vec<u8>,
 ) -> io::Result<()> {
     frames.send(Bytes::from(bytes)).await
+}
+
+/// What a peer has done, rather than what became of the connection: one that breaks within a frame ends without TLS' closing word, which is another error.
+pub(super) fn misdeed(error: &io::Error) -> Option<FrameError> {
+    let too_long = error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>());
+    // Of `Decoder::decode_eof`, which has no type for it.
+    let cut = error.kind() == io::ErrorKind::Other && error.to_string() == "bytes remaining on stream";
+    if too_long { Some(FrameError::TooLong) } else { cut.then_some(FrameError::Cut) }
 }
 
 /// Receives one; an orderly end of the stream is an error here.

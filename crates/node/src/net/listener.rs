@@ -52,7 +52,7 @@ pub(crate) struct Listener {
 #[derive(Debug, thiserror::Error)]
 enum End {
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error(transparent)]
     Greeting(#[from] GreetingError),
     #[error("a misdeed: {0}")]
@@ -61,6 +61,12 @@ enum End {
     Refused(String),
     #[error("no word in time")]
     Silence(#[from] tokio::time::error::Elapsed),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> End {
+        frames::misdeed(&error).map_or(End::Io(error), End::Frame)
+    }
 }
 
 /// What all connections share.
@@ -288,10 +294,14 @@ impl Host {
                 }
             }
         };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = reading => ended,
             ended = writing => ended,
+        };
+        if let Err(End::Frame(_)) = ended {
+            self.server.group().propose(Input::NoMessage { session });
         }
+        ended
     }
 
     /// Stores and reads shares for a machine.
