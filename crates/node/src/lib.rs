@@ -18,6 +18,7 @@ mod shares_server;
 mod space;
 mod status;
 mod store;
+mod traffic;
 mod upstream;
 
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
@@ -32,3 +33,4 @@ pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use shares_server::SharesError;
 pub use status::{LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
+pub use traffic::TrafficReport;

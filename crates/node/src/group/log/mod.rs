@@ -96,6 +96,8 @@ pub(super) struct Log {
     /// Space set aside for segments that never were in service.
     reserves: Vec<PathBuf>,
     next_frame: u64,
+    /// Since it was opened.
+    flushes: u64,
     vote: Option<Vote>,
     purged: Option<LogId>,
     spots: VecDeque<Spot>,
@@ -120,6 +122,7 @@ impl Log {
             spares,
             reserves,
             next_frame: 1,
+            flushes: 0,
             vote: None,
             purged: None,
             spots: VecDeque::new(),
@@ -156,6 +159,11 @@ impl Log {
     /// Bytes that the next start would read.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.end).sum()
+    }
+
+    /// Frames made durable since it was opened, one fdatasync each.
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes
     }
 
     pub(super) fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
@@ -235,6 +243,7 @@ impl Log {
         let place = segment.get_mut().append(number, frame);
         let place = place.map_err(|e| failed("writing", &self.path(first), e))?;
         self.next_frame += 1;
+        self.flushes += 1;
         Ok((first, number, place))
     }
 
