@@ -14,7 +14,7 @@ pub struct Row {
     pub rate: Option<f64>,
     /// Of what it is compared with: one machine alone, or null FUSE file systems on which the same calls are made.
     pub beside_rate: Option<f64>,
-    /// The one over the other.
+    /// The one over the other; of several rounds, the middle one's.
     pub ratio: Option<f64>,
     /// Messages between clients and server, for each operation. Renewals and what led up to it are in it, as in the two below.
     pub messages: Option<f64>,
