@@ -105,6 +105,8 @@ pub struct GroupStatus {
     pub time: Time,
     /// Log that a start would read.
     pub log_bytes: u64,
+    /// Times that the log was made durable since the group was opened.
+    pub log_flushes: u64,
     /// Bytes proposed and not applied yet.
     pub backlog_bytes: usize,
     /// The store.
@@ -213,11 +215,13 @@ impl Group {
     pub fn status(&self) -> GroupStatus {
         let machine = self.machine.read();
         let applied = machine.position.applied;
+        let log = self.log.lock();
         GroupStatus {
             applied: applied.map_or(0, |log_id| log_id.index),
             term: applied.map_or(0, |log_id| log_id.leader_id.term),
             time: machine.position.time,
-            log_bytes: self.log.lock().bytes(),
+            log_bytes: log.bytes(),
+            log_flushes: log.flushes(),
             backlog_bytes: self.queue.backlog_bytes(),
             store: machine.store.stats(),
         }

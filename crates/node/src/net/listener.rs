@@ -263,14 +263,14 @@ impl Host {
             while let Some(frame) = stream.next().await {
                 let message: ToServer = decode(&frame?)?;
                 if matches!(message, ToServer::Extents { .. }) {
-                    if let Some(reply) = self.server.group().answer(session, &message)
+                    if let Some(reply) = self.server.answer(session, &message)
                         && answers.send(reply).await.is_err()
                     {
                         break;
                     }
                     continue;
                 }
-                self.server.group().propose(Input::Message { session, message });
+                self.server.hear(session, message);
                 while self.server.group().backlog_bytes() > BACKLOG_MAX {
                     tokio::time::sleep(BACKLOG_PAUSE).await;
                 }

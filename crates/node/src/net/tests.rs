@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use wire::{GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Welcome};
+use wire::{AskMode, GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Welcome};
 
 /// A server, and the credentials of a machine that has joined it.
 struct Office {
@@ -261,6 +261,36 @@ fn frames_that_are_none_end_the_session() {
     let mut plain = std::net::TcpStream::connect(&office.address).unwrap();
     plain.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     office.is_unharmed("after");
+}
+
+#[test]
+fn what_sessions_say_and_are_told_is_counted() {
+    let mut office = Office::new();
+    let figures = |office: &Office| {
+        let report = crate::control::ask_status(office.dirs[0].path()).unwrap().unwrap();
+        report.server.map(|server| (server.traffic, server.log_flushes)).unwrap()
+    };
+    let (before, flushes) = figures(&office);
+    assert_eq!(before.recalls, 0);
+    let (one, other, address) = (office.join("one"), office.join("other"), office.address.clone());
+    let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
+    let (cred, time) = (Cred::default(), Timestamp::default());
+    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let ask = ToServer::Ask { number: 1, operation, wants: Vec::new(), mode: AskMode::Lease };
+    run(async {
+        let (mut one, _) = session(&address, &one).await;
+        frames::send(&mut one, wire::encode(&ask)).await.unwrap();
+        assert!(matches!(told(&mut one).await, Some(ToClient::Granted { .. })));
+        let (mut other, _) = session(&address, &other).await;
+        frames::send(&mut other, wire::encode(&ask)).await.unwrap();
+        assert!(matches!(told(&mut one).await, Some(ToClient::Recall { .. })));
+    });
+    let (after, flushes_after) = figures(&office);
+    assert_eq!(after.recalls, 1);
+    // Two questions; two sessions opened, one grant, one recall. This machine's own client may have renewed meanwhile.
+    assert!(after.messages_heard >= before.messages_heard + 2, "{before:?} {after:?}");
+    assert!(after.messages_told >= before.messages_told + 4, "{before:?} {after:?}");
+    assert!(flushes_after > flushes);
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub(super) struct Log {
     /// Space set aside for segments that never were in service.
     reserves: Vec<PathBuf>,
     next_frame: u64,
+    /// Since it was opened.
+    flushes: u64,
     vote: Option<Vote>,
     purged: Option<LogId>,
     spots: VecDeque<Spot>,
@@ -124,6 +126,7 @@ impl Log {
             spares,
             reserves,
             next_frame: 1,
+            flushes: 0,
             vote: None,
             purged: None,
             spots: VecDeque::new(),
@@ -162,6 +165,11 @@ impl Log {
     /// Bytes that the next start would read, once what waits is written.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.len() as u64
+    }
+
+    /// Frames made durable since it was opened, one fdatasync each.
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes
     }
 
     pub(super) fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
@@ -264,6 +272,7 @@ impl Log {
         let place = segment.get_mut().append(number, frame);
         let place = place.map_err(|e| failed("writing", &self.path(first), e))?;
         self.next_frame += 1;
+        self.flushes += 1;
         Ok((first, number, place))
     }
 
