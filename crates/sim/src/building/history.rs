@@ -81,6 +81,8 @@ pub(super) struct Called {
     pub begun: u64,
     /// Answered, and so that it was done; `u64::MAX` until it is, and for ever if nobody knows.
     pub done: u64,
+    /// Answered so that nobody knows whether it will be done; nothing of it is decided later than that. `u64::MAX` unless it was.
+    given_up: u64,
     /// Answered with a refusal.
     pub refused: bool,
     /// The server has done it.
@@ -153,8 +155,8 @@ impl History {
         if is_update(&call) {
             self.open.entry(life).or_default().insert(number);
         }
-        let (done, refused, applied, made) = (u64::MAX, false, false, None);
-        self.calls.push(Called { life, call, begun, done, refused, applied, made });
+        let (done, given_up, refused, applied, made) = (u64::MAX, u64::MAX, false, false, None);
+        self.calls.push(Called { life, call, begun, done, given_up, refused, applied, made });
         number
     }
 
@@ -170,6 +172,13 @@ impl History {
         };
         let written = self.contents.entry(file.clone()).or_default();
         written.unpublished.entry(life).or_default().push(number);
+    }
+
+    /// The call was answered, and whether it is done nobody knows.
+    pub fn given_up(&mut self, number: CallNumber, now: u64) {
+        if let Some(called) = self.calls.get_mut(number) {
+            called.given_up = now;
+        }
     }
 
     /// The call was refused: so it was not done.
@@ -323,8 +332,10 @@ impl History {
         let calls = &mut self.calls;
         let is_it = |number: &&CallNumber| {
             calls.get(**number).is_some_and(|called| {
-                let then =
-                    if here { called.done == tick } else { called.begun <= tick && called.done >= tick };
+                let then = match here {
+                    true => called.done == tick,
+                    false => (called.begun..=called.done.min(called.given_up)).contains(&tick),
+                };
                 then && is_of(operation, called)
             })
         };

@@ -154,6 +154,7 @@ impl Building {
             return Ok(());
         }
         let Some((time, input)) = self.server.pending.pop_front() else { return Ok(()) };
+        let forgets = self.weather.lie == Some(Lie::ShipsForgotten) && matches!(input, Input::Open { .. });
         let server = &mut self.server;
         let mut out = Vec::new();
         server
@@ -163,6 +164,10 @@ impl Building {
         if let Some((session, misdeed)) = server.directory.misdeeds().first() {
             return Err(format!("{session:?}: {misdeed}"));
         }
+        // It has nothing to tell of what it did over an earlier connection.
+        out.retain(|output| {
+            !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
+        });
         self.notes(|| format!("the server: {input:?}, so {out:?}"));
         let server = &mut self.server;
         let rests = out.iter().any(Output::rests_on_the_log);

@@ -68,12 +68,24 @@ fn a_client_that_counts_its_term_from_the_receipt_is_found() {
     assert!(found.is_some());
 }
 
+/// Connections break all the time while answers are under way, and nobody is cut off for it.
+const BREAKING: Weather = Weather {
+    calm_ms: 300,
+    breaks: 12,
+    slows: 12,
+    one_way: 0,
+    partitions: 0,
+    freezes: 0,
+    crashes: 0,
+    restarts: 0,
+    ..Weather::FOUL
+};
+
 /// Over the next connection a client asks again for what it does not know to be done.
 #[test]
-#[ignore = "since questions are not shipped any more, and greetings name only sessions that were heard of, none of these seeds meets it: other weather is needed"]
 fn a_server_that_does_not_remember_what_it_did_is_found() {
     let lie = Some(super::Lie::ShipsForgotten);
-    let found = is_found(Weather { breaks: 20, calm_ms: 300, lie, ..Weather::FOUL }, 0..40, 8, 2_000);
+    let found = is_found(Weather { lie, ..BREAKING }, 0..40, 8, 2_000);
     println!("{found:?}");
     assert!(found.is_some());
 }
@@ -89,25 +101,18 @@ fn clocks_that_drift_further_than_clients_allow_for_are_found() {
 #[test]
 fn in_the_same_weather_nothing_is_found_without_the_fault() {
     assert_eq!(is_found(SLOW, 0..12, 8, 2_000), None);
+    assert_eq!(is_found(BREAKING, 0..12, 8, 2_000), None);
     assert_eq!(is_found(Weather { breaks: 20, calm_ms: 300, ..Weather::FOUL }, 0..12, 8, 2_000), None);
 }
+
+/// Seeds in which something was wrong once, and what.
 #[test]
-#[ignore]
-fn dbg_two() {
-    let of = |name: &str, default: u64| {
-        std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
-    };
-    let lie = match of("LIE", 0) {
-        1 => Some(super::Lie::TermFromReceipt),
-        2 => Some(super::Lie::ShipsForgotten),
-        _ => None,
-    };
-    let w = if of("W", 0) == 0 { SLOW } else { Weather { breaks: 20, calm_ms: 300, ..Weather::FOUL } };
-    let w = Weather { lie, aloud: of("ALOUD", 0) > 0, ..w };
-    for seed in of("SEED", 0)..of("TO", of("SEED", 0) + 1) {
-        match run_building_in(w, seed, of("M", 8), of("CALLS", 2000)) {
-            Ok(h) => println!("{seed} {h:?}"),
-            Err(v) => println!("{seed} VIOLATION {v}"),
-        }
+fn what_was_wrong_once_is_right() {
+    let seeds = [
+        // A call that was given up was taken for one that did the same later, which the server had done for it: so one looked lost and the other done twice.
+        (2, 20, 3_000),
+    ];
+    for (seed, machines, calls) in seeds {
+        run_building(seed, machines, calls).unwrap_or_else(|violation| panic!("{violation}"));
     }
 }

@@ -164,6 +164,7 @@ impl Building {
             }
             Err(Error::CutOff) => {
                 self.happened.cut_off += 1;
+                self.history.given_up(number, tick);
                 Ok(())
             }
             Err(error) => {

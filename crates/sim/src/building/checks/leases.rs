@@ -34,6 +34,10 @@ impl Building {
 
 /// What `held` has to write and `beside` has as well.
 fn conflict(held: &Held, beside: &Held) -> Option<Field> {
+    // Most hold things to read only, and need not be compared field by field.
+    if !held.iter().any(|(field, kind)| kind == Kind::Write && !field.is_black_box()) {
+        return None;
+    }
     let both = beside.iter().map(|(field, _)| field).filter(|field| !field.is_black_box());
     let mut both = both.filter(|field| held.kind(field) == Some(Kind::Write));
     // All labels that one has but some: those may be the other's, by name.
