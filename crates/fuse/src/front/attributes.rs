@@ -5,6 +5,7 @@ use lease::Label;
 use namespace::{AttributeChange, Error, XattrMode};
 use node::Told;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
@@ -35,8 +36,16 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         match self.nodes.file(node) {
-            Ok(file) => self
-                .call(node, asker, Call::Stat { file }, move |front, told| reply(front.stat_of(told, node))),
+            Ok(file) => self.call(node, asker, Call::Stat { file }, move |front, told| {
+                reply(match told {
+                    // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
+                    Err(Error::Stale) => {
+                        let left = front.nodes.removed_directory(node).ok_or(Errno::STALE);
+                        left.map(|stat| Shown { stat, ttl: Duration::ZERO })
+                    }
+                    told => front.stat_of(told, node),
+                })
+            }),
             Err(errno) => reply(Err(errno)),
         }
     }
