@@ -16,3 +16,4 @@ mod notices;
 mod transport;
 
 pub use mount::{Mount, MountError, Options};
+pub use mountpoint::abort;

@@ -102,6 +102,11 @@ impl Mount {
         &self.dir
     }
 
+    /// The number that the kernel has given its connection.
+    pub fn connection(&self) -> Option<u32> {
+        mountpoint::connection(&self.dir)
+    }
+
     /// Waits until it is unmounted, by whomever.
     pub fn wait(&self) -> io::Result<()> {
         let mut result = self.ended.result.lock();
