@@ -17,3 +17,4 @@ mod syscall;
 mod transport;
 
 pub use mount::{Mount, MountError, Options};
+pub use mountpoint::abort;

@@ -2,7 +2,7 @@
 
 use ident::FileId;
 use lease::Label;
-use namespace::{FileKind, Stat};
+use namespace::{Attributes, FileKind, Stat};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -74,7 +74,7 @@ type Chunk = [Option<Node>; CHUNK as usize];
 struct Node {
     file: FileId,
     /// Of a directory.
-    given: Option<Box<Given>>,
+    directory: Option<Box<Directory>>,
     /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
     lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
@@ -83,6 +83,14 @@ struct Node {
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
+/// What is remembered of a directory.
+#[derive(Debug, Default)]
+struct Directory {
+    given: Given,
+    /// As the kernel was given it: all that there is to show of it once another machine has removed it, while somebody here is still in it.
+    was: Option<Attributes>,
+}
+
 /// Labels of a directory whose entries, positive or negative, the kernel may hold. Kept until the directory is forgotten, since the
 /// kernel does not say when it drops one. Hashes do, and after a listing nothing at all, because a label too many costs only a
 /// notification.
@@ -90,6 +98,12 @@ const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 enum Given {
     Some(FxHashSet<u32>),
     All,
+}
+
+impl Default for Given {
+    fn default() -> Given {
+        Given::Some(FxHashSet::default())
+    }
 }
 
 impl Nodes {
@@ -102,7 +116,7 @@ impl Nodes {
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node = Node { file: root.clone(), given: None, lookups: u32::MAX, setid: false };
+        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -130,6 +144,7 @@ impl Nodes {
             return Err(Errno::IO);
         }
         let setid = may_have_setid(stat);
+        let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
             Some(known) if known.file != *file => {
@@ -139,9 +154,14 @@ impl Nodes {
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
                 known.setid = setid;
+                if is_directory {
+                    known.directory.get_or_insert_default().was = Some(stat.attributes);
+                }
             }
             empty => {
-                *empty = Some(Node { file: file.clone(), given: None, lookups: 1, setid });
+                let directory = is_directory
+                    .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
+                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid });
                 self.back(file).write().insert(file.clone(), node);
             }
         }
@@ -185,14 +205,12 @@ impl Nodes {
 
     /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
-        self.change(dir, |n| {
-            match n.given.get_or_insert_with(|| Box::new(Given::Some(FxHashSet::default()))).as_mut() {
-                Given::All => {}
-                Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
-                    hashes.insert(hash_of(label));
-                }
-                full => *full = Given::All,
+        self.change(dir, |n| match &mut n.directory.get_or_insert_default().given {
+            Given::All => {}
+            Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
+                hashes.insert(hash_of(label));
             }
+            full => *full = Given::All,
         });
     }
 
@@ -219,17 +237,23 @@ impl Nodes {
 
     /// The kernel is about to be told of many entries of `dir`, as a listing does.
     pub(crate) fn give_every_entry(&self, dir: u64) {
-        self.change(dir, |n| n.given = Some(Box::new(Given::All)));
+        self.change(dir, |n| n.directory.get_or_insert_default().given = Given::All);
     }
 
     /// Whether the kernel may hold an entry for `label` in `dir`.
     pub(crate) fn entry_given(&self, dir: u64, label: &Label) -> bool {
-        let given = |n: &Node| match n.given.as_deref() {
+        let given = |n: &Node| match n.directory.as_ref().map(|directory| &directory.given) {
             None => false,
             Some(Given::Some(hashes)) => hashes.contains(&hash_of(label)),
             Some(Given::All) => true,
         };
         self.look(dir, given).unwrap_or(false)
+    }
+
+    /// What stat shows of directory `node` after it was removed: as it was when the kernel was given it, with no link. Nothing for other files.
+    pub(crate) fn removed_directory(&self, node: u64) -> Option<Stat> {
+        let was = self.look(node, |n| n.directory.as_ref().and_then(|directory| directory.was))??;
+        Some(Stat { attributes: Attributes { links: 0, ..was }, size: 0, occupied: 0, mtime: was.ctime })
     }
 
     /// Every node, to invalidate all.
@@ -284,7 +308,7 @@ fn hash(value: impl Hash) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use namespace::{Attributes, Timestamp};
+    use namespace::Timestamp;
 
     fn stat(ino: u64, mode: u16) -> Stat {
         let now = Timestamp::default();
@@ -339,6 +363,18 @@ mod tests {
             nodes.give_entry(ROOT, &label(n));
         }
         assert!(nodes.entry_given(ROOT, &label(usize::MAX)), "too many to tell apart");
+    }
+
+    #[test]
+    fn a_directory_that_was_removed_has_no_link_and_its_kind() {
+        let nodes = Nodes::new(FileId::root());
+        let mut dir = stat(5, 0o750);
+        dir.attributes.kind = FileKind::Directory;
+        nodes.give(&FileId::root().child(9), &dir).unwrap();
+        nodes.give(&FileId::root().child(8), &stat(6, 0o644)).unwrap();
+        let left = nodes.removed_directory(5).unwrap().attributes;
+        assert_eq!((left.kind, left.mode, left.ino, left.links), (FileKind::Directory, 0o750, 5, 0));
+        assert_eq!((nodes.removed_directory(6), nodes.removed_directory(7)), (None, None));
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Engine {
             answer(Err(Error::CutOff));
         }
         for below in self.below.read().iter() {
-            below.take_back_again(vec![Invalidation::Everything]);
+            below.take_back_soon(vec![Invalidation::Everything]);
         }
     }
 
@@ -270,7 +270,7 @@ impl Engine {
         }
         if !after.invalidations.is_empty() {
             for below in self.below.read().iter() {
-                below.take_back_again(after.invalidations.clone());
+                below.take_back_soon(after.invalidations.clone());
             }
         }
         for Yield { number, what } in after.yields {
@@ -311,14 +311,10 @@ impl Engine {
     pub(crate) fn take_back(&self, yields: &Receiver<Yield>) {
         while !self.is_stopping() {
             let Ok(Yield { number, what }) = yields.recv_timeout(STOP_LOOK) else { continue };
-            for below in self.below.read().iter() {
-                below.take_back(&what);
-            }
+            let below = self.below.read().clone();
+            let again: Vec<_> = below.iter().map(|below| below.take_back(&what)).collect();
             self.yielded(number);
-            // Answers under the lease that were on their way have arrived by now.
-            for below in self.below.read().iter() {
-                below.take_back_again(what.clone());
-            }
+            again.into_iter().for_each(|again| again());
         }
     }
 

@@ -47,7 +47,11 @@ impl Front {
                     {
                         front.nodes.pass(node);
                     }
-                    reply(front.stat_of(told, node));
+                    reply(match told {
+                        // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
+                        Err(Error::Stale) => front.removed(node),
+                        told => front.stat_of(told, node),
+                    });
                 });
             }
             Err(errno) => reply(Err(errno)),
@@ -182,6 +186,12 @@ impl Front {
         // The kernel's own answer to a name over XATTR_NAME_MAX.
         let name = Label::attribute(name).map_err(|_| Errno(libc::ERANGE))?;
         Ok((self.nodes.file(node)?, name))
+    }
+
+    /// What is left of a directory that is gone.
+    fn removed(&self, node: u64) -> Outcome<Shown> {
+        let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
+        Ok(self.show(stat).passing())
     }
 
     fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
