@@ -60,12 +60,14 @@ pub enum Input {
         /// Until when.
         until: Time,
     },
-    /// A machine joins.
+    /// A machine joins. Once more with the same key, since the answer was lost: then it is answered as before.
     Enrol {
         /// BLAKE3 of the secret that it shows.
         token: [u8; 32],
         /// What it is called.
         name: String,
+        /// Its public key.
+        key: [u8; 32],
         /// The host's name for whom to answer.
         connection: u64,
     },

@@ -82,7 +82,7 @@ impl Turn<'_> {
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
             Input::Invite { token, rights, until } => self.invite(token, rights, until),
-            Input::Enrol { token, name, connection } => self.enrol(&token, name, connection),
+            Input::Enrol { token, name, key, connection } => self.enrol(&token, name, key, connection),
             Input::Expel { machine } => self.expel(machine),
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
         }

@@ -7,6 +7,7 @@ use bench::{floor, shared, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,6 +30,15 @@ pub enum Bench {
     /// messages, recalls and log flushes are the server's counts, renewals included. Every read is checked. Figures are only comparable within one run.
     /// Exits with 1 if a bar is missed.
     Shared(Shared),
+    /// A machine of `paper --processes`: what it is to do comes on standard input.
+    #[command(hide = true)]
+    PaperMachine {
+        /// Its data directory.
+        data: PathBuf,
+        /// Where to listen, if it has the server.
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+    },
     /// Mount the null FUSE file system (what `local` and `shared` compare with) until it is killed.
     #[command(hide = true)]
     Floor {
@@ -106,6 +116,10 @@ pub struct Paper {
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// On processes instead: a server, and clients that join it and talk to it over mutual TLS on this host, below $TMPDIR. Without the controls: coarser leases are
+    /// a rule that only the simulated server can be given.
+    #[arg(long)]
+    processes: bool,
 }
 
 /// Reads an experiment by its name.
@@ -136,6 +150,10 @@ impl Bench {
             Bench::Local(local) => local.run(),
             Bench::Paper(paper) => paper.run(),
             Bench::Shared(shared) => shared.run(),
+            Bench::PaperMachine { data, listen } => {
+                paper::play(&data, listen, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
+                Ok(ExitCode::SUCCESS)
+            }
             Bench::Floor { dir } => {
                 floor::run(&dir, || println!("mounted on {}", dir.display()))?;
                 Ok(ExitCode::SUCCESS)
@@ -198,7 +216,10 @@ impl Paper {
         let mut rows = Vec::new();
         for experiment in Experiment::ALL {
             if self.only.is_empty() || self.only.contains(&experiment) {
-                rows.extend(experiment.run(self.seed)?);
+                rows.extend(match self.processes {
+                    true => experiment.run_on_processes(self.seed)?,
+                    false => experiment.run(self.seed)?,
+                });
             }
         }
         if self.json {

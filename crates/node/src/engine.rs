@@ -43,6 +43,7 @@ pub(crate) struct Engine {
     uploads: Sender<Upload>,
     chores: Sender<Chore>,
     below: RwLock<Vec<Arc<dyn Below>>>,
+    tap: OnceLock<Tap>,
     yields: Sender<Yield>,
     stopping: AtomicBool,
     /// The server does not take this machine any more.
@@ -50,6 +51,9 @@ pub(crate) struct Engine {
     salvage: SalvageStore,
     started: Instant,
 }
+
+/// Is told what the server tells this machine's client.
+pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 
 /// The client and who waits for it.
 struct Hosted {
@@ -116,6 +120,7 @@ impl Engine {
             uploads: to_upload,
             chores: to_do,
             below: RwLock::new(Vec::new()),
+            tap: OnceLock::new(),
             yields: to_yield,
             stopping: AtomicBool::new(false),
             refused: AtomicBool::new(false),
@@ -196,6 +201,11 @@ impl Engine {
         }
     }
 
+    /// See [`crate::Machine::tap`].
+    pub(crate) fn tap(&self, tap: Tap) {
+        let _ = self.tap.set(tap);
+    }
+
     /// From the server.
     pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
@@ -207,6 +217,9 @@ impl Engine {
                     self.refused.store(false, Ordering::SeqCst);
                 }
                 Down::Message(message) => {
+                    if let Some(tap) = self.tap.get() {
+                        tap(&message);
+                    }
                     hosted.open |= matches!(message, ToClient::Opened { .. });
                     if matches!(message, ToClient::Fenced) {
                         hosted.session = None;

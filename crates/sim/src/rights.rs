@@ -54,7 +54,7 @@ impl Lab {
         token[0] = self.clients.len() as u8;
         let name = format!("machine-{}", self.clients.len() + 1);
         self.to_server.push_back(Input::Invite { token, rights, until: NOW.time.after_ms(1) });
-        self.to_server.push_back(Input::Enrol { token, name, connection: 0 });
+        self.to_server.push_back(Input::Enrol { token, name, key: [0; 32], connection: 0 });
         self.greet();
         self.clients.len() - 1
     }

@@ -115,7 +115,8 @@ impl World {
         token[..8].copy_from_slice(&number.to_be_bytes());
         let until = self.now.after_ms(1);
         self.input_unchecked(Input::Invite { token, rights, until });
-        self.input_unchecked(Input::Enrol { token, name: format!("machine-{number}"), connection: number });
+        let (name, key) = (format!("machine-{number}"), [0; 32]);
+        self.input_unchecked(Input::Enrol { token, name, key, connection: number });
         let enrolled = self.enrolled.pop().expect("no answer");
         enrolled.map(|(machine, _)| machine)
     }

@@ -223,7 +223,7 @@ impl Host {
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
         let (connection, mut down) = self.server.routes().lock().connect(None);
         let token = Token::hash(secret);
-        self.server.group().propose(Input::Enrol { token, name, connection });
+        self.server.group().propose(Input::Enrol { token, name, key, connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
                 let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;

@@ -188,6 +188,25 @@ fn a_token_is_good_once() {
 }
 
 #[test]
+fn an_answer_to_joining_that_is_lost_costs_no_token() {
+    let mut office = Office::new();
+    let (token, address) = (office.token(), office.address.clone());
+    let (dir, thief) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let key = Credentials::key_to_join(dir.path()).unwrap();
+    let told = run(async {
+        let stranger = tls::stranger(token.authority).unwrap();
+        let purpose = Purpose::Join { secret: token.secret, name: "unlucky".to_owned(), key };
+        greeted(&address, &stranger, &purpose).await.unwrap()
+    });
+    let Welcome::Joined { machine, certificates } = told else { panic!("{told:?}") };
+    let refused = join(thief.path(), &token, "unlucky").unwrap_err();
+    assert!(refused.to_string().contains("was used"), "{refused}");
+    assert_eq!(join(dir.path(), &token, "unlucky").unwrap(), machine);
+    assert_eq!(Credentials::open(dir.path()).unwrap().certificate.as_ref(), certificates.0);
+    office.is_unharmed("after");
+}
+
+#[test]
 fn updates_and_releases_without_leases_end_the_session() {
     let mut office = Office::new();
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };

@@ -52,7 +52,8 @@ impl Server {
             let (mut token, until) = ([0; 32], Time(2));
             token[..8].copy_from_slice(&id.0.to_be_bytes());
             let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
-            for input in [Input::Invite { token, rights, until }, Input::Enrol { token, name, connection }] {
+            let enrol = Input::Enrol { token, name, key: [0; 32], connection };
+            for input in [Input::Invite { token, rights, until }, enrol] {
                 directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
             }
         }

@@ -287,7 +287,7 @@ impl Machines {
         let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
         if machine != directory::FOUNDER {
             self.server(Input::Invite { token, rights, until })?;
-            self.server(Input::Enrol { token, name, connection })?;
+            self.server(Input::Enrol { token, name, key: [0; 32], connection })?;
         }
         Ok(())
     }

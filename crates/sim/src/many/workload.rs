@@ -34,8 +34,8 @@ impl Office {
         }
         let (call, doing) = match &mut self.machines[at].work {
             Work::Any => self.some_call(at),
-            Work::Program(..) => return self.go_on(at),
-            Work::Nothing => return Ok(()),
+            Work::Script(..) => return self.go_on(at),
+            Work::Done(_) | Work::Nothing => return Ok(()),
         };
         self.call(at, call, doing)
     }
