@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
-use lease::Open;
+use lease::{Mode, Open};
 use namespace::{AttributeChange, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
@@ -36,6 +36,16 @@ pub(crate) struct Opened {
     pub(crate) handle: Handle,
     /// Pages that the kernel has of this file are still right.
     pub(crate) keep_pages: bool,
+    /// What is read and written by this handle goes past the kernel's pages. Trap: it writes through its pages one by one where it has not read them, and between the two
+    /// requests of one append another machine appends.
+    pub(crate) direct: bool,
+}
+
+impl Opened {
+    pub(super) fn new(handle: Handle, flags: i32, keep_pages: bool) -> Opened {
+        let direct = flags & libc::O_APPEND != 0 && opening(flags).0.has_mode(Mode::AccessWrite);
+        Opened { handle, keep_pages, direct }
+    }
 }
 
 impl Handle {
@@ -58,7 +68,7 @@ impl Front {
     /// Truncation comes before, as a request of its own.
     ///
     /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves its reads under the content write lease
-    /// only; direct IO, once two machines write to one file, has no word in the file API yet.
+    /// only; direct IO, once two machines write to one file at any place, has no word in the file API yet.
     pub(crate) fn open(
         self: &Arc<Self>,
         asker: Asker,
@@ -74,7 +84,7 @@ impl Front {
         self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
             reply(match told {
                 Ok(Told::Reply(Reply::Opened { keep_pages })) => {
-                    Ok(Opened { handle: front.handles.next(flags), keep_pages })
+                    Ok(Opened::new(front.handles.next(flags), flags, keep_pages))
                 }
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),

@@ -123,11 +123,11 @@ impl Front {
                 let gone = matches!(told, Err(Error::Stale));
                 reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
             }),
-            told => {
-                reply(front.node_of(told, dir, &label).map(|shown| {
-                    (shown, super::Opened { handle: front.handles.next(flags), keep_pages: true })
-                }))
-            }
+            told => reply(
+                front
+                    .node_of(told, dir, &label)
+                    .map(|shown| (shown, super::Opened::new(front.handles.next(flags), flags, true))),
+            ),
         });
     }
 

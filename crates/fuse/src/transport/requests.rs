@@ -493,7 +493,10 @@ fn attributes(shown: Outcome<Shown>, reply: ReplyAttr) {
 }
 
 fn open_flags(opened: Opened) -> FopenFlags {
-    if opened.keep_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+    let mut flags = FopenFlags::empty();
+    flags.set(FopenFlags::FOPEN_KEEP_CACHE, opened.keep_pages);
+    flags.set(FopenFlags::FOPEN_DIRECT_IO, opened.direct);
+    flags
 }
 
 /// An attribute's value, or only its size for who brings no buffer.
