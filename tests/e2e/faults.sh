@@ -115,7 +115,7 @@ part_lossy() {
     wire 2 --loss 30 --seed "$SEED"
     wire 3 --delay 3 --jitter 4 --duplicate 10 --reorder 20 --loss 2 --seed "$SEED"
     mkdir -m 755 "${mounts[1]}/lossy" "${mounts[1]}/bad"
-    ROUNDS=${LOSSY_ROUNDS:-6} job "$shared/seen" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
+    ROUNDS=${LOSSY_ROUNDS:-2} job "$shared/seen" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
     ROUNDS=${BAD_ROUNDS:-20} job "$shared/seen" "${mounts[3]}/bad" "${mounts[4]}/bad"
     join_only seen
     unwire 2

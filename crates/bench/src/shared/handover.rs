@@ -1,7 +1,7 @@
 //! A small file that goes from one machine to another: one writes it, the other reads it, and sees what was written.
 
 use super::row::Row;
-use super::{Dirs, Pair, again_and_again, wrong};
+use super::{Dirs, Pair, SETTLED, again_and_again, wrong};
 use crate::bulk;
 use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions};
@@ -52,7 +52,8 @@ impl Pair {
             // Before and after: the machine's pace changes.
             tell("a flush, a hop");
             let before = Pace::measure(base, time / 4)?;
-            let (measured, floor) = self.measure(habit.name(), tell, |dirs| handovers(dirs, habit, time))?;
+            let (measured, floor) =
+                self.measure(habit.name(), tell, prepare, |dirs| handovers(dirs, habit, time))?;
             let pace = before.and(Pace::measure(base, time / 4)?);
             let mut row = Row::between(habit.name(), &measured).beside(floor);
             if habit != Habit::Truncate {
@@ -93,12 +94,19 @@ impl Pace {
     }
 }
 
+fn prepare(dirs: &Dirs) -> io::Result<()> {
+    File::create(dirs.one.join("file"))?.write_all(&text(0))?;
+    if dirs.shared {
+        File::open(dirs.other.join("file"))?;
+        std::thread::sleep(SETTLED);
+        Ok(())
+    } else {
+        File::create(dirs.other.join("file"))?.write_all(&text(0))
+    }
+}
+
 fn handovers(dirs: &Dirs, habit: Habit, time: Duration) -> io::Result<u64> {
     let (written, read) = (dirs.one.join("file"), dirs.other.join("file"));
-    File::create(&written)?.write_all(&text(0))?;
-    if !dirs.shared {
-        File::create(&read)?.write_all(&text(0))?;
-    }
     let (writer, reader) = (OpenOptions::new().write(true).open(&written)?, File::open(&read)?);
     let kept = (habit == Habit::Keep).then_some((writer, reader));
     again_and_again(time, |turn| {

@@ -25,10 +25,11 @@ enum Editor {
 impl Pair {
     /// A file of each machine's own.
     pub(super) fn saves(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
-        let (by_rename, floor) = self.measure("save", tell, |dirs| saves(dirs, Editor::Rename, time))?;
+        let (by_rename, floor) =
+            self.measure("save", tell, |_| Ok(()), |dirs| saves(dirs, Editor::Rename, time))?;
         let rename = Row::between("save by rename, two machines", &by_rename).beside(floor);
         let (as_emacs, floor) =
-            self.measure("save as Emacs", tell, |dirs| saves(dirs, Editor::Emacs, time))?;
+            self.measure("save as Emacs", tell, |_| Ok(()), |dirs| saves(dirs, Editor::Emacs, time))?;
         let emacs = Row::between("save as Emacs, with fsync, two machines", &as_emacs).beside(floor);
         Ok(vec![rename.rate_bar(LEAST, "5 of MooseFS"), emacs])
     }

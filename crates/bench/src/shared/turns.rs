@@ -13,7 +13,7 @@ const PEER_OPENS: f64 = 12_300.0;
 impl Pair {
     /// Names are distinct, so nobody has what another needs.
     pub(super) fn creates(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
-        let (measured, floor) = self.measure("create", tell, |dirs| creates(dirs, time))?;
+        let (measured, floor) = self.measure("create", tell, |_| Ok(()), |dirs| creates(dirs, time))?;
         // Not measured with it: a listing has recalls of its own.
         for machine in self.office.machines() {
             let (seen, made) =
@@ -30,7 +30,7 @@ impl Pair {
 
     /// One file, opened to read and write.
     pub(super) fn opens(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
-        let (measured, floor) = self.measure("open", tell, |dirs| opens(dirs, time))?;
+        let (measured, floor) = self.measure("open", tell, |_| Ok(()), |dirs| opens(dirs, time))?;
         let row = Row::between("open+close, two machines in turns", &measured);
         Ok(vec![row.beside(floor).rate_bar(PEER_OPENS, "MooseFS")])
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
-use lease::Open;
+use lease::{Mode, Open};
 use namespace::{AttributeChange, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
@@ -32,10 +32,13 @@ const PAGED: u64 = 1 << 8;
 pub(crate) struct Handles(AtomicU64);
 
 impl Handles {
-    /// Of a file opened with `flags`, which is read and written through the kernel's pages or past them.
-    pub(crate) fn next(&self, flags: i32, paged: bool) -> Handle {
-        let paged = if paged { PAGED } else { 0 };
-        Handle(self.0.fetch_add(1, Relaxed) << 9 | paged | u64::from(opening(flags).0.bits()))
+    /// Of a file opened with `flags`. What `passes` to and fro between machines is read and written past the kernel's pages, which would be dropped before each use; and so is
+    /// what is opened to append. Trap: through pages that it has not read the kernel writes one at a time, and between the two requests of one append another machine appends.
+    pub(crate) fn next(&self, flags: i32, passes: bool) -> Handle {
+        let open = opening(flags).0;
+        let appends = flags & libc::O_APPEND != 0 && open.has_mode(Mode::AccessWrite);
+        let paged = if passes || appends { 0 } else { PAGED };
+        Handle(self.0.fetch_add(1, Relaxed) << 9 | paged | u64::from(open.bits()))
     }
 }
 
@@ -72,7 +75,7 @@ impl Front {
     /// Truncation comes before, as a request of its own.
     ///
     /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves its reads under the content write lease
-    /// only. What passes to and fro between machines is read and written past the pages, which would be dropped before each use.
+    /// only.
     pub(crate) fn open(
         self: &Arc<Self>,
         asker: Asker,
@@ -88,7 +91,7 @@ impl Front {
         self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
             reply(match told {
                 Ok(Told::Reply(Reply::Opened { keep_pages, passing })) => {
-                    Ok(Opened { handle: front.handles.next(flags, !passing), keep_pages })
+                    Ok(Opened { handle: front.handles.next(flags, passing), keep_pages })
                 }
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
@@ -267,9 +270,9 @@ mod tests {
         for (flags, (read, write), mask) in rows {
             assert_eq!(opening(flags), (Open::posix(read, write), mask), "{flags:o}");
             let handles = Handles::default();
-            let (first, second) = (handles.next(flags, true), handles.next(flags, false));
+            let (first, second) = (handles.next(flags, false), handles.next(flags, true));
             assert_ne!(first, second);
-            assert!(first.is_paged() && !second.is_paged());
+            assert_eq!((first.is_paged(), second.is_paged()), (flags & libc::O_APPEND == 0, false));
             assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
         }
         assert_eq!(Handle(u64::MAX).open(), Open::with([]));

@@ -124,7 +124,7 @@ impl Front {
                 reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
             }),
             told => reply(front.node_of(told, dir, &label).map(|shown| {
-                let handle = front.handles.next(flags, true);
+                let handle = front.handles.next(flags, false);
                 (shown, super::Opened { handle, keep_pages: true })
             })),
         });

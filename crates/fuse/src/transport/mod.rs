@@ -120,10 +120,10 @@ fn wanted() -> [(InitFlags, &'static str); 9] {
         // The target of a link never changes.
         (InitFlags::FUSE_CACHE_SYMLINKS, "each use of a symbolic link is a request"),
         (InitFlags::FUSE_ASYNC_DIO, "direct IO is done in sequence"),
-        // What passes to and fro between machines is opened for direct IO, and programs map it all the same.
+        // What passes to and fro between machines, and what is opened to append, is opened for direct IO; programs map it all the same.
         (
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-            "what other machines change all the time cannot be mapped to be shared",
+            "what other machines change, and what is opened to append, cannot be mapped shared",
         ),
         // Of directories the kernel keeps locks itself.
         (InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS, "locks hold on this machine only"),
