@@ -459,6 +459,10 @@ impl Client {
 
     /// Lets the server know of what was let go: of a file's black boxes together, with this client's own values.
     pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>) {
+        if self.yields.let_go(&leases) {
+            // Somebody waits for it: it is due.
+            self.unsent_since = Some(Time(0));
+        }
         let files: Vec<FileId> = leases.iter().map(|released| released.file.clone()).collect();
         let (boxes, released): (Vec<_>, Vec<_>) =
             leases.into_iter().partition(|released| released.field.is_black_box());
@@ -480,7 +484,7 @@ impl Client {
 
     /// Whether the server has yet to see a release of something of `file`. A grant that comes before was made before, and the
     /// release takes it back: the call that wanted it asks again.
-    fn is_letting_go(&self, file: &FileId) -> bool {
+    pub(crate) fn is_letting_go(&self, file: &FileId) -> bool {
         self.letting_go.get(file).is_some_and(|sequence| *sequence > self.log.applied())
     }
 

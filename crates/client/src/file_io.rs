@@ -8,7 +8,7 @@ use bytes::Bytes;
 use content::{FileContent, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, Operation, Timestamp};
+use namespace::{Cred, Error, Knowledge, Operation, Timestamp};
 use std::collections::BTreeMap;
 
 type Tried = Result<Reply, Stop>;
@@ -236,8 +236,10 @@ impl Client {
         inline: Option<Vec<u8>>,
     ) {
         if to == from && inline.is_none() {
-            // The server knows nothing of our lease. Whatever happened to it, going on as if we had it leads nowhere: ask for it.
-            self.let_go_of_content(file);
+            // The server knows nothing of our lease. Whatever happened to it, going on as if we had it leads nowhere: ask for it. Mostly it was let go since.
+            if self.files.holds(file, &Field::Content, Kind::Read) {
+                self.let_go_of_content(file);
+            }
             return;
         }
         let Some(known) = self.files.get_mut(file) else { return };

@@ -308,6 +308,13 @@ impl Knowledge for Files {
 }
 
 impl KnownFile {
+    /// Everything that is held, in an order in which it can be let go: names before all names. (The server may take a name for one of all, if the grant of all was lost on its way.)
+    pub fn to_let_go(&self) -> Vec<Field> {
+        let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();
+        fields.reverse();
+        fields
+    }
+
     /// A file just made here: everything is held and known (the creator's birthright).
     pub fn born(attributes: Attributes, head: ContentHead, target: &[u8], times: Times) -> KnownFile {
         let directory = attributes.kind == FileKind::Directory;

@@ -1,5 +1,6 @@
 //! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
 
+use lease::Released;
 use namespace::{Error, Operation, RULES};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer};
@@ -114,6 +115,17 @@ impl Log {
         self.entries.iter().filter_map(|(entry, _)| match entry {
             LogEntry::Update { operation, .. } => Some(operation),
             LogEntry::Release(_) | LogEntry::Return { .. } | LogEntry::Flushed { .. } => None,
+        })
+    }
+
+    /// Whether any release that is not acknowledged is such.
+    pub fn any_release(&self, such: impl Fn(Released) -> bool) -> bool {
+        self.entries.iter().any(|(entry, _)| match entry {
+            LogEntry::Release(released) => released.iter().cloned().any(&such),
+            LogEntry::Return { file, fields, .. } => fields.iter().any(|(field, keep)| {
+                such(Released { file: file.clone(), field: field.clone(), keep: *keep })
+            }),
+            LogEntry::Update { .. } | LogEntry::Flushed { .. } => false,
         })
     }
 

@@ -123,9 +123,19 @@ impl Files {
     }
 
     /// Lets go of a lease and forgets what it gave knowledge of.
+    ///
+    /// With all labels go those that are held by name: if the grant of all was lost on its way, the server took a name that was granted after it for one of all, and takes it back with
+    /// them.
     pub fn release(&mut self, released: &Released) {
         let Some(known) = self.get_mut(&released.file) else { return };
+        let is_one_of_them = |field: &Field| match released.field {
+            Field::Children => matches!(field, Field::Child(_)),
+            Field::Xattrs => matches!(field, Field::Xattr(_)),
+            _ => false,
+        };
+        let named: Vec<Field> = known.held.iter().map(|(field, _)| field).filter(is_one_of_them).collect();
         known.held.release(&released.field, released.keep);
+        named.iter().for_each(|field| known.held.release(field, released.keep));
         // Who may only touch does not know.
         if released.keep.is_some_and(|keep| keep.covers(Kind::Read)) {
             return;

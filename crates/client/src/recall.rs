@@ -51,6 +51,31 @@ impl Yields {
         self.reporting.clear();
     }
 
+    /// A recall. Who was told before to let go of the same down to something else is told to let go of both now; and over a new connection what is not answered is told again.
+    fn add(&mut self, released: Released) {
+        if self.all().any(|y| y.released == released) {
+            return;
+        }
+        let lease = |r: &Released| (r.file.clone(), r.field.clone());
+        let same = lease(&released);
+        self.retain(|before| lease(before) != same);
+        self.publishing.push(Yielding { released, rounds: 0 });
+    }
+
+    /// This was let go unasked, and with it what was recalled of the same: the server takes that for its answer, and expects no other. Whether anything was.
+    pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
+        let before = self.all().count();
+        if before > 0 {
+            self.retain(|recalled| !released.iter().any(|released| answers(released, recalled)));
+        }
+        self.all().count() < before
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
+        self.publishing.retain(|y| keep(&y.released));
+        self.dropping.values_mut().for_each(|dropping| dropping.retain(|y| keep(&y.released)));
+    }
+
     /// The session is over: nobody wants any of it back.
     pub(crate) fn clear(&mut self) {
         *self = Yields::default();
@@ -68,17 +93,22 @@ impl KnownFile {
     }
 }
 
+/// Whether a release answers a recall: it is of the same lease, and keeps no more than may be kept.
+pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
+    (&released.file, &released.field) == (&recalled.file, &recalled.field)
+        && released.keep.and_then(|kind| kind.within(recalled.keep)) == released.keep
+}
+
 impl Client {
     pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
-        for released in leases {
-            if released.field == Field::Content {
-                self.passing.recalled(now.time, &released.file);
-            }
-            // Over a new connection what is not answered is asked for again.
-            if !self.yields.all().any(|y| y.released == released) {
-                self.yields.publishing.push(Yielding { released, rounds: 0 });
-            }
+        for released in leases.iter().filter(|released| released.field == Field::Content) {
+            self.passing.recalled(now.time, &released.file);
         }
+        let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
+        if !answered.is_empty() {
+            self.send_log_first(out);
+        }
+        due.into_iter().for_each(|recalled| self.yields.add(recalled));
         self.yield_recalled(now, out);
     }
 
@@ -130,6 +160,15 @@ impl Client {
             self.release(now, ready);
             self.send_log_first(out);
         }
+    }
+
+    /// Whether a recall of what is not held is answered by what is in the log, or on its way to the server. It had not seen that when it told: whatever it granted after that came after the
+    /// acknowledgment. So it expects no other answer, and takes a second for letting go of what is not held.
+    fn is_answered(&self, recalled: &Released) -> bool {
+        let held = self.files.get(&recalled.file).and_then(|known| known.held.kind(&recalled.field));
+        held.and_then(|kind| kind.within(recalled.keep)) == held
+            && self.is_letting_go(&recalled.file)
+            && self.log.any_release(|released| answers(&released, recalled))
     }
 
     fn is_content_dirty(&self, file: &FileId) -> bool {
@@ -204,6 +243,7 @@ impl Client {
                 || known.gone
                 || known.handles.is_some()
                 || content_busy
+                || self.requests.want(&file)
                 || file == self.rights.root
             {
                 known.recent = false;
@@ -212,7 +252,7 @@ impl Client {
             }
             self.write_down_locks(now, &file);
             let Some(known) = self.files.get_mut(&file) else { continue };
-            let fields: Vec<Field> = known.held.iter().map(|(field, _)| field).collect();
+            let fields = known.to_let_go();
             known.invalidate(&file, out);
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();

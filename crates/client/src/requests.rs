@@ -34,6 +34,15 @@ impl Requests {
         self.numbered.remove(&number).is_some()
     }
 
+    /// Whether anything of `file` was asked for: what a call was granted of it before stays until then, or it might have to ask for ever.
+    pub fn want(&self, file: &FileId) -> bool {
+        let wants = |message: &ToServer| match message {
+            ToServer::Ask { wants, .. } => wants.iter().any(|want| want.file == *file),
+            _ => false,
+        };
+        self.numbered.values().any(wants)
+    }
+
     /// Integers of `dir` came.
     pub fn reserved(&mut self, dir: &FileId) {
         self.reserving.remove(dir);

@@ -163,10 +163,9 @@ impl Client {
     /// Lets everything of `file` go but its handles and locks, and forgets it.
     fn disown(&mut self, file: &FileId, out: &mut Vec<Output>) {
         let Some(known) = self.files.get(file) else { return };
-        let held = known.held.iter().map(|(field, _)| field);
         // What is locked here no refusal concerns, and the server may not have it yet.
-        let fields: Vec<Field> =
-            held.filter(|field| !field.is_black_box() && *field != Field::Locks).collect();
+        let mut fields = known.to_let_go();
+        fields.retain(|field| !field.is_black_box() && *field != Field::Locks);
         known.invalidate(file, out);
         let released = fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None });
         let released: Vec<Released> = released.collect();

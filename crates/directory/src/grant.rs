@@ -73,10 +73,6 @@ impl Turn<'_> {
                 holdings.grant(session, field, *kind, excluded);
             }
         });
-        if whole {
-            // Nobody else holds, waits for or lately wanted anything of it, so nothing of it was recalled.
-            self.state.desk.queue.recalls.forget(file);
-        }
         for (field, kind) in &fields {
             self.state.desk.queue.recalls.granted(session, file, field, *kind);
         }

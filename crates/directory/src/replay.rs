@@ -118,7 +118,7 @@ impl Turn<'_> {
         Ok(Ok(()))
     }
 
-    /// A client lets go of a shared value. Of one that it does not hold, too: what was recalled may have been on its way back, and it cannot know.
+    /// A client lets go of a shared value.
     fn on_release(&mut self, session: SessionId, released: &Released) -> Result<(), Misdeed> {
         let Released { file, field, keep } = released;
         if field.is_black_box() {
@@ -127,12 +127,31 @@ impl Turn<'_> {
         if !may_be_leased(field, *keep) {
             return Err(Misdeed::NoSuchLease);
         }
+        self.may_let_go(session, file, field, *keep)?;
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         self.let_go(session, released);
         if *field == Field::Locks {
             self.fade(file);
         }
         Ok(())
+    }
+
+    /// Nobody lets go of what the session does not hold. But an answer to a recall is owed whatever is held: the label was let go with all labels, or with what was asked back before
+    /// for somebody else. And of a file that is no more, or never came to be since its creation was refused, who lets go may not know yet.
+    fn may_let_go(
+        &self,
+        session: SessionId,
+        file: &FileId,
+        field: &Field,
+        keep: Option<Kind>,
+    ) -> Result<(), Misdeed> {
+        let holdings = self.files.holdings(file);
+        let held = holdings.held(session).and_then(|held| held.kind(field));
+        let lets_go = held != held.and_then(|held| held.within(keep));
+        let excused = || {
+            self.state.desk.queue.recalls.is_owed(session, file, field) || self.files.record(file).is_none()
+        };
+        if lets_go || excused() { Ok(()) } else { Err(Misdeed::NotHeld) }
     }
 
     /// A client lets go of leases on a file's black boxes.
@@ -146,6 +165,7 @@ impl Turn<'_> {
         if !fields.iter().all(|(field, _)| field.is_black_box()) {
             return Err(Misdeed::OtherKindOfField);
         }
+        fields.iter().try_for_each(|(field, keep)| self.may_let_go(session, file, field, *keep))?;
         self.files.change_holdings(file, |holdings| {
             for (field, keep) in &fields {
                 holdings.return_black_box(session, field, *keep, own.has(field));

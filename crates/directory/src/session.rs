@@ -57,6 +57,9 @@ pub enum Misdeed {
     /// A lease let go that nobody can hold.
     #[error("a lease was let go of which there is none")]
     NoSuchLease,
+    /// A lease let go that the session does not hold, and no recall of which waits for an answer.
+    #[error("a lease was let go that the session does not hold")]
+    NotHeld,
     /// A recall was not answered, though the session was renewed all along.
     #[error("a recall was not answered in time")]
     RecallIgnored,

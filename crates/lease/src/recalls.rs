@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Who was told to let go of what and has not answered: so that nobody is told twice, and a new leader knows what to say once more.
 ///
-/// A recall is answered by a release of the same field, even of what is no longer held.
+/// A recall is answered by a release of the same field down to what may be kept, even of what is no longer held: what is owed an answer is the only thing that may be let go
+/// without being held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recalls(BTreeMap<FileId, BTreeMap<(SessionId, Field), Recall>>);
 
@@ -67,19 +68,17 @@ impl Recalls {
         since
     }
 
-    /// `session` is granted `kind` on `field`: what was recalled of that before is history. (A client takes nothing from a grant that
-    /// it let go in answers which the server had not seen.) Of a black box, one of its two leases may be granted while the other is recalled.
+    /// Whether `session` owes an answer to a recall of `field`.
+    pub fn is_owed(&self, session: SessionId, file: &FileId, field: &Field) -> bool {
+        self.0.get(file).is_some_and(|of_file| of_file.contains_key(&(session, field.clone())))
+    }
+
+    /// `session` is granted `kind` on the black box `field`, one of whose two leases may be recalled meanwhile: this one is not, any more. (Of a shared value the answer that is
+    /// owed takes back what is granted before it comes.)
     pub fn granted(&mut self, session: SessionId, file: &FileId, field: &Field, kind: Kind) {
-        if let Some(of_file) = self.0.get_mut(file) {
-            of_file.retain(|(holder, recalled), recall| {
-                let concerned = *holder == session && recalled.overlaps(field);
-                if concerned && field.is_black_box() {
-                    recall.keep = Some(recall.keep.map_or(kind, |keep| keep.and(kind)));
-                    return recall.keep != Some(Kind::Write);
-                }
-                !concerned
-            });
-            self.tidy(file);
+        let of_file = self.0.get_mut(file).filter(|_| field.is_black_box());
+        if let Some(recall) = of_file.and_then(|of_file| of_file.get_mut(&(session, field.clone()))) {
+            recall.keep = Some(recall.keep.map_or(kind, |keep| keep.and(kind)));
         }
     }
 

@@ -125,9 +125,14 @@ fn nobody_is_told_twice() {
     assert_eq!(recalls.overdue(Time(6001), 5000), BTreeSet::from([two]));
     let left = Released { file: file(2), field: Field::Content, keep: Some(Kind::Read) };
     assert_eq!(recalls.unanswered().collect::<Vec<_>>(), [(two, left)]);
-    recalls.granted(two, &file(2), &Field::Attributes, Kind::Write);
+    assert!(
+        recalls.is_owed(two, &file(2), &Field::Content) && !recalls.is_owed(one, &file(2), &Field::Content)
+    );
+    recalls.let_go(two, &file(2), &Field::Attributes, None);
     assert_eq!(recalls.unanswered().count(), 1, "another field");
     recalls.granted(two, &file(2), &Field::Content, Kind::Write);
+    assert_eq!(recalls.unanswered().count(), 1, "the answer takes back what was granted before it");
+    recalls.let_go(two, &file(2), &Field::Content, None);
     assert_eq!(recalls, Recalls::default());
     // Told to let go down to different things for different requests: nothing of it can stay.
     assert!(recalls.recall(now, one, &file(2), &Field::Times, Some(Kind::Read)).is_some());
@@ -135,11 +140,11 @@ fn nobody_is_told_twice() {
     assert_eq!(told.map(|released| released.keep), Some(None));
     recalls.let_go(one, &file(2), &Field::Times, None);
     assert_eq!(recalls, Recalls::default());
-    // A grant of all labels makes history of a recall of one, and the other way round.
+    // Who lets go of all labels still owes an answer for one.
     recalls.recall(now, one, &file(2), &child("a"), None);
-    recalls.granted(one, &file(2), &Field::Children, Kind::Write);
-    recalls.recall(now, one, &file(2), &Field::Children, None);
-    recalls.granted(one, &file(2), &child("a"), Kind::Write);
+    recalls.let_go(one, &file(2), &Field::Children, None);
+    assert!(recalls.is_owed(one, &file(2), &child("a")));
+    recalls.let_go(one, &file(2), &child("a"), None);
     assert_eq!(recalls, Recalls::default());
     recalls.recall(now, one, &file(2), &child("a"), None);
     recalls.recall(now, two, &file(3), &child("a"), None);
@@ -158,6 +163,8 @@ fn of_a_black_box_one_lease_may_be_granted_while_the_other_is_recalled() {
     let open: Vec<_> = recalls.unanswered().map(|(_, released)| released.keep).collect();
     assert_eq!(open, [Some(Kind::Read)]);
     recalls.granted(one, &file(2), &Field::Handles, Kind::Touch);
+    assert!(recalls.is_owed(one, &file(2), &Field::Handles), "it may keep both, and says so");
+    recalls.let_go(one, &file(2), &Field::Handles, Some(Kind::Read));
     assert_eq!(recalls, Recalls::default());
     // Both are recalled, one after the other.
     let first = recalls.recall(now, one, &file(2), &Field::Handles, Some(Kind::Touch));
@@ -304,12 +311,6 @@ impl World {
         for Lease { file, field, kind } in &request.wants {
             self.files.entry(file.clone()).or_default().grant(request.session, field, *kind, []);
             self.queue.recalls.granted(request.session, file, field, *kind);
-            // What it was told before it takes for history as well.
-            let told = self.told.entry(request.session).or_default();
-            // (of a black box the other lease may be recalled still, so that is answered).
-            told.retain(|released| {
-                released.file != *file || !released.field.overlaps(field) || field.is_black_box()
-            });
         }
         for Lease { file, field, kind } in &request.wants {
             assert!(self.files[file].covers(request.session, field, *kind), "all or nothing");

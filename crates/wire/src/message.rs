@@ -145,7 +145,8 @@ pub enum ToClient {
     Shipped { number: u64, result: Result<(Answer, Vec<Effect>), Error> },
     /// Answers an `Ask` in mode `Report` or `LeaseOrReport`: the values of `fields` at the time of the flush; no lease.
     Reported { number: u64, values: Vec<FileGrant>, gone: Vec<FileId> },
-    /// Someone else needs these. To be answered by a release (of a black-box field by a return) even of what is no longer held, once.
+    /// Someone else needs these. To be answered by a release (of a black-box field by a return) even of what is no longer held, once; one of the same lease that is on its way
+    /// already answers it.
     /// For whom and for what is nobody's business (BlackBox §3.3).
     Recall { leases: Vec<Released> },
     /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.

@@ -147,29 +147,93 @@ fn too_many_requests_end_the_session() {
     assert_eq!(world.told(asker), [ToClient::Fenced]);
 }
 
-/// It may mean well: what it lets go may have been on its way to it when a connection broke, or be recalled already. Nobody else's leases suffer.
-#[test]
-fn letting_go_of_what_is_not_held_changes_nothing() {
+/// A file that `holder` made and holds, and another session.
+fn with_file() -> (World, SessionId, SessionId, FileId) {
     let (mut world, holder, n) = with_root();
     let create = world.create(holder, &ROOT, "a", FileKind::Regular, n);
     let file = made(&create);
     world.update(holder, create).unwrap();
-    let (other, third) = (world.open(2, 1), world.open(3, 1));
-    let number = world.ask(third, stat(&file), vec![], AskMode::Lease);
+    let other = world.open(2, 1);
+    (world, holder, other, file)
+}
+
+#[test]
+fn who_lets_go_of_what_it_does_not_hold_is_cut_off() {
+    let returns = |open| move |file: &FileId| returning(released(file, lease::Field::Handles, None), open);
+    let releases = |field: lease::Field, keep| {
+        move |file: &FileId| LogEntry::Release(vec![released(file, field.clone(), keep)])
+    };
+    let entries: [Box<dyn Fn(&FileId) -> LogEntry>; 6] = [
+        Box::new(releases(lease::Field::Attributes, None)),
+        Box::new(releases(lease::Field::Content, Some(lease::Kind::Read))),
+        Box::new(releases(lease::Field::Xattrs, None)),
+        Box::new(releases(lease::Field::Xattr(label("a")), None)),
+        Box::new(returns(false)),
+        Box::new(returns(true)),
+    ];
+    for entry in entries {
+        let (mut world, holder, other, file) = with_file();
+        // Somebody else's recall is no excuse, and is not answered by it.
+        let third = world.open(3, 1);
+        let number = world.ask(third, stat(&file), vec![], AskMode::Lease);
+        let recalled = world.recalled(holder);
+        let rows = world.store.clone();
+        world.send(other, ToServer::Log { answer: true, first: 1, entries: vec![entry(&file)] });
+        assert_eq!(world.server.misdeeds(), [(other, Misdeed::NotHeld)]);
+        assert_eq!(world.told(other), [ToClient::Fenced]);
+        assert!(world.store == rows);
+        assert!(world.grants(third, number).is_none());
+        world.release(holder, recalled);
+        assert!(world.grants(third, number).is_some());
+    }
+}
+
+#[test]
+fn who_holds_less_lets_go_of_no_more() {
+    let (mut world, holder, other, file) = with_file();
+    let grant = world.ask(other, stat(&file), vec![], AskMode::Lease);
     let recalled = world.recalled(holder);
-    let rows = world.store.clone();
-    let fields = [lease::Field::Attributes, lease::Field::Content, lease::Field::Xattrs];
-    let mut entries = letting_go(fields.map(|field| released(&file, field, None)).into());
-    entries.extend([false, true].map(|open| returning(released(&file, lease::Field::Handles, None), open)));
-    entries.push(LogEntry::Flushed { number: 1 });
-    entries.push(LogEntry::Release(vec![released(&ROOT.child(99), lease::Field::Content, None)]));
-    assert_eq!(world.log(other, entries), []);
-    assert!(world.store == rows);
+    assert_eq!(recalled[0].keep, Some(lease::Kind::Read));
+    world.release(holder, recalled.clone());
+    assert!(world.grants(other, grant).is_some());
+    // Once was the answer.
+    world.send(holder, ToServer::Log { answer: true, first: 3, entries: vec![LogEntry::Release(recalled)] });
+    assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
+}
+
+/// What was recalled may have been let go with something else that was on its way then: its answer is owed all the same, once.
+#[test]
+fn an_answer_that_is_owed_is_given_whatever_is_held() {
+    let (mut world, holder, other, _) = with_file();
+    let number = world.ask(other, lookup(&ROOT, "b"), vec![], AskMode::Lease);
+    let mut recalled = world.recalled(holder);
+    let label = recalled.pop().unwrap();
+    assert_eq!(
+        label,
+        released(&ROOT, lease::Field::Child(crate::support::label("b")), Some(lease::Kind::Read))
+    );
+    let all = released(&ROOT, lease::Field::Children, None);
+    recalled.push(all);
+    assert_eq!(world.log(holder, letting_go(recalled)), []);
+    assert!(world.grants(other, number).is_some());
+    assert_eq!(world.log(holder, letting_go(vec![label.clone()])), []);
     assert_eq!(world.server.misdeeds(), []);
-    // Another's recall is not answered by it.
-    assert!(world.grants(third, number).is_none());
-    world.release(holder, recalled);
-    assert!(world.grants(third, number).is_some());
+    world.send(holder, ToServer::Log { answer: true, first: 4, entries: letting_go(vec![label]) });
+    assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
+}
+
+/// Who lets go of something of it may not know yet that somebody deleted it, or that its creation was refused.
+#[test]
+fn of_a_file_that_is_not_there_anything_may_be_let_go() {
+    let (mut world, holder, other, file) = with_file();
+    assert_eq!(world.update(holder, unlink(&ROOT, "a", false)), Ok(()));
+    for (session, file) in [(holder, file.clone()), (other, file), (other, ROOT.child(99))] {
+        let handles = released(&file, lease::Field::Handles, None);
+        let mut entries = letting_go(vec![released(&file, lease::Field::Content, None)]);
+        entries.push(returning(handles, false));
+        assert_eq!(world.log(session, entries), []);
+    }
+    assert_eq!(world.server.misdeeds(), []);
 }
 
 #[test]
