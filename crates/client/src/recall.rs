@@ -101,9 +101,7 @@ pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
 
 impl Client {
     pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
-        for released in leases.iter().filter(|released| released.field == Field::Content) {
-            self.passing.recalled(now.time, &released.file);
-        }
+        leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
         let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
         if !answered.is_empty() {
             self.send_log_first(out);

@@ -6,7 +6,7 @@ use crate::waiting::{On, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Released, Time};
-use namespace::{Error, Knowledge, Known, Operation, Stat};
+use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat};
 use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
@@ -35,16 +35,16 @@ impl Passing {
         }
     }
 
-    /// The content of `file` was recalled.
-    pub fn recalled(&mut self, now: Time, file: &FileId) {
-        self.note(now, file, 1);
-    }
-
     /// Whether the content of `file` passes to and fro: it is better asked for each time than kept below.
     pub fn has(&self, now: Time, file: &FileId) -> bool {
         let passes = |(at, recalls): &(Time, u8)| *recalls >= PASSES && now.ms_since(*at) < PASSING_MS;
         self.0.get(file).is_some_and(passes)
     }
+}
+
+/// Whether content is told with its head.
+fn is_small(head: &ContentHead) -> bool {
+    head.size <= INLINE_BYTES_MAX as u64
 }
 
 impl Call {
@@ -59,10 +59,18 @@ impl Call {
 }
 
 impl Client {
+    /// The content of `file` was recalled. Of what is larger than can be told pages are worth keeping, however short.
+    pub(crate) fn note_passing(&mut self, now: Now, file: &FileId) {
+        let head = self.files.get(file).and_then(|known| known.content.head());
+        if head.is_some_and(|head| is_small(&head)) {
+            self.passing.note(now.time, file, 1);
+        }
+    }
+
     /// The values that the question `number` is about.
     pub(crate) fn on_reported(&mut self, now: Now, number: u64, values: Vec<FileGrant>) {
         self.requests.answered(number);
-        for grant in values.iter().filter(|grant| grant.values.content.is_some()) {
+        for grant in values.iter().filter(|grant| grant.values.content.is_some_and(|head| is_small(&head))) {
             self.passing.note(now.time, &grant.file, 0);
         }
         for waiting in self.waiting.values_mut() {
