@@ -9,11 +9,11 @@ read -ra parts <<<"${PARTS:-lossy killed dead expelled restarted}"
 term=30 slack=${SLACK:-10}
 declare -A journals=() writers=()
 
-# A journal of its own in each machine, that goes on until it is ended or a call fails.
+# A journal of its own in each machine, that goes on until it is ended or a call fails. At a pace at which what it was promised can be looked at soon.
 begin_journal() {
     local i=$1 dir=$2 state=$scratch/$2-$1
     mkdir -p "${mounts[i]}/$dir-$i" "$state"
-    job env OPERATIONS=0 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/$dir-$i" "$state" 2>"$state/errors"
+    job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/$dir-$i" "$state" 2>"$state/errors"
     journals[$i]=$dir writers[$i]=$job
 }
 
@@ -98,7 +98,8 @@ late_files() {
 nothing_in_silence() {
     local i=$1 n number restored=$scratch/restored$1
     lh "$i" salvage list >"$scratch/salvage$i" || true
-    mkdir -p "$restored"
+    rm -rf "$restored"
+    mkdir "$restored"
     # Each session's in a place of its own: two may have had the same file.
     for number in $(sed -n 's/^\([0-9]\+\) at .*/\1/p' "$scratch/salvage$i"); do
         lh "$i" salvage restore "$number" --to "$restored/$number" >"$scratch/restore.log" 2>&1 || fail "machine $i: salvage restore $number: $(tail -n 3 "$scratch/restore.log")"
@@ -115,9 +116,11 @@ part_lossy() {
     wire 2 --loss 30 --seed "$SEED"
     wire 3 --delay 3 --jitter 4 --duplicate 10 --reorder 20 --loss 2 --seed "$SEED"
     mkdir -m 755 "${mounts[1]}/lossy" "${mounts[1]}/bad"
-    ROUNDS=${LOSSY_ROUNDS:-2} job "$shared/seen" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
+    # Small files: a connection that loses so much carries some kilobytes a second.
+    SAVES=${LOSSY_SAVES:-2} LONGEST=120 job "$shared/save" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
     ROUNDS=${BAD_ROUNDS:-20} job "$shared/seen" "${mounts[3]}/bad" "${mounts[4]}/bad"
-    join_only seen
+    join_only "$shared/seen"
+    join_only "$shared/save"
     unwire 2
     unwire 3
     # A link that has lost a few in a row waits before it tries again.
@@ -139,7 +142,7 @@ join_only() {
     local group
     for group in "${!jobs[@]}"; do
         case ${jobs[$group]} in
-        *"/$1 "*) wait "$group" || fail "${jobs[$group]}: status $?"; unset "jobs[$group]" ;;
+        "$1 "*) wait "$group" || fail "${jobs[$group]}: status $?"; unset "jobs[$group]" ;;
         esac
     done
 }
@@ -247,10 +250,11 @@ part_restarted() {
         mkdir "${mounts[i]}/private-$i"
         echo "cached $i" >"${mounts[i]}/private-$i/cached"
         sync "${mounts[i]}/private-$i/cached"
-        cat "${mounts[i]}/private-$i/cached" >/dev/null
         lh "$i" salvage list >"$scratch/salvage$i" || true
     done
     for round in 1 2; do
+        # On the way to it is a directory that all of them have changed.
+        for i in 2 3 5; do cat "${mounts[i]}/private-$i/cached" >/dev/null; done
         kill_machine 1
         # Its own mount is dead with it.
         end_journal 1

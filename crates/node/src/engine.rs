@@ -192,7 +192,14 @@ impl Engine {
         if self.refused.swap(true, Ordering::SeqCst) {
             return;
         }
-        let answers = std::mem::take(&mut self.hosted.lock().answers);
+        // The session is over, whether the connection lasted long enough to say so or not: what could not be applied is salvaged.
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Message(ToClient::Fenced), &mut after);
+        let answers = std::mem::take(&mut hosted.answers);
+        hosted.session = None;
+        drop(hosted);
+        self.finish(after, false);
         for answer in answers.into_values() {
             answer(Err(Error::CutOff));
         }

@@ -241,6 +241,11 @@ impl Machine {
         self.link.as_ref().map(|(link, _)| link.status().server)
     }
 
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     pub(crate) fn server(&self) -> Option<&Server> {
         self.server.as_deref()
     }

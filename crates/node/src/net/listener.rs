@@ -203,7 +203,8 @@ async fn serve(
                     frames::messages(&mut frames);
                     return host.converse(frames, session, down).await;
                 }
-                Err(why) => why,
+                Err(End::Refused(why)) => why,
+                Err(end) => return Err(end),
             }
         }
         (Purpose::Content, Some(machine)) => match host.server.refuses(machine) {
@@ -240,13 +241,14 @@ impl Host {
         machine: MachineId,
         incarnation: u64,
         session: Option<SessionId>,
-    ) -> Result<(SessionId, mpsc::Receiver<Down>), String> {
+    ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
         let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
         self.server.group().propose(Input::Open { machine, incarnation, session, connection });
-        match timeout(OPEN_TIMEOUT, down.recv()).await {
-            Ok(Some(Down::Opened(session))) => Ok((session, down)),
-            Ok(Some(Down::Refused(why))) => Err(why),
-            _ => Err("the directory does not answer".to_owned()),
+        // Only the directory refuses: whoever is refused gives up what it has not got applied.
+        match timeout(OPEN_TIMEOUT, down.recv()).await? {
+            Some(Down::Opened(session)) => Ok((session, down)),
+            Some(Down::Refused(why)) => Err(End::Refused(why)),
+            _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 

@@ -6,9 +6,13 @@ use super::link::{self, End, Stream};
 use super::{Token, join, tls};
 use crate::cluster::Invitation;
 use crate::machine::{Listen, Machine, MachineSettings};
+use crate::salvage::SalvageStore;
+use bytes::Bytes;
+use client::Call;
+use futures_util::SinkExt;
 use ident::FileId;
-use lease::{Field, Kind, Released, SessionId};
-use namespace::{AttributeChange, Cred, Operation, RULES, Timestamp};
+use lease::{Field, Kind, Label, Released, SessionId};
+use namespace::{AttributeChange, Cred, FileKind, Operation, RULES, Timestamp};
 use rustls::ClientConfig;
 use std::io::Write;
 use std::path::Path;
@@ -331,4 +335,34 @@ fn an_expelled_machine_is_out_at_once() {
     });
     office.is_unharmed("after");
     drop(office.server);
+}
+
+/// The connection may end before it is told that its session is over: then it hears of that by a refusal.
+#[test]
+fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
+    let office = Office::new();
+    let dir = tempfile::tempdir().unwrap();
+    join(dir.path(), &office.token(), "fired").unwrap();
+    let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
+    let (door, label) = (machine.door(), Label::new(b"late").unwrap());
+    let call = Call::Create {
+        dir: door.root(),
+        label,
+        kind: FileKind::Regular,
+        mode: 0o644,
+        umask: 0,
+        rdev: 0,
+        target: Vec::new(),
+        open: None,
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    door.call(&Cred::default(), call, Box::new(move |result| tell.send(result.is_ok()).unwrap()));
+    assert!(told.recv().unwrap());
+    machine.engine().refused();
+    let salvage = SalvageStore::open(dir.path()).unwrap();
+    while salvage.count() == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(format!("{:?}", salvage.get(1).unwrap()).contains("late"));
+    machine.stop().unwrap();
 }
