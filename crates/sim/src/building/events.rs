@@ -1,7 +1,7 @@
 //! What is going to happen, and when.
 
 use super::faults::Mended;
-use super::net::{Packet, Way};
+use super::net::{Numbered, Way};
 use client::Upload;
 use directory::ShareWork;
 use std::collections::BTreeMap;
@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 #[expect(clippy::large_enum_variant, reason = "most events are packets")]
 pub(super) enum Event {
     /// A packet arrives at the end of a connection.
-    Arrives { at: usize, way: Way, connection: u64, packet: Packet },
+    Arrives { at: usize, way: Way, connection: u64, packet: Numbered },
+    /// A packet that was lost is sent again.
+    Resends { at: usize, way: Way, connection: u64, packet: Numbered },
     /// A machine without a connection tries to get one.
     Dials(usize),
     /// A machine looks at its clock.

@@ -46,7 +46,7 @@ impl Building {
         match kind {
             // The machine hears of it, or finds that nothing comes any more.
             Some(0) if self.one_in(2) => self.breaks(at),
-            Some(0) => self.links[at].alive = None,
+            Some(0) => self.links[at].loses(),
             Some(1) => {
                 let ways = if self.one_in(2) { [true, false] } else { [false, true] };
                 self.cuts(at, ways);

@@ -235,7 +235,7 @@ impl Building {
     /// The machine's process ends, and begins anew.
     pub(super) fn crashes(&mut self, at: usize) {
         self.happened.crashes += 1;
-        self.links[at].alive = None;
+        self.links[at].loses();
         self.programs_end(at);
         let (client, life) = (self.new_client(), self.history.new_life(at));
         let machine = &mut self.machines[at];

@@ -1,15 +1,20 @@
-//! Links between machines and the server. A connection keeps the order of what it carries; it may break, and then all that is under way is lost, or swallow
-//! what is sent in one direction until somebody gives it up.
+//! Links between machines and the server. A link delays, loses, doubles and reorders packets. A connection over it makes of that what TCP does: what is lost is sent again, what comes
+//! early waits, what comes twice is taken once. It may break, and then what is under way is lost; but for what a machine sent before it gave the connection up, which may come while it
+//! has another.
 
 use super::events::Event;
 use super::{Building, Violation};
 use client::Input as ClientInput;
 use directory::Input;
 use lease::SessionId;
+use std::collections::BTreeMap;
 use wire::{ToClient, ToServer};
 
 /// A client gives a connection up over which it has been owed an answer for so long, ms on its own clock.
 const SILENCE_MS: u64 = 5_000;
+/// After which a packet that was lost is sent again, ms; twice as much each time, so many times.
+const RESEND_MS: u64 = 200;
+const RESEND_DOUBLINGS: u32 = 4;
 
 /// Which way a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +36,39 @@ pub(super) enum Packet {
     Tells(ToClient),
 }
 
+/// A packet as connections know it.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered {
+    number: u64,
+    packet: Packet,
+    /// How often it was lost.
+    lost: u32,
+}
+
 /// The way from a machine to the server and back.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Delays as they are now: at least, and how much more at most.
     pub delay: (u64, u64),
-    /// How many troubles swallow what is sent that way.
+    /// How many troubles lose everything that is sent that way.
     pub cut: [u64; 2],
-    /// Connections that have swallowed something that way, and carry nothing any more.
-    swallowed: [Option<u64>; 2],
-    /// When the last packet that way arrives.
-    last: [u64; 2],
     /// The connection that works, if there is one; what is under way on another is lost.
     pub alive: Option<u64>,
+    /// One that the machine gave up: what it sent over it still arrives.
+    left: Option<u64>,
+    /// Of these two: what became of the packets, each way.
+    carried: BTreeMap<u64, [Carried; 2]>,
+}
+
+/// What a connection has carried one way.
+#[derive(Debug, Default)]
+struct Carried {
+    /// How many packets were sent.
+    sent: u64,
+    /// How many were taken, in their order.
+    taken: u64,
+    /// What came before its turn.
+    early: BTreeMap<u64, Packet>,
 }
 
 impl Link {
@@ -51,51 +76,113 @@ impl Link {
     pub fn new(delay: u64) -> Link {
         Link { delay: (delay, delay), ..Link::default() }
     }
+
+    /// A new connection works.
+    fn connects(&mut self, connection: u64) {
+        self.alive = Some(connection);
+        self.forget();
+    }
+
+    /// The machine gives its connection up.
+    fn leaves(&mut self) {
+        self.left = self.alive.take();
+        self.forget();
+    }
+
+    /// The connection is no more, at either end.
+    pub fn loses(&mut self) {
+        (self.alive, self.left) = (None, None);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        let (alive, left) = (self.alive, self.left);
+        self.carried.retain(|connection, _| [alive, left].contains(&Some(*connection)));
+    }
+
+    fn carries(&self, way: Way, connection: u64) -> bool {
+        self.alive == Some(connection) || (way == Way::Up && self.left == Some(connection))
+    }
 }
 
 impl Building {
     /// Sends a packet over a connection.
     pub(super) fn send(&mut self, at: usize, way: Way, connection: u64, packet: Packet) {
-        let (least, more) = self.links[at].delay;
-        let delay = least + self.below(more + 1);
-        let (now, index) = (self.now, way as usize);
         let link = &mut self.links[at];
-        if link.alive != Some(connection) {
-            return;
+        if link.alive == Some(connection) {
+            let carried = &mut link.carried.entry(connection).or_default()[way as usize];
+            let number = carried.sent;
+            carried.sent += 1;
+            self.transmits(at, way, connection, Numbered { number, packet, lost: 0 });
         }
-        if link.cut[index] > 0 || link.swallowed[index] == Some(connection) {
-            // Whoever misses a packet takes none that comes after it.
-            link.swallowed[index] = Some(connection);
-            return;
-        }
-        link.last[index] = link.last[index].max(now + delay);
-        let time = link.last[index];
-        self.events.add(time, Event::Arrives { at, way, connection, packet });
     }
 
-    /// A packet arrives, if its connection is still there.
+    /// Puts a packet on the wire. Each takes a time of its own.
+    pub(super) fn transmits(&mut self, at: usize, way: Way, connection: u64, packet: Numbered) {
+        if !self.links[at].carries(way, connection) {
+            return;
+        }
+        if self.links[at].cut[way as usize] > 0 || self.happens(self.weather.loses) {
+            let wait = RESEND_MS << packet.lost.min(RESEND_DOUBLINGS);
+            let packet = Numbered { lost: packet.lost + 1, ..packet };
+            return self.later(wait, Event::Resends { at, way, connection, packet });
+        }
+        let copies = 1 + u64::from(self.happens(self.weather.doubles));
+        for _ in 0..copies {
+            let (least, more) = self.links[at].delay;
+            let delay = least + self.below(more + 1);
+            self.later(delay, Event::Arrives { at, way, connection, packet: packet.clone() });
+        }
+    }
+
+    /// Whether something with these odds happens now; never if they are zero.
+    fn happens(&mut self, odds: u64) -> bool {
+        odds > 0 && !self.healed && self.one_in(odds)
+    }
+
+    /// A packet arrives, if its connection is still there: whatever is in order now is taken.
     pub(super) fn arrives(
         &mut self,
         at: usize,
         way: Way,
         connection: u64,
-        packet: Packet,
+        packet: Numbered,
     ) -> Result<(), Violation> {
         if way == Way::Down
             && self.waits_frozen(at, || Event::Arrives { at, way, connection, packet: packet.clone() })
         {
             return Ok(());
         }
-        if self.links[at].alive != Some(connection) {
-            return Ok(());
+        let Numbered { number, packet, .. } = packet;
+        if let Some(carried) = self.carried(at, way, connection).filter(|carried| number >= carried.taken) {
+            carried.early.insert(number, packet);
         }
+        while let Some(carried) = self.carried(at, way, connection)
+            && let Some(packet) = carried.early.remove(&carried.taken)
+        {
+            carried.taken += 1;
+            self.takes(at, connection, packet)?;
+        }
+        Ok(())
+    }
+
+    fn carried(&mut self, at: usize, way: Way, connection: u64) -> Option<&mut Carried> {
+        let link = &mut self.links[at];
+        if !link.carries(way, connection) {
+            return None;
+        }
+        link.carried.get_mut(&connection).map(|both| &mut both[way as usize])
+    }
+
+    fn takes(&mut self, at: usize, connection: u64, packet: Packet) -> Result<(), Violation> {
         self.happened.messages += 1;
         match packet {
             Packet::Greets { incarnation, session } => {
                 let machine = self.machines[at].id;
                 // From here on no other connection of this machine is listened to.
-                self.server.listens_to(at, connection);
-                self.propose(Input::Open { machine, incarnation, session, connection });
+                if self.server.listens_to(at, connection) {
+                    self.propose(Input::Open { machine, incarnation, session, connection });
+                }
                 Ok(())
             }
             Packet::Says(message) => self.server_hears(at, connection, message),
@@ -118,7 +205,7 @@ impl Building {
         }
         self.connections += 1;
         let connection = self.connections;
-        self.links[at].alive = Some(connection);
+        self.links[at].connects(connection);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
         let (incarnation, session) =
@@ -128,9 +215,19 @@ impl Building {
         Ok(())
     }
 
-    /// The connection of a machine breaks. All that is under way is lost, and the machine hears of it.
+    /// The connection of a machine breaks, and the machine hears of it.
     pub(super) fn breaks(&mut self, at: usize) {
-        self.links[at].alive = None;
+        self.links[at].loses();
+        self.hangs_up(at);
+    }
+
+    /// The machine gives its connection up. What it has sent may still come.
+    fn leaves(&mut self, at: usize) {
+        self.links[at].leaves();
+        self.hangs_up(at);
+    }
+
+    fn hangs_up(&mut self, at: usize) {
         if self.machines[at].connection.take().is_some() {
             let pause = self.below(2_000);
             self.later(pause, Event::Dials(at));
@@ -144,7 +241,7 @@ impl Building {
         if self.machines[at].connection.is_some()
             && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
         {
-            self.breaks(at);
+            self.leaves(at);
         }
     }
 }

@@ -84,11 +84,15 @@ impl Server {
         self.up && self.pending.is_empty()
     }
 
-    /// The machine has greeted over this connection: its earlier ones are not listened to any more.
-    pub fn listens_to(&mut self, at: usize, connection: u64) {
-        if let Some(before) = self.listens.insert(at, connection) {
-            self.sessions.remove(&before);
+    /// The machine has greeted over this connection: its earlier ones are not listened to any more. Not if it has greeted over a later one.
+    pub fn listens_to(&mut self, at: usize, connection: u64) -> bool {
+        let before = self.listens.get(&at).copied();
+        if before.is_some_and(|before| before > connection) {
+            return false;
         }
+        self.listens.insert(at, connection);
+        before.map(|before| self.sessions.remove(&before));
+        true
     }
 }
 

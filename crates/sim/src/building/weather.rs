@@ -19,7 +19,7 @@ pub struct Weather {
     pub calm_ms: u64,
     /// Connections break.
     pub breaks: u64,
-    /// Links swallow what is sent in one direction.
+    /// Links lose everything that is sent in one direction.
     pub one_way: u64,
     /// Sets of machines are cut off from the server.
     pub partitions: u64,
@@ -33,6 +33,10 @@ pub struct Weather {
     pub restarts: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
+    /// One packet in so many is lost.
+    pub loses: u64,
+    /// One packet in so many comes twice.
+    pub doubles: u64,
     /// How slow a slow link is at most.
     pub slow_ms: u64,
     /// Whether everything that is said is printed.
@@ -56,6 +60,8 @@ impl Weather {
         crashes: 0,
         restarts: 0,
         drift_ppm: 0,
+        loses: 0,
+        doubles: 0,
         slow_ms: 0,
         aloud: false,
         lie: None,
@@ -72,6 +78,8 @@ impl Weather {
         crashes: 2,
         restarts: 1,
         drift_ppm: Weather::DRIFT_PPM,
+        loses: 30,
+        doubles: 30,
         slow_ms: 2_000,
         aloud: false,
         lie: None,
@@ -95,6 +103,9 @@ impl Weather {
             *odds *= u64::from(below(3) > 0);
         }
         weather.calm_ms = 1_000 + below(10_000);
+        // Nothing, a little, and as much as on a bad day.
+        weather.loses = [0, 50, 3][below(3) as usize];
+        weather.doubles = [0, 30][below(2) as usize];
         weather
     }
 }

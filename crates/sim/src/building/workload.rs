@@ -73,14 +73,7 @@ impl Building {
 
     /// Until every call has been answered.
     fn complete(&mut self) -> Result<(), Violation> {
-        let until = self.now + super::REST_MS_MAX;
-        while self.machines.iter().any(|machine| !machine.calls.is_empty()) {
-            if self.now > until {
-                return Err(self.what_is_left());
-            }
-            self.step()?;
-        }
-        Ok(())
+        self.comes_to(|building| building.machines.iter().all(|machine| machine.calls.is_empty()))
     }
 
     /// At the end every machine looks at every name, and at all that stays: it must be what it was last.
@@ -399,32 +392,6 @@ impl Building {
     fn some_label(&mut self) -> Label {
         let pick = self.below(LABELS.len() as u64) as usize;
         label(LABELS[pick])
-    }
-
-    /// What is not at rest, in words.
-    pub(super) fn what_is_left(&self) -> Violation {
-        let calls = |machine: &super::Machine| -> Vec<String> {
-            let calls = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
-            calls.map(|called| format!("{:?}", called.call)).collect()
-        };
-        let left: Vec<_> = self.machines.iter().map(|machine| (machine.id.0, calls(machine))).collect();
-        let left: Vec<_> = left.into_iter().filter(|(_, calls)| !calls.is_empty()).collect();
-        let invalid = self
-            .machines
-            .iter()
-            .enumerate()
-            .filter(|(at, machine)| machine.client.valid_for_ms(self.clock(*at)) == 0);
-        let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, m.session, m.connection)).collect();
-        let idle = self.server.is_idle();
-        format!("does not come to rest: {left:?}, without a session {invalid:?}, the server is idle: {idle}")
-    }
-
-    /// Nobody waits, nothing is on its way to the server's disk, and every machine has a session.
-    pub(super) fn is_at_rest(&self) -> bool {
-        let rests = |(at, machine): (usize, &super::Machine)| {
-            machine.calls.is_empty() && machine.client.valid_for_ms(self.clock(at)) > 0
-        };
-        self.server.is_idle() && self.machines.iter().enumerate().all(rests)
     }
 }
 

@@ -2,7 +2,10 @@
 
 mod acknowledged;
 mod authority;
+mod contents;
 mod leases;
+mod liveness;
+mod names;
 mod prefix;
 mod registers;
 
@@ -28,6 +31,7 @@ impl History {
     pub(super) fn check(&self) -> Result<(), Violation> {
         self.check_acknowledged()?;
         self.check_prefixes()?;
-        self.check_registers()
+        self.check_names()?;
+        self.check_contents()
     }
 }

@@ -1,4 +1,4 @@
-//! Every register (a label, a file's owner and mode, a file's content) is linearizable: its versions, in the order in which the server came to have them, can be put at one instant
+//! What it means that a register (a label, a file's owner and mode, a file's content) is linearizable: its versions, in the order in which the server came to have them, can be put at one instant
 //! each within the call that made them, so that whatever was told of the register at any instant of the call that asked is what it was at one.
 //!
 //! Of values that come again it is not known which version was seen: the earliest that is possible is taken, which leaves the most room to those that look later.
@@ -8,10 +8,11 @@ use crate::building::history::{History, Key, Life, Observation, Version, is_upda
 use std::collections::BTreeMap;
 
 impl History {
-    pub(super) fn check_registers(&self) -> Result<(), Violation> {
+    /// Those registers are.
+    pub(super) fn check_registers(&self, those: impl Fn(&Key) -> bool) -> Result<(), Violation> {
         let lost = self.first_lost();
         let mut of_key: BTreeMap<&Key, Vec<&Observation>> = BTreeMap::new();
-        for observation in &self.observations {
+        for observation in self.observations.iter().filter(|observation| those(&observation.key)) {
             // Who has seen its own update that never came to be, and what it did after that, is lost with it.
             let first = lost.get(&(observation.life, observation.key.clone()));
             if first.is_none_or(|first| observation.ended <= *first) {
@@ -19,7 +20,7 @@ impl History {
             }
         }
         let none = Vec::new();
-        for (key, versions) in &self.registers {
+        for (key, versions) in self.registers.iter().filter(|(key, _)| those(key)) {
             let observations = of_key.remove(key).unwrap_or_default();
             self.check_register(key, versions, observations)?;
         }

@@ -1,0 +1,49 @@
+//! Liveness after healing: once nothing goes wrong any more every call is answered and every machine has a session (design.md, "Contract to users": calls wait only while something is
+//! away).
+
+use crate::building::{Building, Machine, Violation};
+
+/// Time after which everything must have come to rest once all is well, ms: longer than anybody's patience.
+const REST_MS_MAX: u64 = 600_000;
+
+impl Building {
+    /// Nobody waits, nothing is on its way to the server's disk, and every machine has a session.
+    pub(in crate::building) fn comes_to_rest(&mut self) -> Result<(), Violation> {
+        self.comes_to(|building| {
+            let rests = |(at, machine): (usize, &Machine)| {
+                machine.calls.is_empty() && machine.client.valid_for_ms(building.clock(at)) > 0
+            };
+            building.server.is_idle() && building.machines.iter().enumerate().all(rests)
+        })
+    }
+
+    /// Until it is so, which must not take for ever.
+    pub(in crate::building) fn comes_to(&mut self, so: impl Fn(&Building) -> bool) -> Result<(), Violation> {
+        let until = self.now + REST_MS_MAX;
+        while !so(self) {
+            if self.now > until {
+                return Err(self.what_is_left());
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// What is not at rest, in words.
+    fn what_is_left(&self) -> Violation {
+        let calls = |machine: &Machine| -> Vec<String> {
+            let calls = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
+            calls.map(|called| format!("{:?}", called.call)).collect()
+        };
+        let left: Vec<_> = self.machines.iter().map(|machine| (machine.id.0, calls(machine))).collect();
+        let left: Vec<_> = left.into_iter().filter(|(_, calls)| !calls.is_empty()).collect();
+        let invalid = self
+            .machines
+            .iter()
+            .enumerate()
+            .filter(|(at, machine)| machine.client.valid_for_ms(self.clock(*at)) == 0);
+        let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, m.session, m.connection)).collect();
+        let idle = self.server.is_idle();
+        format!("does not come to rest: {left:?}, without a session {invalid:?}, the server is idle: {idle}")
+    }
+}
