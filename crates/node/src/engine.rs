@@ -62,6 +62,9 @@ struct Hosted {
     /// The machine and its incarnation.
     identity: (MachineId, u64),
     session: Option<SessionId>,
+    /// The one that the client has heard the beginning of. A connection may break between the word that there is a new one and its beginning: that one the client must not go on with,
+    /// since what it knows is of another.
+    begun: Option<SessionId>,
     open: bool,
 }
 
@@ -109,6 +112,7 @@ impl Engine {
             answers: BTreeMap::new(),
             identity,
             session: None,
+            begun: None,
             open: false,
         };
         let engine = Engine {
@@ -168,7 +172,7 @@ impl Engine {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         self.input(&mut hosted, Input::Greeting, &mut after);
-        let session = hosted.session.filter(|_| hosted.client.has_session());
+        let session = hosted.begun.filter(|_| hosted.client.has_session());
         let (machine, incarnation) = hosted.identity;
         drop(hosted);
         self.finish(after, false);
@@ -227,7 +231,9 @@ impl Engine {
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
-                    hosted.open |= matches!(message, ToClient::Opened { .. });
+                    if matches!(message, ToClient::Opened { .. }) {
+                        (hosted.open, hosted.begun) = (true, hosted.session);
+                    }
                     if matches!(message, ToClient::Fenced) {
                         hosted.session = None;
                         after.fenced = true;

@@ -20,6 +20,8 @@ pub(super) struct Machine {
     pub client: Client,
     pub connection: Option<u64>,
     pub session: Option<SessionId>,
+    /// The one that the client has heard the beginning of, which it may go on with.
+    pub begun: Option<SessionId>,
     /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with it.
     pub life: Life,
     /// Until when it is stopped.
@@ -58,6 +60,7 @@ impl Building {
             client,
             connection: None,
             session: None,
+            begun: None,
             life,
             frozen: None,
             rate_ppm,
@@ -134,6 +137,7 @@ impl Building {
             return self.lie_about_receipt(at, space);
         }
         if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].session) {
+            self.machines[at].begun = Some(session);
             self.input(at, Input::Message(message))?;
             let life = self.machines[at].life;
             self.history.begins(session, life);
