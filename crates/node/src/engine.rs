@@ -61,10 +61,10 @@ struct Hosted {
     answers: BTreeMap<Ticket, Answer>,
     /// The machine and its incarnation.
     identity: (MachineId, u64),
+    /// What the latest connection is in. Its beginning may still be on its way.
+    welcomed: Option<SessionId>,
+    /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
     session: Option<SessionId>,
-    /// The one that the client has heard the beginning of. A connection may break between the word that there is a new one and its beginning: that one the client must not go on with,
-    /// since what it knows is of another.
-    begun: Option<SessionId>,
     open: bool,
 }
 
@@ -111,8 +111,8 @@ impl Engine {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
             identity,
+            welcomed: None,
             session: None,
-            begun: None,
             open: false,
         };
         let engine = Engine {
@@ -172,7 +172,7 @@ impl Engine {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         self.input(&mut hosted, Input::Greeting, &mut after);
-        let session = hosted.begun.filter(|_| hosted.client.has_session());
+        let session = hosted.session.filter(|_| hosted.client.has_session());
         let (machine, incarnation) = hosted.identity;
         drop(hosted);
         self.finish(after, false);
@@ -224,15 +224,16 @@ impl Engine {
         for told in told {
             match told {
                 Down::Opened(session) => {
-                    hosted.session = Some(session);
+                    hosted.welcomed = Some(session);
                     self.refused.store(false, Ordering::SeqCst);
                 }
                 Down::Message(message) => {
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
-                    if matches!(message, ToClient::Opened { .. }) {
-                        (hosted.open, hosted.begun) = (true, hosted.session);
+                    hosted.open |= matches!(message, ToClient::Opened { .. });
+                    if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
+                        hosted.session = hosted.welcomed;
                     }
                     if matches!(message, ToClient::Fenced) {
                         hosted.session = None;

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 /// Something that happens at its time. Machines are named by their place in the list of them.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "most events are packets")]
 pub(super) enum Event {
     /// A packet arrives at the end of a connection.
     Arrives { at: usize, way: Way, connection: u64, packet: Numbered },

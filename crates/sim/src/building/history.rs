@@ -87,6 +87,8 @@ pub(super) struct Called {
     pub refused: bool,
     /// The server has done it.
     pub applied: bool,
+    /// Not after the machine: for it.
+    pub shipped: bool,
     /// What it made.
     made: Option<FileId>,
 }
@@ -155,9 +157,19 @@ impl History {
         if is_update(&call) {
             self.open.entry(life).or_default().insert(number);
         }
-        let (done, given_up, refused, applied, made) = (u64::MAX, u64::MAX, false, false, None);
-        self.calls.push(Called { life, call, begun, done, given_up, refused, applied, made });
+        let (done, given_up, refused, made) = (u64::MAX, u64::MAX, false, None);
+        let (applied, shipped) = (false, false);
+        self.calls.push(Called { life, call, begun, done, given_up, refused, applied, shipped, made });
         number
+    }
+
+    /// Whether `call` is to do the same as that one, so that nobody could tell which of them an operation is of.
+    pub fn is_like(&self, number: CallNumber, call: &Call) -> bool {
+        let same = |called: &Called| {
+            std::mem::discriminant(&called.call) == std::mem::discriminant(call)
+                && changes(&called.call) == changes(call)
+        };
+        is_update(call) && self.calls.get(number).is_some_and(same)
     }
 
     /// The call was done, and made this.
@@ -347,7 +359,7 @@ impl History {
         };
         open.remove(&number);
         if let Some(called) = calls.get_mut(number) {
-            called.applied = true;
+            (called.applied, called.shipped) = (true, !here);
         }
         Ok(number)
     }
@@ -413,23 +425,24 @@ impl History {
 impl Called {
     /// The registers that it changes, if it does.
     pub fn changes(&self) -> Vec<Key> {
-        match &self.call {
-            Call::Create { dir, label, .. } => {
-                let made = self.made.iter();
-                let of_made =
-                    made.flat_map(|file| [Key::Attributes(file.clone()), Key::Content(file.clone())]);
-                std::iter::once(Key::Name(dir.clone(), label.clone())).chain(of_made).collect()
-            }
-            Call::Link { dir, label, .. } | Call::Unlink { dir, label, .. } => {
-                vec![Key::Name(dir.clone(), label.clone())]
-            }
-            Call::Rename { from_dir, from, to_dir, to, .. } => {
-                vec![Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone())]
-            }
-            Call::SetAttributes { file, size: None, .. } => vec![Key::Attributes(file.clone())],
-            Call::SetAttributes { file, .. } | Call::Write { file, .. } => vec![Key::Content(file.clone())],
-            _ => Vec::new(),
+        let of_made = |file: &FileId| [Key::Attributes(file.clone()), Key::Content(file.clone())];
+        let made = self.made.iter().filter(|_| matches!(self.call, Call::Create { .. }));
+        changes(&self.call).into_iter().chain(made.flat_map(of_made)).collect()
+    }
+}
+
+/// The registers that a call changes, if it is done, and that have a name already.
+fn changes(call: &Call) -> Vec<Key> {
+    match call {
+        Call::Create { dir, label, .. } | Call::Link { dir, label, .. } | Call::Unlink { dir, label, .. } => {
+            vec![Key::Name(dir.clone(), label.clone())]
         }
+        Call::Rename { from_dir, from, to_dir, to, .. } => {
+            vec![Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone())]
+        }
+        Call::SetAttributes { file, size: None, .. } => vec![Key::Attributes(file.clone())],
+        Call::SetAttributes { file, .. } | Call::Write { file, .. } => vec![Key::Content(file.clone())],
+        _ => Vec::new(),
     }
 }
 

@@ -19,9 +19,10 @@ pub(super) struct Machine {
     pub incarnation: u64,
     pub client: Client,
     pub connection: Option<u64>,
+    /// What the latest connection is in. Its beginning may still be on its way.
+    welcomed: Option<SessionId>,
+    /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
     pub session: Option<SessionId>,
-    /// The one that the client has heard the beginning of, which it may go on with.
-    pub begun: Option<SessionId>,
     /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with it.
     pub life: Life,
     /// Until when it is stopped.
@@ -37,7 +38,7 @@ impl Machine {
     /// The connection has this session from here on.
     pub fn opened(&mut self, connection: u64, session: SessionId) {
         if self.connection == Some(connection) {
-            self.session = Some(session);
+            self.welcomed = Some(session);
         }
     }
 }
@@ -59,8 +60,8 @@ impl Building {
             incarnation: 1,
             client,
             connection: None,
+            welcomed: None,
             session: None,
-            begun: None,
             life,
             frozen: None,
             rate_ppm,
@@ -130,6 +131,9 @@ impl Building {
             return Ok(());
         }
         let fenced = matches!(message, ToClient::Fenced);
+        if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
+            self.machines[at].session = self.machines[at].welcomed;
+        }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
         if self.weather.lie == Some(Lie::TermFromReceipt)
             && let ToClient::Renewed { space } = message
@@ -137,7 +141,6 @@ impl Building {
             return self.lie_about_receipt(at, space);
         }
         if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].session) {
-            self.machines[at].begun = Some(session);
             self.input(at, Input::Message(message))?;
             let life = self.machines[at].life;
             self.history.begins(session, life);

@@ -209,7 +209,7 @@ impl Building {
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
         let (incarnation, session) =
-            (machine.incarnation, machine.begun.filter(|_| machine.client.has_session()));
+            (machine.incarnation, machine.session.filter(|_| machine.client.has_session()));
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())

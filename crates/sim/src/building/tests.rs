@@ -121,6 +121,14 @@ fn what_was_wrong_once_is_right() {
         (SLOW, 6, 8, 2_000),
         // What was forgotten was recalled meanwhile, and let go a second time when that was answered.
         (Weather::of(0), 0, 5, 300),
+        // A machine whose connection broke after the welcome named a session in the next greeting whose beginning its client had not heard.
+        (Weather::of(191), 191, 2, 500),
+        (Weather::of(439), 439, 2, 500),
+        // Two programs of a machine did the same at once, and the wrong one was taken for done.
+        (Weather::of(179), 179, 4, 500),
+        // Of two calls under way at once, the one that the server did was taken to come after the other.
+        (Weather::of(316), 316, 2, 500),
+        (Weather::of(371), 371, 5, 500),
     ];
     for (weather, seed, machines, calls) in seeds {
         run_building_in(weather, seed, machines, calls).unwrap_or_else(|violation| panic!("{violation}"));

@@ -104,7 +104,11 @@ impl Building {
             return Ok(());
         }
         self.calls_left -= 1;
-        let call = self.some_call(at, program);
+        let mut call = self.some_call(at, program);
+        let under_way = self.machines[at].calls.values();
+        if under_way.into_iter().any(|(number, _)| self.history.is_like(*number, &call)) {
+            call = self.some_question(at);
+        }
         self.call(at, program, call)
     }
 
