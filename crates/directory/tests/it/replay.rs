@@ -163,7 +163,8 @@ fn who_lets_go_of_what_it_does_not_hold_is_cut_off() {
     let releases = |field: lease::Field, keep| {
         move |file: &FileId| LogEntry::Release(vec![released(file, field.clone(), keep)])
     };
-    let entries: [Box<dyn Fn(&FileId) -> LogEntry>; 6] = [
+    type OfFile = Box<dyn Fn(&FileId) -> LogEntry>;
+    let entries: [OfFile; 6] = [
         Box::new(releases(lease::Field::Attributes, None)),
         Box::new(releases(lease::Field::Content, Some(lease::Kind::Read))),
         Box::new(releases(lease::Field::Xattrs, None)),
