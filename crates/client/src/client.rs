@@ -444,8 +444,10 @@ impl Client {
         let mut still_held = leases.clone();
         for (released, answer) in leases.iter().zip(&mut still_held) {
             self.files.release(released);
-            if released.field == Field::Content && released.keep.is_none() {
-                self.publishing.orphan(&released.file);
+            match (&released.field, released.keep) {
+                (Field::Content, None) => self.publishing.orphan(&released.file),
+                (Field::Content, Some(_)) => self.stop_folding(&released.file),
+                _ => {}
             }
             if released.field.is_black_box() {
                 // What is recalled may be more than is held: one of the two leases may be here without the other.
