@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -230,6 +231,21 @@ impl Filesystem for Floor {
     ) {
         let attr = self.make(req, parent, name, FileType::RegularFile, mode & !umask);
         reply.created(&TTL, &attr, GENERATION, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let mut attr = self.make(req, parent, link_name, FileType::Symlink, 0o777);
+        let mut tree = self.0.lock();
+        let node = tree.node(attr.ino);
+        node.content = target.as_os_str().as_bytes().to_vec();
+        node.attr.size = node.content.len() as u64;
+        attr.size = node.attr.size;
+        drop(tree);
+        reply.entry(&TTL, &attr, GENERATION);
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        reply.data(&self.0.lock().node(ino).content);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {

@@ -4,7 +4,7 @@ use crate::bulk;
 use crate::cost::{Cost, device_bytes_written, resident_bytes};
 use crate::names::{Layout, Work};
 use crate::table::Row;
-use crate::target::{Kind, Target};
+use crate::target::{Kind, Target, end_on_signals};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -76,6 +76,7 @@ impl Default for Settings {
 
 /// Measures below `base`, which is on the disk to compare with. `tell` hears of progress.
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    end_on_signals()?;
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
     for part in Part::ALL.into_iter().filter(|part| settings.parts.contains(part)) {

@@ -1,10 +1,16 @@
 //! `leasehold bench paper`: what the Farsite paper measured of its leases, measured here.
 //!
-//! Leases are counted, not time: real clients and a real server, a simulated network, and a seed. So the same figures come out everywhere.
+//! Leases are counted, not time: real clients and a real server, a simulated network, and a seed. So the same figures come out everywhere; and,
+//! without the controls, the same on processes and sockets.
+
+mod player;
+mod processes;
 
 use lease::Granularity;
+pub use player::play;
 use serde::Serialize;
-use sim::Leases;
+use sim::Violation;
+use sim::paper::{self, Leases, Testbed};
 use std::fmt::Write;
 
 /// One of the paper's experiments.
@@ -71,70 +77,93 @@ impl Experiment {
         }
     }
 
-    /// Does it, and what it is compared with. Fails with what was wrong, if an operation came to anything else than it should.
-    pub fn run(self, seed: u64) -> Result<Vec<Row>, sim::Violation> {
+    /// Does it in simulation, and what it is compared with. Fails with what was wrong, if an operation came to anything else than it should.
+    pub fn run(self, seed: u64) -> Result<Vec<Row>, Violation> {
+        let coarser = match self {
+            Experiment::FileField => Granularity::Files,
+            Experiment::Disjunctive => Granularity::SingleWriter,
+        };
+        let on =
+            |granularity| paper::simulated(seed, self.machines(), granularity, |office| self.count(office));
+        Ok([self.rows(on(Granularity::Fields)?), self.controls(on(coarser)?)].concat())
+    }
+
+    /// The same on machines that are processes. With what it is compared there are none: their server knows no leases that are coarser.
+    pub fn run_on_processes(self, seed: u64) -> Result<Vec<Row>, Violation> {
+        Ok(self.rows(processes::run(seed, self.machines(), |testbed| self.count(testbed))?))
+    }
+
+    fn machines(self) -> usize {
         match self {
-            Experiment::FileField => {
-                let fields = sim::file_field(seed, Granularity::Fields)?;
-                Ok(self.file_field(fields, sim::file_field(seed, Granularity::Files)?))
-            }
-            Experiment::Disjunctive => {
-                let fields = sim::disjunctive(seed, Granularity::Fields)?;
-                Ok(self.disjunctive(fields, sim::disjunctive(seed, Granularity::SingleWriter)?))
-            }
+            Experiment::FileField => paper::EDITORS,
+            Experiment::Disjunctive => paper::OPENERS + 1,
         }
     }
 
-    fn file_field(self, fields: Leases, control: Leases) -> Vec<Row> {
-        vec![
-            self.row(
+    fn count(self, testbed: &mut impl Testbed) -> Result<Leases, Violation> {
+        match self {
+            Experiment::FileField => paper::file_field(testbed),
+            Experiment::Disjunctive => paper::disjunctive(testbed),
+        }
+    }
+
+    fn rows(self, fields: Leases) -> Vec<Row> {
+        match self {
+            Experiment::FileField => vec![self.row(
                 false,
                 "child-field leases issued",
                 (6, fields.fields, Bar::AtMost(6)),
                 "The first to come finds the directory unused and has it whole, in one grant (a single infinite child lease). From then on only what the second \
                  touches is asked back, name by name: its two names to be read, then to be changed. The paper's server never gives more than a name. \
                  Of a lease that a client holds already only the value is told.",
-            ),
-            self.row(
+            )],
+            Experiment::Disjunctive => vec![
+                self.row(
+                    false,
+                    "grants of mode-field leases on the file",
+                    (13, fields.grants, Bar::AtMost(13)),
+                    "Who creates a file holds everything in it by birthright, so no lease is issued to the creator. Of the twelve each is granted at its first open all that any open \
+                     needs which excludes nobody, together with the conflict that it fails for: five fields in one grant, and nothing ever again.",
+                ),
+                self.row(
+                    false,
+                    "recalls of mode-field leases on the file",
+                    (1, fields.recalls, Bar::AtMost(1)),
+                    "As in the paper: the creator's, by the first that opens the file.",
+                ),
+            ],
+        }
+    }
+
+    fn controls(self, control: Leases) -> Vec<Row> {
+        match self {
+            Experiment::FileField => vec![self.row(
                 true,
                 "one lease for each file: issued on the directory",
                 (202, control.grants, Bar::MoreThan(100)),
                 "A save here looks up five names beside changing three, so the lease is often taken to read and then once more to write; and the two clients \
                  take turns at every call, not at every save.",
-            ),
-        ]
-    }
-
-    fn disjunctive(self, fields: Leases, control: Leases) -> Vec<Row> {
-        let why_control = "Each iteration opens for reading, which changes who reads it and who has it open, and closes, which changes both back; others have asked for either in between. \
+            )],
+            Experiment::Disjunctive => {
+                let why = "Each iteration opens for reading, which changes who reads it and who has it open, and closes, which changes both back; others have asked for either in between. \
                            The two change hands in grants of their own, and a client may be recalled between its open and its close; the paper's were recalled about once for each iteration.";
-        vec![
-            self.row(
-                false,
-                "grants of mode-field leases on the file",
-                (13, fields.grants, Bar::AtMost(13)),
-                "Who creates a file holds everything in it by birthright, so no lease is issued to the creator. Of the twelve each is granted at its first open all that any open \
-                 needs which excludes nobody, together with the conflict that it fails for: five fields in one grant, and nothing ever again.",
-            ),
-            self.row(
-                false,
-                "recalls of mode-field leases on the file",
-                (1, fields.recalls, Bar::AtMost(1)),
-                "As in the paper: the creator's, by the first that opens the file.",
-            ),
-            self.row(
-                true,
-                "one writer or many readers: grants",
-                (1237, control.grants, Bar::MoreThan(1200)),
-                why_control,
-            ),
-            self.row(
-                true,
-                "one writer or many readers: recalls",
-                (1203, control.recalls, Bar::MoreThan(1200)),
-                why_control,
-            ),
-        ]
+                let (grants, recalls) = (control.grants, control.recalls);
+                vec![
+                    self.row(
+                        true,
+                        "one writer or many readers: grants",
+                        (1237, grants, Bar::MoreThan(1200)),
+                        why,
+                    ),
+                    self.row(
+                        true,
+                        "one writer or many readers: recalls",
+                        (1203, recalls, Bar::MoreThan(1200)),
+                        why,
+                    ),
+                ]
+            }
+        }
     }
 
     fn row(
@@ -193,9 +222,12 @@ mod tests {
     #[test]
     fn every_figure_is_printed() {
         let leases = |fields| Leases { fields, grants: fields, recalls: 1, shipped: 0 };
-        let rows: Vec<Row> = [
-            Experiment::FileField.file_field(leases(7), leases(202)),
-            Experiment::Disjunctive.disjunctive(leases(12), leases(1300)),
+        let (edited, opened) = (Experiment::FileField, Experiment::Disjunctive);
+        let rows = [
+            edited.rows(leases(7)),
+            edited.controls(leases(202)),
+            opened.rows(leases(12)),
+            opened.controls(leases(1300)),
         ]
         .concat();
         let text = text(&rows);

@@ -1,14 +1,57 @@
 //! The file systems that are compared.
 
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The processes that are up, in the order in which they were started, and whether a signal has ended them all.
+static RUNNING: Mutex<Running> = Mutex::new(Running { processes: Vec::new(), ended: false });
+
+struct Running {
+    processes: Vec<Pid>,
+    ended: bool,
+}
+
+/// From now on whoever asks this process to end ends the targets: the work on them fails, and on its way out all of it is cleared away.
+pub fn end_on_signals() -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            let mut running = RUNNING.lock();
+            running.ended = true;
+            // One by one, the latest first: a machine that ends needs its server. They are reaped by who stops them.
+            for process in running.processes.iter().rev() {
+                let _ = kill_process(*process, Signal::TERM);
+                let _ = waitid(WaitId::Pid(*process), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Fails if a signal has ended the targets.
+pub fn not_ended() -> io::Result<()> {
+    RUNNING.lock().not_ended()
+}
+
+impl Running {
+    fn not_ended(&self) -> io::Result<()> {
+        match self.ended {
+            true => Err(io::Error::other("ended by a signal")),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `leasehold up`.
+    /// `leasehold up`. In a data directory that has joined a cluster, that is one more machine of it.
     Mount,
     /// The null FUSE file system.
     Floor,
@@ -60,11 +103,11 @@ impl Target {
     }
 
     fn up(&mut self) -> io::Result<()> {
-        let program = std::env::current_exe()?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(std::env::current_exe()?);
         match self.kind {
             Kind::Mount => {
-                command.args(["up", "--data"]).arg(&self.data).arg("--mount").arg(&self.dir);
+                command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&self.data);
+                command.arg("--mount").arg(&self.dir);
                 if let Some(mib) = self.server_memory {
                     command.args(["--server-memory", &mib.to_string()]);
                 }
@@ -74,25 +117,23 @@ impl Target {
             }
             Kind::Disk => return Ok(()),
         }
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let mut out = child.stdout.take().map(BufReader::new);
-        for line in out.iter_mut().flat_map(BufRead::lines) {
-            if line?.starts_with("mounted on") {
-                self.process = Some(child);
-                self.out = out;
-                return Ok(());
-            }
+        let mut child = spawn(command.stdout(Stdio::piped()))?;
+        let out = self.out.insert(BufReader::new(child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?));
+        self.process = Some(child);
+        let mut lines = out.lines().map_while(Result::ok);
+        if lines.any(|line| line.starts_with("mounted on")) {
+            return Ok(());
         }
-        let _ = child.kill();
-        let status = child.wait()?;
-        Err(io::Error::other(format!("{:?} did not mount: {status}", self.kind)))
+        self.stop()?;
+        Err(io::Error::other(format!("{:?} did not mount", self.kind)))
     }
 
     /// Takes it down in order.
     pub fn stop(&mut self) -> io::Result<()> {
         let Some(mut child) = self.process.take() else { return Ok(()) };
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let pid = Pid::from_child(&child);
+        RUNNING.lock().processes.retain(|process| *process != pid);
+        kill_process(pid, Signal::TERM)?;
         let deadline = Instant::now() + Duration::from_secs(120);
         while child.try_wait()?.is_none() {
             if Instant::now() > deadline {
@@ -134,6 +175,15 @@ impl Drop for Target {
     fn drop(&mut self) {
         let _ = self.stop();
     }
+}
+
+/// Starts a process that a signal will end, and no Ctrl-C before its turn.
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    let mut running = RUNNING.lock();
+    running.not_ended()?;
+    let child = command.process_group(0).spawn()?;
+    running.processes.push(Pid::from_child(&child));
+    Ok(child)
 }
 
 fn sync_all() {

@@ -43,6 +43,10 @@ fn gives_back_what_it_was_given() {
     }
     assert_eq!(fs::read(dir.join("d/file-7")).unwrap_err().kind(), ErrorKind::NotFound);
 
+    std::os::unix::fs::symlink("moved", dir.join("link")).unwrap();
+    assert_eq!(fs::read_link(dir.join("link")).unwrap().to_str(), Some("moved"));
+    assert_eq!(fs::read_to_string(dir.join("link")).unwrap(), "file-8");
+
     let file = OpenOptions::new().read(true).write(true).open(dir.join("moved")).unwrap();
     file.write_all_at(b"far out", 3_000_000).unwrap();
     file.write_all_at(b"FILE", 0).unwrap();

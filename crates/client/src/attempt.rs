@@ -41,6 +41,7 @@ impl Client {
             Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
             Call::Parent { dir } => self.parent(now, &dir),
             Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
+            Call::Glance { file } => self.glance(&file),
             Call::Access { file, mask } => {
                 self.decide(now, Operation::Access { file, mask, cred })?;
                 Ok(Reply::Nothing)
@@ -61,7 +62,7 @@ impl Client {
             Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
             Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
             Call::Close { file, open } => self.close_handle(now, waiting, &file, open),
-            Call::Read { file, offset, length } => self.read(now, &file, offset, length),
+            Call::Read { file, offset, length, kept: _ } => self.read(now, &file, offset, length),
             Call::Write { file, offset, data, append } => {
                 self.write(now, waiting, &file, offset, data, append, out)
             }
@@ -419,7 +420,7 @@ impl Client {
             .into_iter()
             .map(|(label, entry)| {
                 let stat = if stat { self.stat(now, &entry.file).ok() } else { None };
-                Listed { label, entry, stat }
+                Listed { label, entry, stat, passing: false }
             })
             .collect();
         if after == 0 {

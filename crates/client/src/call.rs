@@ -18,6 +18,8 @@ pub enum Call {
     Parent { dir: FileId },
     /// [`Reply::Stat`].
     Stat { file: FileId },
+    /// The same for who looks at nothing but what kind of file it is, its mode and its owner: [`Reply::Passing`].
+    Glance { file: FileId },
     /// May the asker read (4), write (2), execute (1)? [`Reply::Nothing`].
     Access { file: FileId, mask: u8 },
     /// [`Reply::Bytes`].
@@ -49,8 +51,8 @@ pub enum Call {
     SetDisposition { file: FileId, link: Option<Link> },
     /// Closes a handle that was opened so: [`Reply::Nothing`].
     Close { file: FileId, open: Open },
-    /// [`Reply::Data`], shorter at the end of the file.
-    Read { file: FileId, offset: u64, length: u32 },
+    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back.
+    Read { file: FileId, offset: u64, length: u32, kept: bool },
     /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the authoritative end.
     Write { file: FileId, offset: u64, data: Bytes, append: bool },
     /// Reserves, punches, zeroes: the FALLOC_FL bits that are known here: [`Reply::Nothing`].
@@ -80,6 +82,39 @@ pub enum Call {
 }
 
 impl Call {
+    /// What people call it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Call::Lookup { .. } => "lookup",
+            Call::Parent { .. } => "lookup",
+            Call::Stat { .. } | Call::Glance { .. } => "stat",
+            Call::Access { .. } => "access",
+            Call::ReadLink { .. } => "readlink",
+            Call::Create { .. } => "create",
+            Call::Link { .. } => "link",
+            Call::Unlink { .. } => "unlink",
+            Call::Rename { .. } => "rename",
+            Call::SetAttributes { .. } => "setattr",
+            Call::Open { .. } => "open",
+            Call::SetDisposition { .. } => "delete on close",
+            Call::Close { .. } => "close",
+            Call::Read { .. } => "read",
+            Call::Write { .. } => "write",
+            Call::Allocate { .. } => "fallocate",
+            Call::Seek { .. } => "seek",
+            Call::Sync { .. } => "fsync",
+            Call::SyncAll => "sync",
+            Call::List { .. } => "list",
+            Call::GetXattr { .. } => "getxattr",
+            Call::ListXattrs { .. } => "listxattr",
+            Call::SetXattr { .. } => "setxattr",
+            Call::RemoveXattr { .. } => "removexattr",
+            Call::Space => "statfs",
+            Call::Lock { .. } => "lock",
+            Call::GetLock { .. } => "getlk",
+        }
+    }
+
     /// Whether it is to change anything, or to make sure that it may be: what a machine that may only read need not ask for. A handle may exclude
     /// others all the same.
     pub(crate) fn writes(&self) -> bool {
@@ -99,6 +134,7 @@ impl Call {
             Call::Lookup { .. }
             | Call::Parent { .. }
             | Call::Stat { .. }
+            | Call::Glance { .. }
             | Call::ReadLink { .. }
             | Call::Close { .. }
             | Call::Read { .. }
@@ -139,8 +175,11 @@ pub enum Reply {
     Bytes(Vec<u8>),
     /// Names of extended attributes.
     Names(Vec<Label>),
-    /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says.
-    Opened { keep_pages: bool },
+    /// This was so, and no lease says that it still is: nobody may keep it. A node's entry is leased, and may be kept.
+    Passing(Box<Reply>),
+    /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says. `passing`: the file's content passes to and fro between machines, so
+    /// what is read of it is better not kept.
+    Opened { keep_pages: bool, passing: bool },
     /// Content: where each part of what was asked for is to be had. The host gathers it.
     Data(Vec<content::Part>),
     /// Bytes taken.
@@ -155,6 +194,13 @@ pub enum Reply {
     Space { total: u64, free: u64, files: u64 },
 }
 
+impl Reply {
+    /// The same, whether or not it may be kept.
+    pub fn told(self) -> Reply {
+        if let Reply::Passing(reply) = self { *reply } else { self }
+    }
+}
+
 /// One entry of a listing.
 #[derive(Clone, Debug)]
 pub struct Listed {
@@ -164,4 +210,6 @@ pub struct Listed {
     pub entry: Entry,
     /// Its stat, if asked for and known without another round trip.
     pub stat: Option<Stat>,
+    /// Its stat came by a report, and may not be kept.
+    pub passing: bool,
 }

@@ -5,10 +5,11 @@ use crate::log::Log;
 use crate::publish::Publishing;
 use crate::recall::Yields;
 use crate::reopen::Reopening;
+use crate::reported::Passing;
 use crate::requests::Requests;
 use crate::session::Session;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Call, Input, Invalidation, Now, Outcome, Output, Reply, Ticket};
+use crate::{Call, Input, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
 use lease::{Field, Time};
 use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
@@ -73,6 +74,8 @@ pub struct Client {
     pub(crate) unlocked: bool,
     /// What was recalled and could not yet be let go.
     pub(crate) yields: Yields,
+    /// Files whose content passes to and fro.
+    pub(crate) passing: Passing,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
@@ -115,6 +118,7 @@ impl Client {
             space: Space::default(),
             unlocked: false,
             yields: Yields::default(),
+            passing: Passing::default(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
@@ -253,7 +257,7 @@ impl Client {
     }
 
     /// Learns what was granted. What this client did to a directory's times after the server had seen its log so far is not in them yet.
-    fn learn_grant(&mut self, grant: wire::FileGrant) {
+    pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
         self.files.grant(grant);
         if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
@@ -268,12 +272,21 @@ impl Client {
         self.log.push_update(operation)
     }
 
-    /// Sends all of the log.
+    /// Sends all of the log, for whom it is to be durable.
     pub(crate) fn flush_log(&mut self, out: &mut Vec<Output>) {
+        self.send_log(true, out);
+    }
+
+    /// Sends all of the log, for something that comes behind it. Nobody here waits to hear of it.
+    pub(crate) fn send_log_first(&mut self, out: &mut Vec<Output>) {
+        self.send_log(false, out);
+    }
+
+    fn send_log(&mut self, answer: bool, out: &mut Vec<Output>) {
         if !self.session.is_connected() {
             return;
         }
-        while let Some(message) = self.log.next_message() {
+        while let Some(message) = self.log.next_message(answer) {
             out.push(Output::Send(message));
         }
         self.unsent_since = None;
@@ -312,7 +325,10 @@ impl Client {
                 self.gone(gone);
                 self.granted(number);
             }
-            ToClient::Reported { number, .. } => self.granted(number),
+            ToClient::Reported { number, values, gone } => {
+                self.gone(gone);
+                self.on_reported(now, number, values);
+            }
             ToClient::Shipped { number, result } => self.on_shipped(number, result),
             ToClient::Recall { leases } => self.on_recall(now, leases, out),
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
@@ -397,7 +413,7 @@ impl Client {
         }
         if self.session.is_connected() {
             while self.log.is_due()
-                && let Some(message) = self.log.next_message()
+                && let Some(message) = self.log.next_message(true)
             {
                 out.push(Output::Send(message));
             }
@@ -428,8 +444,10 @@ impl Client {
         let mut still_held = leases.clone();
         for (released, answer) in leases.iter().zip(&mut still_held) {
             self.files.release(released);
-            if released.field == Field::Content && released.keep.is_none() {
-                self.publishing.orphan(&released.file);
+            match (&released.field, released.keep) {
+                (Field::Content, None) => self.publishing.orphan(&released.file),
+                (Field::Content, Some(_)) => self.stop_folding(&released.file),
+                _ => {}
             }
             if released.field.is_black_box() {
                 // What is recalled may be more than is held: one of the two leases may be here without the other.
@@ -470,10 +488,6 @@ impl Client {
     /// release takes it back: the call that wanted it asks again.
     pub(crate) fn is_letting_go(&self, file: &FileId) -> bool {
         self.letting_go.get(file).is_some_and(|sequence| *sequence > self.log.applied())
-    }
-
-    pub(crate) fn invalidate(file: &FileId, out: &mut Vec<Output>) {
-        out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
     }
 
     /// Everything of a reply but its leases: see [`Reply::Node`].

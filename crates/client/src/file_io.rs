@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::known::KnownContent;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Allocate, Now, Output, Reply};
+use crate::{Allocate, Invalidation, Now, Output, Reply};
 use bytes::Bytes;
 use content::{FileContent, Unreadable};
 use ident::FileId;
@@ -112,7 +112,7 @@ impl Client {
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
         if offset != opinion {
             // The kernel has put what was appended where it thought the end was.
-            Client::invalidate(file, out);
+            out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
         }
         self.publish_early(now, file, out);
         Ok(Reply::Written(written))

@@ -108,7 +108,7 @@ impl Client {
         let known = self.files.get(&file);
         let keep_pages = !self.is_writable_here(&file)
             || known.is_some_and(|known| known.held.covers(&Field::Content, Kind::Write));
-        Ok(Reply::Opened { keep_pages })
+        Ok(Reply::Opened { keep_pages, passing: self.passing.has(now.time, &file) })
     }
 
     /// Opens a handle on a file that the server has just made for this client.

@@ -24,6 +24,8 @@ pub(crate) struct Log {
     first: u64,
     /// How many of them were sent.
     sent: usize,
+    /// What was sent last is acknowledged when something rests on it, or with the server's next tick.
+    unhurried: bool,
     /// Approximate bytes not yet sent.
     unsent_bytes: usize,
     /// Approximate bytes of all.
@@ -32,7 +34,7 @@ pub(crate) struct Log {
 
 impl Log {
     pub fn new() -> Log {
-        Log { entries: VecDeque::new(), first: 1, sent: 0, unsent_bytes: 0, bytes: 0 }
+        Log { entries: VecDeque::new(), first: 1, sent: 0, unhurried: false, unsent_bytes: 0, bytes: 0 }
     }
 
     /// Appends an update; its sequence number.
@@ -74,8 +76,8 @@ impl Log {
         self.entries.len() >= ENTRIES_MAX || self.bytes >= BYTES_MAX
     }
 
-    /// The next message, if something is unsent.
-    pub fn next_message(&mut self) -> Option<ToServer> {
+    /// The next message, if something is unsent; or if all that was sent is to be acknowledged at once (`answer`), and the server does not know that yet.
+    pub fn next_message(&mut self, answer: bool) -> Option<ToServer> {
         let first = self.first + self.sent as u64;
         let mut bytes = 0;
         let mut count = 0;
@@ -86,19 +88,26 @@ impl Log {
             bytes += size;
             count += 1;
         }
-        if count == 0 {
+        if count == 0 && !(answer && self.unhurried) {
             return None;
         }
+        self.unhurried = !answer;
         let entries =
             self.entries.range(self.sent..self.sent + count).map(|(entry, _)| entry.clone()).collect();
         self.sent += count;
         self.unsent_bytes -= bytes;
-        Some(ToServer::Log { first, entries })
+        Some(ToServer::Log { first, entries, answer })
     }
 
     /// Nothing that was sent counts as sent: there is a new connection.
     pub fn rewind(&mut self) {
-        (self.sent, self.unsent_bytes) = (0, self.bytes);
+        (self.sent, self.unsent_bytes, self.unhurried) = (0, self.bytes, false);
+        // Whoever asked for these flushes over the last connection may have forgotten; what it still waits for it asks for again, by numbers that may be the same.
+        for (entry, _) in &mut self.entries {
+            if let LogEntry::Flushed { number } = entry {
+                *number = 0;
+            }
+        }
     }
 
     /// The updates that are not acknowledged, in order.
@@ -162,5 +171,37 @@ fn weight(operation: &Operation) -> usize {
         Operation::SetXattr { value, .. } => 64 + value.len(),
         Operation::Create { new, .. } => 128 + new.target.len(),
         _ => 128,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that crashed may have forgotten who asked, and give the number to somebody else.
+    #[test]
+    fn an_answer_to_a_flush_counts_over_its_own_connection_only() {
+        let mut log = Log::new();
+        log.push(LogEntry::Flushed { number: 7 }, 16);
+        let sent = |number| vec![LogEntry::Flushed { number }];
+        assert_eq!(
+            log.next_message(false),
+            Some(ToServer::Log { first: 1, entries: sent(7), answer: false })
+        );
+        log.rewind();
+        assert_eq!(log.next_message(true), Some(ToServer::Log { first: 1, entries: sent(0), answer: true }));
+    }
+
+    #[test]
+    fn what_was_sent_without_hurry_is_asked_for_when_somebody_waits() {
+        let mut log = Log::new();
+        log.push(LogEntry::Release(Vec::new()), 16);
+        assert!(log.next_message(false).is_some());
+        assert_eq!(log.next_message(false), None);
+        assert_eq!(
+            log.next_message(true),
+            Some(ToServer::Log { first: 2, entries: Vec::new(), answer: true })
+        );
+        assert_eq!(log.next_message(true), None, "once");
     }
 }

@@ -136,7 +136,8 @@ impl Files {
         let named: Vec<Field> = known.held.iter().map(|(field, _)| field).filter(is_one_of_them).collect();
         known.held.release(&released.field, released.keep);
         named.iter().for_each(|field| known.held.release(field, released.keep));
-        if released.keep.is_some() {
+        // Who may only touch does not know.
+        if released.keep.is_some_and(|keep| keep.covers(Kind::Read)) {
             return;
         }
         match &released.field {

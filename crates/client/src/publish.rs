@@ -216,6 +216,17 @@ impl Client {
         }
     }
 
+    /// The content of `file` may be read here still, and not be changed: what a fold under way would publish is nothing to anybody, but no less a change.
+    pub(crate) fn stop_folding(&mut self, file: &FileId) {
+        let Some(KnownContent::Open(content)) = self.files.get_mut(file).map(|known| &mut known.content)
+        else {
+            return;
+        };
+        let unneeded = content.stop_folding();
+        self.no_longer_unpublished(file, |share| unneeded.contains(share));
+        self.publishing.unneeded.extend(unneeded);
+    }
+
     /// Whether what was flushed of `file` up to `barrier` is in the log (or of no interest any more).
     pub(crate) fn has_published(&self, file: &FileId, barrier: u64) -> bool {
         match self.files.get(file).map(|known| &known.content) {

@@ -1,7 +1,7 @@
 //! Giving back what others need, and forgetting what is least used.
 
 use crate::client::Client;
-use crate::known::KnownContent;
+use crate::known::{KnownContent, KnownFile};
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Released};
@@ -29,6 +29,8 @@ pub(crate) struct Yields {
     publishing: Vec<Yielding>,
     /// Waits for what was handed out below to go.
     dropping: BTreeMap<u64, Vec<Yielding>>,
+    /// Reports that wait for that: their numbers, and what of.
+    reporting: BTreeMap<u64, (u64, FileId)>,
 }
 
 impl Yields {
@@ -42,6 +44,11 @@ impl Yields {
         let of_file = |y: &&Yielding| y.released.field == Field::Content && y.released.file == *file;
         self.publishing.iter().any(|y| of_file(&y))
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
+    }
+
+    /// Over a new connection the server asks again for the reports that it still wants.
+    pub(crate) fn forget_reports(&mut self) {
+        self.reporting.clear();
     }
 
     /// A recall. Who was told before to let go of the same down to something else is told to let go of both now; and over a new connection what is not answered is told again.
@@ -75,6 +82,17 @@ impl Yields {
     }
 }
 
+impl KnownFile {
+    /// Takes back all that was handed out below of `file`, which is this: it is about to be forgotten.
+    pub(crate) fn invalidate(&self, file: &FileId, out: &mut Vec<Output>) {
+        // All entries: what was said not to be there need not be among the labels that are known.
+        if self.children.is_some() {
+            out.push(Output::Invalidate(Invalidation::Entries(file.clone())));
+        }
+        out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
+    }
+}
+
 /// Whether a release answers a recall: it is of the same lease, and keeps no more than may be kept.
 pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
     (&released.file, &released.field) == (&recalled.file, &recalled.field)
@@ -83,9 +101,10 @@ pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
 
 impl Client {
     pub(crate) fn on_recall(&mut self, now: Now, leases: Vec<Released>, out: &mut Vec<Output>) {
+        leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
         let (answered, due): (Vec<_>, Vec<_>) = leases.into_iter().partition(|it| self.is_answered(it));
         if !answered.is_empty() {
-            self.flush_log(out);
+            self.send_log_first(out);
         }
         due.into_iter().for_each(|recalled| self.yields.add(recalled));
         self.yield_recalled(now, out);
@@ -118,6 +137,9 @@ impl Client {
 
     /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
+        if let Some(report) = self.yields.reporting.remove(&number) {
+            self.flushing.push(report);
+        }
         let mut ready = Vec::new();
         for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
             let Released { file, field, .. } = &yielding.released;
@@ -134,7 +156,7 @@ impl Client {
     fn let_go(&mut self, now: Now, ready: Vec<Released>, out: &mut Vec<Output>) {
         if !ready.is_empty() {
             self.release(now, ready);
-            self.flush_log(out);
+            self.send_log_first(out);
         }
     }
 
@@ -178,10 +200,16 @@ impl Client {
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
-        if *field == Field::Content && self.publish_before(now, &file, out).is_err() {
-            self.flushing.push((number, file));
-        } else {
+        if *field != Field::Content {
             self.answer_flushes(vec![number], out);
+        } else if self.is_writable_here(&file) {
+            // What a program has changed in pages that it has mapped we are told when those are dropped.
+            let pages = self.number();
+            self.yields.reporting.insert(pages, (number, file.clone()));
+            out.push(Output::Yield { number: pages, what: vec![Invalidation::Pages(file)] });
+        } else {
+            self.flushing.push((number, file));
+            self.finish_flushes(now, out);
         }
     }
 
@@ -190,7 +218,7 @@ impl Client {
             for number in numbers {
                 self.log.push(LogEntry::Flushed { number }, 16);
             }
-            self.flush_log(out);
+            self.send_log_first(out);
         }
     }
 
@@ -220,16 +248,10 @@ impl Client {
                 self.hand.push_back(file);
                 continue;
             }
-            if let Some(children) = &known.children {
-                let entries = children.by_label.keys();
-                out.extend(
-                    entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))),
-                );
-            }
             self.write_down_locks(now, &file);
             let Some(known) = self.files.get_mut(&file) else { continue };
             let fields = known.to_let_go();
-            Client::invalidate(&file, out);
+            known.invalidate(&file, out);
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
             self.publishing.orphan(&file);
@@ -255,5 +277,72 @@ impl Client {
             Field::Content | Field::Disposition | Field::Handles | Field::Mode(_) => None,
             Field::Path | Field::Locks => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Call, Input, Outcome, Settings};
+    use lease::{Kind, Label, Time};
+    use namespace::{Attributes, Cred, Error, FileKind, Timestamp};
+    use wire::{FileGrant, Rights, Space, ToClient, Values};
+
+    fn opened() -> ToClient {
+        let (inodes, allowance, space) = ((2, 9), (0, 0), Space::default());
+        ToClient::Opened {
+            inodes,
+            allowance,
+            space,
+            term_ms: 30_000,
+            rules: namespace::RULES,
+            rights: Rights::FULL,
+        }
+    }
+
+    /// A directory without entries, and all of it known.
+    fn empty(dir: &FileId) -> FileGrant {
+        let (kind, mode, links, ino) = (FileKind::Directory, 0o755, 1, 2);
+        let time = Timestamp::default();
+        let attributes = Attributes {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links,
+            ino,
+            rdev: 0,
+            ctime: time,
+            btime: time,
+            atime: time,
+        };
+        let values =
+            Values { attributes: Some(attributes), children_through: Some(u64::MAX), ..Values::default() };
+        let fields = vec![(Field::Attributes, Kind::Read), (Field::Children, Kind::Read)];
+        let (excluded, excluded_xattrs) = (Vec::new(), Vec::new());
+        FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
+    }
+
+    #[test]
+    fn what_was_not_there_is_taken_back_with_the_directory_that_is_forgotten() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        let at = |ms| Now { time: Time(ms), wall: Timestamp::default() };
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let dir = FileId::root().child(2);
+        let label = Label::new(b"absent").unwrap();
+        let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
+        client.handle(at(1), Input::Message(granted), &mut out);
+        let call = Call::Lookup { dir: dir.clone(), label };
+        let told = client.call(at(2), &Cred::default(), call, &mut out);
+        assert!(matches!(told, Outcome::Done(Err(Error::NotFound))), "{told:?}");
+        // The kernel has that now.
+        out.clear();
+        client.settings.files_max = 0;
+        client.handle(at(3), Input::Tick, &mut out);
+        assert!(client.files.get(&dir).is_none());
+        let entries =
+            |output: &Output| matches!(output, Output::Invalidate(Invalidation::Entries(of)) if *of == dir);
+        assert!(out.iter().any(entries), "{out:?}");
     }
 }

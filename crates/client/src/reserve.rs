@@ -35,7 +35,7 @@ impl Client {
         if !children.reserving {
             children.reserving = true;
             // The right to reserve may be the birthright of a create that the server does not know yet.
-            self.flush_log(out);
+            self.send_log_first(out);
             self.request_integers(dir, out);
         }
     }

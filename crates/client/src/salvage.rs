@@ -1,8 +1,8 @@
 //! What was done here and could not be applied at the server: nothing of it is dropped silently (design.md, "Contract to users").
 
+use crate::Output;
 use crate::client::Client;
 use crate::known::KnownContent;
-use crate::{Invalidation, Output};
 use ident::FileId;
 use lease::{Field, Label, Released};
 use namespace::{ContentChange, Error, Operation};
@@ -166,9 +166,7 @@ impl Client {
         // What is locked here no refusal concerns, and the server may not have it yet.
         let mut fields = known.to_let_go();
         fields.retain(|field| !field.is_black_box() && *field != Field::Locks);
-        let entries = known.children.iter().flat_map(|children| children.by_label.keys());
-        out.extend(entries.map(|label| Output::Invalidate(Invalidation::Entry(file.clone(), label.clone()))));
-        Client::invalidate(file, out);
+        known.invalidate(file, out);
         let released = fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None });
         let released: Vec<Released> = released.collect();
         released.iter().for_each(|released| self.files.release(released));

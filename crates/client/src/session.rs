@@ -186,6 +186,8 @@ impl Client {
         self.session.renew(greeted);
         self.on_applied(through, rejected, out);
         self.log.rewind();
+        self.flushing.clear();
+        self.yields.forget_reports();
         self.flush_log(out);
         self.ask_again(out);
     }

@@ -10,7 +10,7 @@ use ident::FileId;
 use lease::{Lease, Time};
 use namespace::{Cred, Error, LockChange, Operation};
 use std::collections::BTreeMap;
-use wire::{AskMode, ToServer};
+use wire::{AskMode, FileGrant, ToServer};
 
 /// Grants that came and were gone again before the call could use them, until the server is asked to do the operation itself.
 const LOST_RACES_MAX: u8 = 2;
@@ -74,6 +74,19 @@ pub(crate) enum On {
     Yielded(FileId),
 }
 
+/// A call that waits, as the machine's log tells of it. Which machine keeps it waiting is not known here: who holds what is nobody's business (BlackBox §3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitReport {
+    /// Which.
+    pub ticket: Ticket,
+    /// What was called.
+    pub call: &'static str,
+    /// For how long it has waited, ms.
+    pub for_ms: u64,
+    /// What it waits for.
+    pub what: &'static str,
+}
+
 /// A call under way.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -85,6 +98,8 @@ pub(crate) struct Waiting {
     pub reopens: Option<FileId>,
     pub on: On,
     lost_races: u8,
+    /// What the server told without a lease, for the next try.
+    pub told: Vec<FileGrant>,
     /// What the server said of the operation that was shipped.
     pub shipped: Option<Result<Shipped, Error>>,
     /// More space was asked for: what there is now is all there is.
@@ -103,6 +118,7 @@ impl Waiting {
             reopens: None,
             on: On::Answered,
             lost_races: 0,
+            told: Vec::new(),
             shipped: None,
             asked_allowance: false,
             flushed: None,
@@ -136,9 +152,15 @@ impl Client {
             Need::Session => On::Session,
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
-                let ship = only_server || (waiting.keeps_losing() && waiting.may_ship(&operation));
+                let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
+                    AskMode::Ship
+                } else if waiting.call.takes_report() {
+                    AskMode::LeaseOrReport
+                } else {
+                    AskMode::Lease
+                };
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
-                self.ask(*operation, wants, if ship { AskMode::Ship } else { AskMode::Lease }, out)
+                self.ask(*operation, wants, mode, out)
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
@@ -183,7 +205,7 @@ impl Client {
         }
         let number = self.number();
         // The server decides on its state, so that must have everything that was decided here.
-        self.flush_log(out);
+        self.send_log_first(out);
         self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         On::Number(number)
     }
@@ -227,7 +249,7 @@ impl Client {
             Some(Err(error)) => Err(Stop::Error(error)),
             // What the reply takes beyond the answer may have to come first; the operation itself is done.
             Some(Ok(shipped)) => self.reply_to_shipped(now, &mut waiting, shipped, out),
-            None => self.attempt(now, &mut waiting, out),
+            None => self.attempt_told(now, &mut waiting, out),
         };
         let result = match result {
             Ok(reply) => Ok(reply),
@@ -238,6 +260,24 @@ impl Client {
             Some(file) => self.reopened(now, &file, &result, out),
             None => out.push(Output::Answer { ticket, result }),
         }
+    }
+
+    /// The calls that have waited for so long, oldest first; but not those that were called to wait, for a lock.
+    pub fn waits(&self, now: Time, at_least_ms: u64) -> Vec<WaitReport> {
+        let report = |(ticket, waiting): (&Ticket, &Waiting)| {
+            let for_ms = now.ms_since(waiting.since);
+            let what = match &waiting.on {
+                On::Unlocked { .. } => return None,
+                On::Session => "the connection to the server",
+                _ if !self.session.is_connected() => "the connection to the server",
+                On::Yielded(_) => "content to be let go, which another machine waits for",
+                On::Applied(_) | On::Published(_) | On::Room => "what was done here to be stored",
+                _ => "the server, or another machine that has to let go first",
+            };
+            let call = waiting.call.name();
+            (for_ms >= at_least_ms).then_some(WaitReport { ticket: *ticket, call, for_ms, what })
+        };
+        self.waiting.iter().filter_map(report).collect()
     }
 
     /// Changes of locks that calls wait to be able to make.
@@ -269,5 +309,45 @@ impl Client {
             On::Yielded(file) => !self.yields.holds_up_writes(file),
             On::Unlocked { file, change } => self.is_unlocked(file, change),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Settings};
+    use namespace::{LockKind, LockRange, LockSpace, Timestamp};
+    use wire::{Rights, Space, ToClient};
+
+    #[test]
+    fn a_call_that_waits_says_for_what() {
+        let mut client = Client::new(Settings::new([0; 32]));
+        let (mut out, file) = (Vec::new(), FileId::root());
+        let at = |ms| Now { time: Time(ms), wall: Timestamp::default() };
+        let called = client.call(at(0), &Cred::default(), Call::Stat { file: file.clone() }, &mut out);
+        let Outcome::Waiting(ticket) = called else { panic!("{called:?}") };
+        let report = |for_ms, what| WaitReport { ticket, call: "stat", for_ms, what };
+        assert_eq!(client.waits(Time(4_999), 5_000), []);
+        assert_eq!(client.waits(Time(5_000), 5_000), [report(5_000, "the connection to the server")]);
+        client.handle(at(5_000), crate::Input::Greeting, &mut out);
+        let opened = ToClient::Opened {
+            inodes: (2, 9),
+            allowance: (0, 0),
+            space: Space::default(),
+            term_ms: 30_000,
+            rules: namespace::RULES,
+            rights: Rights::FULL,
+        };
+        client.handle(at(5_001), crate::Input::Message(opened), &mut out);
+        let what = "the server, or another machine that has to let go first";
+        assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, what)]);
+        // Who waits for a lock has called to wait.
+        let range = LockRange::WHOLE;
+        let change =
+            LockChange { owner: 1, pid: 1, space: LockSpace::Flock, range, kind: Some(LockKind::Write) };
+        if let Some(waiting) = client.waiting.get_mut(&ticket) {
+            waiting.on = On::Unlocked { file, change };
+        }
+        assert_eq!(client.waits(Time(6_000), 5_000), []);
     }
 }

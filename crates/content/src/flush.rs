@@ -79,7 +79,7 @@ impl FileContent {
             let upper = mem::replace(&mut self.dirty, flight.overlay);
             self.dirty.cover(upper);
             self.undone = Some(flight.flush);
-            abandon(flight.uploads, upload, &mut self.abandoned, &mut unused);
+            abandon(flight.uploads, Some(upload), &mut self.abandoned, &mut unused);
         }
         self.changed = true;
         unused
@@ -201,14 +201,14 @@ impl FileContent {
     }
 }
 
-/// Gives up `uploads`, of which `failed` is known not to be stored: the stored ones are unused, the others will be.
+/// Gives up `uploads`, of which `failed`, if any, is known not to be stored: the stored ones are unused, the others will be.
 pub(crate) fn abandon(
     uploads: Vec<Sent>,
-    failed: u64,
+    failed: Option<u64>,
     abandoned: &mut BTreeMap<u64, ShareId>,
     unused: &mut Vec<ShareId>,
 ) {
-    for sent in uploads.into_iter().filter(|sent| sent.id != failed) {
+    for sent in uploads.into_iter().filter(|sent| Some(sent.id) != failed) {
         match sent.hashes {
             Some(_) => unused.push(sent.share),
             None => {

@@ -83,13 +83,22 @@ impl FileContent {
         self.fold.is_some()
     }
 
+    /// Gives up a fold that is under way: what it moves may be another's to change soon. The shares that were stored for it in vain so far.
+    pub fn stop_folding(&mut self) -> Vec<ShareId> {
+        let mut unused = Vec::new();
+        if let Some(fold) = self.fold.take() {
+            abandon(fold.uploads, None, &mut self.abandoned, &mut unused);
+        }
+        unused
+    }
+
     pub(crate) fn fold_stored(&mut self, upload: u64, hashes: Vec<Hash>) -> Done {
         let mut unused: Vec<ShareId> = Vec::new();
         let Some(mut fold) = self.fold.take() else { return Done::default() };
         if let Some(sent) = fold.uploads.iter_mut().find(|sent| sent.id == upload) {
             if sent.len() != hashes.len() {
                 unused.push(sent.share);
-                abandon(fold.uploads, upload, &mut self.abandoned, &mut unused);
+                abandon(fold.uploads, Some(upload), &mut self.abandoned, &mut unused);
                 return Done { publishes: Vec::new(), unused };
             }
             sent.hashes = Some(hashes);
@@ -118,7 +127,7 @@ impl FileContent {
     pub(crate) fn fold_failed(&mut self, upload: u64) -> Vec<ShareId> {
         let mut unused = Vec::new();
         if let Some(fold) = self.fold.take() {
-            abandon(fold.uploads, upload, &mut self.abandoned, &mut unused);
+            abandon(fold.uploads, Some(upload), &mut self.abandoned, &mut unused);
         }
         unused
     }

@@ -284,6 +284,20 @@ fn a_failed_fold_changes_nothing() {
 }
 
 #[test]
+fn a_fold_that_is_given_up_publishes_nothing() {
+    let mut world = World::with_pending(600, 8192);
+    let plans = world.fold();
+    assert!(world.stored(&plans[0]).publishes.is_empty());
+    assert_eq!(world.content.stop_folding(), vec![plans[0].share]);
+    for plan in &plans[1..] {
+        let done = world.stored(plan);
+        assert_eq!((done.publishes, done.unused), (vec![], vec![plan.share]));
+    }
+    assert_eq!((world.content.is_folding(), world.content.pending_inline_bytes()), (false, 600 * 4096));
+    assert_eq!(world.fold().len(), 3);
+}
+
+#[test]
 fn too_much_pending_makes_synced_writes_go_to_shares() {
     let mut world = World::with_pending(0, 0);
     for n in 0..2 * FOLD_BYTES / 65_536 {

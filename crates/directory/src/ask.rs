@@ -1,7 +1,7 @@
 //! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1: first come, first served).
 
 use crate::authority::Authority;
-use crate::desk::Asked;
+use crate::desk::{Asked, what_for};
 use crate::fade::files_of_the_departed;
 use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
@@ -18,9 +18,9 @@ const CROWDED: usize = 8;
 type Holders = Vec<(SessionId, Released)>;
 
 /// What was found out about a request.
-struct Found {
+pub(crate) struct Found {
     verdict: Verdict,
-    needs: Vec<Lease>,
+    pub needs: Vec<Lease>,
     /// Files that it concerns and that are no more.
     gone: Vec<FileId>,
 }
@@ -42,7 +42,9 @@ impl Turn<'_> {
         }
         let operation = match asked.mode {
             AskMode::Ship => self.renumber(found_out(asked.operation)),
-            AskMode::Lease | AskMode::Page { .. } | AskMode::Report => asked.operation,
+            AskMode::Lease | AskMode::Page { .. } | AskMode::Report | AskMode::LeaseOrReport => {
+                asked.operation
+            }
         };
         let arrival = self.state.desk.push(Asked { operation, ..asked });
         self.serve(arrival);
@@ -97,7 +99,8 @@ impl Turn<'_> {
             if self.is_refused(&asked) {
                 return self.state.desk.remove(arrival);
             }
-            let found = self.find(&asked);
+            let mut found = self.find(&asked);
+            let asked = self.lease_or_report(asked, &mut found);
             if self.fade_first(&found.needs) {
                 continue;
             }
@@ -111,7 +114,7 @@ impl Turn<'_> {
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
-            self.state.desk.replace_wants(arrival, found.needs.clone());
+            self.state.desk.replace_wants(arrival, found.needs.clone(), what_for(asked.mode));
             let waits = if asked.mode == AskMode::Report {
                 self.ask_to_flush(arrival, holders);
                 self.state.desk.queue.flushes.is_waiting(arrival)
@@ -254,12 +257,13 @@ impl Turn<'_> {
             return;
         }
         let message = match request.mode {
-            AskMode::Lease | AskMode::Page { .. } => {
+            AskMode::Lease | AskMode::Page { .. } | AskMode::LeaseOrReport => {
                 let mut grants = self.grant(request, &found.needs);
                 self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }
             }
             AskMode::Report => {
+                self.note_told(&found.needs);
                 let mut values = self.report(request, &found.needs);
                 self.confine(session, &mut values);
                 ToClient::Reported { number, values, gone: found.gone }

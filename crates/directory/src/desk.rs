@@ -1,8 +1,8 @@
 //! The requests that wait, with what they are for, and which fields are contended.
 
 use ident::FileId;
-use lease::{Arrival, Field, Kind, Label, Lease, Queue, Released, SessionId, Time};
-use namespace::Operation;
+use lease::{Arrival, Field, Kind, Label, Lease, Queue, Released, SessionId, Time, What};
+use namespace::{ContentHead, Operation, Times};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::AskMode;
@@ -13,6 +13,10 @@ const RECALL_MS_MAX: u64 = 5 * 60_000;
 const CONTENDED_MS: u64 = 10_000;
 /// Contended fields that are remembered.
 const CONTENDED_MAX: usize = 4096;
+/// Recalls of a field, each within that time of the last, that make it one that passes to and fro.
+const PASSES: u8 = 2;
+/// So often what passes is told unchanged, before whoever asks next gets the lease: it does not pass any more.
+const TOLD_UNCHANGED_MAX: u8 = 3;
 
 /// What a client asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +39,17 @@ struct Contended {
     at: Time,
     /// How long the last answer to a recall took, ms.
     took_ms: Option<u64>,
+    /// How often it was recalled, each time while it was contended.
+    recalls: u8,
+    /// What was reported of it since, and how often it was the same as the time before.
+    told: Option<(Told, u8)>,
+}
+
+/// A value that was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Told {
+    Content(ContentHead),
+    Times(Times),
 }
 
 /// See the module. All of it is part of the replicated state, since it decides what is granted.
@@ -57,7 +72,7 @@ impl Desk {
 
     /// A request arrives, behind all others.
     pub fn push(&mut self, asked: Asked) -> Arrival {
-        let what = if asked.mode == AskMode::Report { lease::What::Report } else { lease::What::Lease };
+        let what = what_for(asked.mode);
         let (session, number, wants) = (asked.session, asked.number, Vec::new());
         let arrival = self.queue.push(lease::Request { session, number, wants, what });
         self.asked.insert(arrival, asked);
@@ -84,11 +99,11 @@ impl Desk {
     }
 
     /// Deciding again showed that the request needs this instead. Who stood behind it for what it no longer needs is tried again.
-    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>) {
+    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: What) {
         let before = self.queue.get(arrival).map(|request| request.wants.clone()).unwrap_or_default();
         let dropped: BTreeSet<FileId> =
             before.into_iter().filter(|want| !wants.contains(want)).map(|want| want.file).collect();
-        self.queue.replace_wants(arrival, wants);
+        self.queue.replace_wants(arrival, wants, what);
         dropped.iter().for_each(|file| self.wake(file));
     }
 
@@ -162,8 +177,30 @@ impl Desk {
             self.contended.retain(|_, contended| now.ms_since(contended.at) < CONTENDED_MS);
         }
         if self.contended.len() < CONTENDED_MAX {
-            let new = Contended { at: now, took_ms: None };
-            self.contended.entry((file.clone(), field.clone())).or_insert(new).at = now;
+            let new = Contended { at: now, took_ms: None, recalls: 0, told: None };
+            let contended = self.contended.entry((file.clone(), field.clone())).or_insert(new);
+            if now.ms_since(contended.at) >= CONTENDED_MS {
+                contended.recalls = 0;
+            }
+            (contended.at, contended.told) = (now, None);
+            contended.recalls = contended.recalls.saturating_add(1);
+        }
+    }
+
+    /// Whether `field` passes to and fro between machines: it was recalled again and again, and changes between one who asks and the next.
+    pub fn passes(&self, now: Time, file: &FileId, field: &Field) -> bool {
+        self.contended.get(&(file.clone(), field.clone())).is_some_and(|contended| {
+            let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
+            contended.recalls >= PASSES && changes && now.ms_since(contended.at) < CONTENDED_MS
+        })
+    }
+
+    /// `field` was reported to be this.
+    pub fn told(&mut self, now: Time, file: &FileId, field: &Field, value: Told) {
+        if let Some(contended) = self.contended.get_mut(&(file.clone(), field.clone())) {
+            let before = contended.told.filter(|(told, _)| *told == value);
+            let unchanged = before.map_or(0, |(_, unchanged)| unchanged.saturating_add(1));
+            (contended.at, contended.told) = (now, Some((value, unchanged)));
         }
     }
 
@@ -196,6 +233,29 @@ impl Desk {
         waits
     }
 
+    /// All that wait, in the order of arrival.
+    pub fn waiting(&self) -> impl Iterator<Item = (Arrival, &Asked)> {
+        self.asked.iter().map(|(arrival, asked)| (*arrival, asked))
+    }
+
+    /// Who was told to let go of what this request needs, or to flush it, and has not answered; since when.
+    pub fn awaited_by(&self, arrival: Arrival) -> BTreeMap<SessionId, Time> {
+        let mut awaited = BTreeMap::new();
+        let (Some(request), Some(asked)) = (self.queue.get(arrival), self.asked.get(&arrival)) else {
+            return awaited;
+        };
+        awaited.extend(self.queue.flushes.awaited_by(arrival).map(|holder| (holder, asked.since)));
+        for want in &request.wants {
+            for (holder, field, _, since) in self.queue.recalls.unanswered_of(&want.file) {
+                if holder != request.session && field.overlaps(&want.field) {
+                    let first = awaited.entry(holder).or_insert(since);
+                    *first = since.min(*first);
+                }
+            }
+        }
+        awaited
+    }
+
     /// Whether this field was recalled lately.
     pub fn is_contended(&self, now: Time, file: &FileId, field: &Field) -> bool {
         self.contended_of(now, file).any(|contended| contended == field)
@@ -222,4 +282,9 @@ impl Desk {
         let lately = of_file.filter(move |(_, contended)| now.ms_since(contended.at) < CONTENDED_MS);
         lately.map(|((_, field), _)| field)
     }
+}
+
+/// Which kind of request one of this mode is in the queue.
+pub(crate) fn what_for(mode: AskMode) -> What {
+    if mode == AskMode::Report { What::Report } else { What::Lease }
 }

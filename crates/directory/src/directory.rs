@@ -8,7 +8,7 @@ use crate::rights::Subtrees;
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Inspector, LeaseReport, MachineReport};
+use crate::{Corrupt, Inspector, LeaseReport, MachineReport, WaitReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
@@ -170,9 +170,14 @@ impl Directory {
         self.read(store, |files| files.admit(machine))
     }
 
-    /// Whether any request waits: then it is to be told when time passes.
+    /// The requests that have waited for so long, in the order of arrival, and for whom.
+    pub fn waits(&self, now: Time, store: &dyn Store, at_least_ms: u64) -> Vec<WaitReport> {
+        self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
+    }
+
+    /// Whether any request waits, or any session to hear how far its log has come: then it is to be told when time passes.
     pub fn anybody_waits(&self) -> bool {
-        self.state.desk.len() > 0
+        self.state.desk.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.

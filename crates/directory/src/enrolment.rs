@@ -1,7 +1,7 @@
 //! Which machines there are, and who may join: replicated like everything that decides what is granted (issue 4, "Joining").
 //!
 //! A machine joins with a secret that was made for it, of which only the hash is here, and is known by its number from then on: its certificate says it, and no
-//! number is given twice. So an expelled machine stays out, whatever it shows, while its name may be another's.
+//! number is given twice. Whoever did not hear the answer shows the secret with the same key again, and is enrolled as the same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
 use crate::files::Files;
 use crate::keys::{self, Global};
@@ -38,7 +38,15 @@ pub(crate) struct Machine {
 struct Invitation {
     rights: Rights,
     until: Time,
-    used: bool,
+    used: Option<Used>,
+}
+
+/// Who joined by an invitation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Used {
+    machine: MachineId,
+    /// Its public key.
+    key: [u8; 32],
 }
 
 /// How many rows there are: mostly nobody need count them, and none goes unseen.
@@ -103,7 +111,7 @@ impl Turn<'_> {
     pub fn invite(&mut self, token: [u8; 32], rights: Rights, until: Time) {
         let result = self.invited(&token, &rights);
         if result.is_ok() {
-            let row = to_bytes(&Invitation { rights, until, used: false });
+            let row = to_bytes(&Invitation { rights, until, used: None });
             self.files.set_global(Global::Invitation, &token, Some(row));
             self.state.enrolment.invitations += 1;
         }
@@ -138,16 +146,22 @@ impl Turn<'_> {
     }
 
     /// A machine joins.
-    pub fn enrol(&mut self, token: &[u8; 32], name: String, connection: u64) {
-        let result = self.enrolled(token, name);
+    pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], connection: u64) {
+        let result = self.enrolled(token, name, key);
         self.out.push(Output::Enrolled { connection, result });
     }
 
-    fn enrolled(&mut self, token: &[u8; 32], name: String) -> Result<(MachineId, Rights), EnrolError> {
+    fn enrolled(
+        &mut self,
+        token: &[u8; 32],
+        name: String,
+        key: [u8; 32],
+    ) -> Result<(MachineId, Rights), EnrolError> {
         let invitation = self.files.invitation(token).ok_or(EnrolError::UnknownToken)?;
-        if invitation.used {
-            return Err(EnrolError::UsedToken);
-        }
+        let before = match &invitation.used {
+            Some(used) => Some(self.joined_before(used, &key).ok_or(EnrolError::UsedToken)?),
+            None => None,
+        };
         if invitation.until <= self.now {
             return Err(EnrolError::ExpiredToken);
         }
@@ -155,7 +169,9 @@ impl Turn<'_> {
             return Err(EnrolError::BadName);
         }
         let machines = self.files.machines();
-        let mut belong = machines.iter().filter(|(_, machine)| machine.expelled.is_none());
+        let itself = before.as_ref().map(|(number, _)| *number);
+        let mut belong =
+            machines.iter().filter(|(number, machine)| machine.expelled.is_none() && Some(*number) != itself);
         // As host names are compared.
         if belong.clone().any(|(_, machine)| machine.name.eq_ignore_ascii_case(&name)) {
             return Err(EnrolError::NameTaken);
@@ -166,15 +182,25 @@ impl Turn<'_> {
         if !self.files.can_be_root(&invitation.rights) {
             return Err(EnrolError::RootGone);
         }
-        // The highest number is never forgotten, so none is given twice.
-        let number = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0).saturating_add(1);
         let rights = invitation.rights.clone();
-        let machine = Machine { name, rights: rights.clone(), since: self.now, expelled: None };
-        self.files.set_machine(MachineId(number), Some(&machine));
-        self.state.enrolment.machines += 1;
-        let used = to_bytes(&Invitation { used: true, ..invitation });
+        let (number, since) = before.unwrap_or_else(|| {
+            self.state.enrolment.machines += 1;
+            // The highest number is never forgotten, so none is given twice.
+            let highest = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0);
+            (MachineId(highest.saturating_add(1)), self.now)
+        });
+        let machine = Machine { name, rights: rights.clone(), since, expelled: None };
+        self.files.set_machine(number, Some(&machine));
+        let used = Some(Used { machine: number, key });
+        let used = to_bytes(&Invitation { used, ..invitation });
         self.files.set_global(Global::Invitation, token, Some(used));
-        Ok((MachineId(number), rights))
+        Ok((number, rights))
+    }
+
+    /// The machine that joined by a used invitation, and since when it belongs, if it is who has `key`.
+    fn joined_before(&self, used: &Used, key: &[u8; 32]) -> Option<(MachineId, Time)> {
+        let machine = self.files.machine(used.machine).filter(|machine| machine.expelled.is_none())?;
+        (used.key == *key).then_some((used.machine, machine.since))
     }
 
     /// A machine is to belong to the cluster no more: what it holds is free at once, and what it has not sent is refused.

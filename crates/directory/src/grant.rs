@@ -340,7 +340,7 @@ impl Turn<'_> {
             let page = wants_all.then_some(Page { after: 0, limit: PAGE, contiguous: true });
             let values =
                 self.files.values(&file, &fields, (request.session, &Held::whole()), page, &mut inline);
-            let (whole, fields, excluded, excluded_xattrs) = Default::default();
+            let (whole, excluded, excluded_xattrs) = Default::default();
             FileGrant { file, whole, fields, excluded, excluded_xattrs, values }
         });
         debug_assert_eq!(request.mode, AskMode::Report);

@@ -65,7 +65,7 @@ impl Turn<'_> {
     fn resume(&mut self, session: SessionId) {
         let space = self.state.sessions.space(self.state.files);
         let Some(known) = self.state.sessions.all.get_mut(&session) else { return };
-        known.renewed = self.now;
+        (known.renewed, known.owed) = (self.now, false);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();
         self.send(session, ToClient::Resumed { through, rejected, space, term_ms: TERM_MS, rules: RULES });

@@ -7,15 +7,18 @@ use crate::turn::Turn;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
 use namespace::{Error, Operation, RULES, Verdict, decide};
-use wire::{LogEntry, ToClient};
-
-/// Entries that one message may have.
-const ENTRIES_MAX: usize = 16_384;
+use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient};
 
 impl Turn<'_> {
     /// A part of a client's log. What was seen already is skipped; nothing may be missing.
-    pub fn on_log(&mut self, session: SessionId, first: u64, entries: Vec<LogEntry>) -> Result<(), Misdeed> {
-        if entries.len() > ENTRIES_MAX {
+    pub fn on_log(
+        &mut self,
+        session: SessionId,
+        first: u64,
+        entries: Vec<LogEntry>,
+        answer: bool,
+    ) -> Result<(), Misdeed> {
+        if entries.len() > LOG_ENTRIES_MAX {
             return Err(Misdeed::TooManyEntries);
         }
         let Some(known) = self.state.sessions.all.get(&session) else { return Ok(()) };
@@ -44,12 +47,21 @@ impl Turn<'_> {
                 known.next_entry = number + 1;
             }
         }
-        if let Some(known) = self.state.sessions.all.get(&session) {
-            // Before any grant that rests on these releases: so a client knows of each grant which of its releases it followed.
+        if answer || !rejected.is_empty() {
+            self.acknowledge(session, rejected);
+        } else if let Some(known) = self.state.sessions.all.get_mut(&session) {
+            known.owed = true;
+        }
+        Ok(())
+    }
+
+    /// Tells a client how far its log has come.
+    pub fn acknowledge(&mut self, session: SessionId, rejected: Vec<(u64, Error)>) {
+        if let Some(known) = self.state.sessions.all.get_mut(&session) {
+            known.owed = false;
             let through = known.next_entry - 1;
             self.send(session, ToClient::Applied { through, rejected });
         }
-        Ok(())
     }
 
     fn refuse(&mut self, session: SessionId, number: u64, error: Error) {

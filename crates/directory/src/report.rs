@@ -5,6 +5,7 @@ use crate::files::Files;
 use crate::turn::{SERVER, State};
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId, Time};
+use namespace::Operation;
 use std::collections::BTreeMap;
 use wire::{MachineId, Rights};
 
@@ -81,6 +82,26 @@ pub enum Standing {
     Excluded,
 }
 
+/// A request that waits, and for whom. For people at the server only: whoever asks is not told who holds what (BlackBox §3.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitReport {
+    /// Its place in the order of arrival, which no other has.
+    pub arrival: u64,
+    /// The name of the machine that asks; none where the server wants it itself.
+    pub by: Option<String>,
+    /// What it is to do.
+    pub operation: &'static str,
+    /// To what, by its path from the root; by its identifier where it has none.
+    pub path: String,
+    /// For how long it has waited, ms.
+    pub for_ms: u64,
+    /// Names of machines that were told to let go, or to flush, and have not answered; for how long, ms.
+    pub unanswered: Vec<(String, u64)>,
+}
+
+/// Labels of a path that are looked for.
+const DEPTH_MAX: usize = 4096;
+
 pub(crate) fn machines(state: &State, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
     let unanswered = state.desk.queue.recalls.owed_since();
     let mut sessions: BTreeMap<MachineId, SessionReport> = BTreeMap::new();
@@ -127,6 +148,52 @@ pub(crate) fn leases(state: &State, now: Time, files: &Files<'_>, file: &FileId)
         Some(LeaseReport { field, machine, name, standing, last_recall_ms })
     };
     standings.into_iter().filter_map(report).collect()
+}
+
+pub(crate) fn waits(state: &State, now: Time, files: &Files<'_>, at_least_ms: u64) -> Vec<WaitReport> {
+    let name = |session: SessionId| {
+        let machine = state.sessions.all.get(&session)?.machine;
+        Some(files.machine(machine).map(|row| row.name).unwrap_or_default())
+    };
+    let long = state.desk.waiting().filter(|(_, asked)| now.ms_since(asked.since) >= at_least_ms);
+    let report = |(arrival, asked): (lease::Arrival, &crate::desk::Asked)| {
+        let awaited = state.desk.awaited_by(arrival).into_iter();
+        let unanswered = awaited.filter_map(|(holder, since)| Some((name(holder)?, now.ms_since(since))));
+        WaitReport {
+            arrival: arrival.0,
+            by: name(asked.session),
+            operation: asked.operation.name(),
+            path: path(files, &asked.operation),
+            for_ms: now.ms_since(asked.since),
+            unanswered: unanswered.collect(),
+        }
+    };
+    long.map(report).collect()
+}
+
+/// What an operation is about, as people call it.
+fn path(files: &Files<'_>, operation: &Operation) -> String {
+    let (file, label) = match operation {
+        Operation::Lookup { dir, label, .. }
+        | Operation::Create { dir, label, .. }
+        | Operation::Link { dir, label, .. }
+        | Operation::Unlink { dir, label, .. }
+        | Operation::Rename { from_dir: dir, from: label, .. } => (dir.clone(), Some(label)),
+        other => (other.files().first().map_or(FileId::root(), |file| (*file).clone()), None),
+    };
+    let mut labels: Vec<Label> = label.into_iter().cloned().collect();
+    let mut at = file;
+    while at != FileId::root() {
+        let link = files.record(&at).and_then(|record| record.links.first().cloned());
+        let Some(link) = link.filter(|_| labels.len() < DEPTH_MAX) else { break };
+        labels.push(link.label);
+        at = link.dir;
+    }
+    let from = if at == FileId::root() { String::new() } else { at.to_string() };
+    if labels.is_empty() && from.is_empty() {
+        return "/".to_owned();
+    }
+    labels.iter().rev().fold(from, |path, label| path + "/" + &String::from_utf8_lossy(label.as_bytes()))
 }
 
 pub(crate) fn resolve(files: &Files<'_>, path: &[u8]) -> Option<FileId> {

@@ -60,12 +60,14 @@ pub enum Input {
         /// Until when.
         until: Time,
     },
-    /// A machine joins.
+    /// A machine joins. Once more with the same key, since the answer was lost: then it is answered as before.
     Enrol {
         /// BLAKE3 of the secret that it shows.
         token: [u8; 32],
         /// What it is called.
         name: String,
+        /// Its public key.
+        key: [u8; 32],
         /// The host's name for whom to answer.
         connection: u64,
     },
@@ -73,6 +75,11 @@ pub enum Input {
     Expel {
         /// Which.
         machine: MachineId,
+    },
+    /// A session's peer has sent something that is no message.
+    NoMessage {
+        /// Whose.
+        session: SessionId,
     },
 }
 
@@ -85,7 +92,8 @@ pub enum ShareWork {
     Drop(ShareId),
 }
 
-/// What the host is to do. Only a leader's outputs leave the process; nothing leaves before its log entry is durable.
+/// What the host is to do. Only a leader's outputs leave the process, and those that [rest on the log](Output::rests_on_the_log) not before all its entries so far are
+/// durable. Outputs for one session, connection or caller keep their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection and no other. `ToClient::Opened` or
@@ -139,4 +147,15 @@ pub enum Output {
     Shares(Vec<ShareWork>),
     /// Background work (the rows of a dead file, say) is left: give a [`Input::Tick`] soon.
     Again,
+}
+
+impl Output {
+    /// Whether who gets this may count on what came before being durable. Else it is as good as unsaid if the server crashes: who was asked to flush, or was
+    /// told that it was heard of, holds nothing by that.
+    pub fn rests_on_the_log(&self) -> bool {
+        let says_nothing =
+            |message: &ToClient| matches!(message, ToClient::Flush { .. } | ToClient::Renewed { .. });
+        !matches!(self, Output::Again)
+            && !matches!(self, Output::Send { message, .. } if says_nothing(message))
+    }
 }

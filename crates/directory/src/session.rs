@@ -22,6 +22,9 @@ const FILES_ALLOWANCE_MAX: u64 = 1 << 20;
 /// What a peer did that no client does. It ends the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misdeed {
+    /// What came is no message.
+    #[error("what it sent is no message")]
+    NoMessage,
     /// Entries of the log are missing.
     #[error("log entries are missing: {first} came where {expected} was due")]
     LogGap {
@@ -71,6 +74,8 @@ pub(crate) struct Session {
     pub renewed: Time,
     /// Sequence number of the next log entry.
     pub next_entry: u64,
+    /// It has not been told how far its log has come.
+    pub owed: bool,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
     /// The latest operations that were done for it, by its numbers for them: they must not be done twice, so their results are kept as long as they may
@@ -174,6 +179,7 @@ impl Sessions {
             incarnation,
             renewed: now,
             next_entry: 1,
+            owed: false,
             refused: VecDeque::new(),
             shipped: VecDeque::new(),
             inodes: VecDeque::new(),
@@ -200,6 +206,11 @@ impl Sessions {
             session.inodes.push_back(Inodes { first, used: vec![0; INODE_BLOCK as usize / 64] });
         }
         (first, self.next_inode)
+    }
+
+    /// Sessions that have not been told how far their logs have come.
+    pub fn owed(&self) -> Vec<SessionId> {
+        self.all.iter().filter(|(_, session)| session.owed).map(|(id, _)| *id).collect()
     }
 
     /// What the host measured.

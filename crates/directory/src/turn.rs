@@ -27,8 +27,8 @@ pub const TERM_MS: u64 = 30_000;
 const DOOMED_PER_STEP: usize = 256;
 /// As whom the server decides for itself. No session has this number.
 pub(crate) const SERVER: SessionId = SessionId(0);
-/// The smallest and the largest block of a directory's integers.
-const RESERVATION: (u64, u64) = (64, 4096);
+/// The smallest and the largest block of a directory's integers: even over a slow link the next one is there before the last is used up.
+const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
 
 /// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,8 +82,9 @@ impl Turn<'_> {
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
             Input::Invite { token, rights, until } => self.invite(token, rights, until),
-            Input::Enrol { token, name, connection } => self.enrol(&token, name, connection),
+            Input::Enrol { token, name, key, connection } => self.enrol(&token, name, key, connection),
             Input::Expel { machine } => self.expel(machine),
+            Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
         }
     }
 
@@ -103,6 +104,14 @@ impl Turn<'_> {
 
     /// To a client.
     pub fn send(&mut self, session: SessionId, message: ToClient) {
+        let rests = matches!(
+            message,
+            ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
+        );
+        if rests && self.state.sessions.all.get(&session).is_some_and(|known| known.owed) {
+            // So a client knows of each grant which of its releases it followed.
+            self.acknowledge(session, Vec::new());
+        }
         self.out.push(Output::Send { session, message });
     }
 
@@ -121,7 +130,7 @@ impl Turn<'_> {
                 let since = self.now;
                 self.on_ask(Asked { session, number, operation, wants, mode, since })
             }
-            ToServer::Log { first, entries } => self.on_log(session, first, entries),
+            ToServer::Log { first, entries, answer } => self.on_log(session, first, entries, answer),
             ToServer::Reserve { dir } => {
                 self.reserve(session, dir);
                 Ok(())
@@ -273,6 +282,9 @@ impl Turn<'_> {
     fn tick(&mut self) {
         let overdue = self.state.desk.overdue(self.now);
         overdue.into_iter().for_each(|session| self.fence(session, Some(Misdeed::RecallIgnored)));
+        for session in self.state.sessions.owed() {
+            self.acknowledge(session, Vec::new());
+        }
         let lapsed: Vec<SessionId> =
             self.state.desk.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
         lapsed.into_iter().for_each(|session| self.fence(session, None));

@@ -3,16 +3,18 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Counters that nodes share: fewer than nodes, so that they stay in the processor's cache.
-const SLOTS: usize = 64;
+/// Counters that nodes share: so many that two nodes in use seldom do, and what is under way on one is not taken for the other's.
+const SLOTS: usize = 4096;
 
-/// Requests begun and answered, by node.
+/// Requests begun and answered, by node and in all.
 #[derive(Debug)]
-pub(crate) struct Flight([Slot; SLOTS]);
+pub(crate) struct Flight {
+    all: Slot,
+    by_node: Box<[Slot]>,
+}
 
-/// On a cache line of its own.
 #[derive(Debug, Default)]
-#[repr(align(64))]
+#[repr(align(16))]
 struct Slot {
     begun: AtomicU64,
     answered: AtomicU64,
@@ -29,58 +31,55 @@ pub(crate) enum Whose {
 
 impl Flight {
     pub(crate) fn new() -> Flight {
-        Flight(std::array::from_fn(|_| Slot::default()))
+        Flight { all: Slot::default(), by_node: (0..SLOTS).map(|_| Slot::default()).collect() }
     }
 
     /// A request on `node` begins. Before its first question to the door, so that what it may be told is known to be on its way.
     pub(crate) fn begin(&self, node: u64) {
-        self.slot(node).begun.fetch_add(1, SeqCst);
+        for slot in [&self.all, self.slot(node)] {
+            slot.begun.fetch_add(1, SeqCst);
+        }
     }
 
     /// Its answer has been handed to the kernel.
     pub(crate) fn end(&self, node: u64) {
-        self.slot(node).answered.fetch_add(1, SeqCst);
+        for slot in [&self.all, self.slot(node)] {
+            slot.answered.fetch_add(1, SeqCst);
+        }
     }
 
     /// How many have begun so far: to see whether more have.
     pub(crate) fn begun(&self, whose: Whose) -> u64 {
-        self.slots(whose).iter().fold(0, |sum, slot| sum.wrapping_add(slot.begun.load(SeqCst)))
+        self.slot_of(whose).begun.load(SeqCst)
     }
 
     /// Whether none is under way.
     pub(crate) fn idle(&self, whose: Whose) -> bool {
         // `answered` first: a request that begins and ends between the two loads then looks busy, never the other way round.
-        self.slots(whose).iter().all(|slot| {
-            let answered = slot.answered.load(SeqCst);
-            answered == slot.begun.load(SeqCst)
-        })
+        let slot = self.slot_of(whose);
+        let answered = slot.answered.load(SeqCst);
+        answered == slot.begun.load(SeqCst)
     }
 
-    /// Waits until all that are under way now have been answered, or `deadline`. Whether they were.
+    /// Waits until none is under way, or `deadline`. Whether none is.
     pub(crate) fn settle(&self, whose: Whose, deadline: Instant) -> bool {
-        for slot in self.slots(whose) {
-            loop {
-                let answered = slot.answered.load(SeqCst);
-                if answered == slot.begun.load(SeqCst) {
-                    break;
-                }
-                if Instant::now() >= deadline {
-                    return false;
-                }
-                std::thread::sleep(Duration::from_micros(200));
+        while !self.idle(whose) {
+            if Instant::now() >= deadline {
+                return false;
             }
+            std::thread::sleep(Duration::from_micros(200));
         }
         true
     }
 
     fn slot(&self, node: u64) -> &Slot {
-        &self.0[node as usize % SLOTS]
+        &self.by_node[node as usize % SLOTS]
     }
 
-    fn slots(&self, whose: Whose) -> &[Slot] {
+    fn slot_of(&self, whose: Whose) -> &Slot {
         match whose {
-            Whose::Node(node) => std::slice::from_ref(self.slot(node)),
-            Whose::Anyone => &self.0,
+            Whose::Node(node) => self.slot(node),
+            Whose::Anyone => &self.all,
         }
     }
 }

@@ -13,6 +13,8 @@ mod mount;
 mod mountpoint;
 mod nodes;
 mod notices;
+mod syscall;
 mod transport;
 
 pub use mount::{Mount, MountError, Options};
+pub use mountpoint::abort;

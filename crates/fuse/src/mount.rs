@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::front::Front;
 use crate::mountpoint;
-use crate::notices::Notices;
+use crate::notices::{Notices, SENDERS};
 use crate::transport::{self, Unmounter, Unserved};
 
 /// How long an unmount waits for a session to end after a lazy unmount.
@@ -102,6 +102,11 @@ impl Mount {
         &self.dir
     }
 
+    /// The number that the kernel has given its connection.
+    pub fn connection(&self) -> Option<u32> {
+        mountpoint::connection(&self.dir)
+    }
+
     /// Waits until it is unmounted, by whomever.
     pub fn wait(&self) -> io::Result<()> {
         let mut result = self.ended.result.lock();
@@ -147,8 +152,10 @@ impl Drop for Mount {
 }
 
 fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
-    let notices = Arc::clone(notices);
-    spawn("fuse-notices", move || notices.run())
+    (0..SENDERS).try_for_each(|_| {
+        let notices = Arc::clone(notices);
+        spawn("fuse-notices", move || notices.run())
+    })
 }
 
 fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {

@@ -1,5 +1,6 @@
 //! The directory to mount on.
 
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,6 +53,29 @@ pub(crate) fn detach(dir: &Path) -> io::Result<()> {
             if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
         }
         Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The number of the connection behind what is mounted on `dir`: the minor part of its device.
+pub(crate) fn connection(dir: &Path) -> Option<u32> {
+    mounted_on(dir)?.device.split_once(':')?.1.parse().ok()
+}
+
+/// Ends a connection, mounted on `dir`, that nobody serves any more: whoever waits for an answer gets an error. The dead mount stays, so that nobody takes what is below for it.
+pub fn abort(connection: u32, dir: &Path) -> io::Result<()> {
+    match std::fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1") {
+        // The file system that these files are of need not be mounted. Then by force, which wants root, and fails after that since the mount is in use.
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && self::connection(dir) == Some(connection) =>
+        {
+            let _in_use = rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+            match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::FORCE) {
+                Ok(()) | Err(rustix::io::Errno::BUSY) => Ok(()),
+                Err(errno) => Err(errno.into()),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ident::FileId;
 use lease::Label;
-use namespace::{FileKind, Stat};
+use namespace::{Attributes, FileKind, Stat};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -20,10 +20,10 @@ const SHARDS: usize = 16;
 /// cache costs as much as all else that is done for an entry.
 const CHUNK: u64 = 8;
 
-/// For so long after an entry was taken back a directory counts as one that others work in.
-const CONTENDED: Duration = Duration::from_secs(10);
+/// For so long after an entry was taken back, or its times were told by a report, a directory counts as one that others work in.
+const LATELY: Duration = Duration::from_secs(10);
 /// Such directories that are remembered.
-const CONTENDED_MAX: usize = 4096;
+const LATELY_MAX: usize = 4096;
 
 /// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
 const GIVEN_MAX: usize = 1 << 16;
@@ -40,8 +40,32 @@ pub(crate) struct Nodes {
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
-    /// Directories of which an entry was taken back lately, and until when that counts.
-    contended: RwLock<FxHashMap<u64, Instant>>,
+    /// Directories of which an entry was taken back lately.
+    contended: Lately,
+    /// Directories whose times were told by a report lately.
+    passing: Lately,
+}
+
+/// Nodes to which something happened, and until when that counts.
+#[derive(Debug, Default)]
+struct Lately(RwLock<FxHashMap<u64, Instant>>);
+
+impl Lately {
+    fn note(&self, node: u64) {
+        let now = Instant::now();
+        let mut nodes = self.0.write();
+        if nodes.len() >= LATELY_MAX {
+            nodes.retain(|_, until| *until > now);
+        }
+        if nodes.len() < LATELY_MAX {
+            nodes.insert(node, now + LATELY);
+        }
+    }
+
+    fn has(&self, node: u64) -> bool {
+        let nodes = self.0.read();
+        !nodes.is_empty() && nodes.get(&node).is_some_and(|until| *until > Instant::now())
+    }
 }
 
 type Chunk = [Option<Node>; CHUNK as usize];
@@ -50,7 +74,7 @@ type Chunk = [Option<Node>; CHUNK as usize];
 struct Node {
     file: FileId,
     /// Of a directory.
-    given: Option<Box<Given>>,
+    directory: Option<Box<Directory>>,
     /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
     lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
@@ -58,6 +82,14 @@ struct Node {
 }
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
+
+/// What is remembered of a directory.
+#[derive(Debug, Default)]
+struct Directory {
+    given: Given,
+    /// As the kernel was given it: all that there is to show of it once another machine has removed it, while somebody here is still in it.
+    was: Option<Attributes>,
+}
 
 /// Labels of a directory whose entries, positive or negative, the kernel may hold. Kept until the directory is forgotten, since the
 /// kernel does not say when it drops one. Hashes do, and after a listing nothing at all, because a label too many costs only a
@@ -68,16 +100,23 @@ enum Given {
     All,
 }
 
+impl Default for Given {
+    fn default() -> Given {
+        Given::Some(FxHashSet::default())
+    }
+}
+
 impl Nodes {
     /// With the root of what is mounted, which the kernel never forgets.
     pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
             root: root.clone(),
-            contended: RwLock::default(),
+            contended: Lately::default(),
+            passing: Lately::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node = Node { file: root.clone(), given: None, lookups: u32::MAX, setid: false };
+        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -105,6 +144,7 @@ impl Nodes {
             return Err(Errno::IO);
         }
         let setid = may_have_setid(stat);
+        let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
             Some(known) if known.file != *file => {
@@ -114,9 +154,14 @@ impl Nodes {
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
                 known.setid = setid;
+                if is_directory {
+                    known.directory.get_or_insert_default().was = Some(stat.attributes);
+                }
             }
             empty => {
-                *empty = Some(Node { file: file.clone(), given: None, lookups: 1, setid });
+                let directory = is_directory
+                    .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
+                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid });
                 self.back(file).write().insert(file.clone(), node);
             }
         }
@@ -160,49 +205,55 @@ impl Nodes {
 
     /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
-        self.change(dir, |n| {
-            match n.given.get_or_insert_with(|| Box::new(Given::Some(FxHashSet::default()))).as_mut() {
-                Given::All => {}
-                Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
-                    hashes.insert(hash_of(label));
-                }
-                full => *full = Given::All,
+        self.change(dir, |n| match &mut n.directory.get_or_insert_default().given {
+            Given::All => {}
+            Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
+                hashes.insert(hash_of(label));
             }
+            full => *full = Given::All,
         });
     }
 
     /// An entry of `dir` is taken back: others work there too.
     pub(crate) fn contend(&self, dir: u64) {
-        let now = Instant::now();
-        let mut contended = self.contended.write();
-        if contended.len() >= CONTENDED_MAX {
-            contended.retain(|_, until| *until > now);
-        }
-        if contended.len() < CONTENDED_MAX {
-            contended.insert(dir, now + CONTENDED);
-        }
+        self.contended.note(dir);
+    }
+
+    /// The times of `dir` were told by a report.
+    pub(crate) fn pass(&self, dir: u64) {
+        self.passing.note(dir);
+    }
+
+    /// Whether the times of `dir` pass to and fro between machines: who does not look at them need not be told.
+    pub(crate) fn passes(&self, dir: u64) -> bool {
+        self.passing.has(dir)
     }
 
     /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which whoever waits for a lease in there holds. So the kernel is
     /// given entries of such a directory for no time at all: it asks again before it uses one, and there is nothing to be taken back.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
-        let contended = self.contended.read();
-        !contended.is_empty() && contended.get(&dir).is_some_and(|until| *until > Instant::now())
+        self.contended.has(dir)
     }
 
     /// The kernel is about to be told of many entries of `dir`, as a listing does.
     pub(crate) fn give_every_entry(&self, dir: u64) {
-        self.change(dir, |n| n.given = Some(Box::new(Given::All)));
+        self.change(dir, |n| n.directory.get_or_insert_default().given = Given::All);
     }
 
     /// Whether the kernel may hold an entry for `label` in `dir`.
     pub(crate) fn entry_given(&self, dir: u64, label: &Label) -> bool {
-        let given = |n: &Node| match n.given.as_deref() {
+        let given = |n: &Node| match n.directory.as_ref().map(|directory| &directory.given) {
             None => false,
             Some(Given::Some(hashes)) => hashes.contains(&hash_of(label)),
             Some(Given::All) => true,
         };
         self.look(dir, given).unwrap_or(false)
+    }
+
+    /// What stat shows of directory `node` after it was removed: as it was when the kernel was given it, with no link. Nothing for other files.
+    pub(crate) fn removed_directory(&self, node: u64) -> Option<Stat> {
+        let was = self.look(node, |n| n.directory.as_ref().and_then(|directory| directory.was))??;
+        Some(Stat { attributes: Attributes { links: 0, ..was }, size: 0, occupied: 0, mtime: was.ctime })
     }
 
     /// Every node, to invalidate all.
@@ -257,7 +308,7 @@ fn hash(value: impl Hash) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use namespace::{Attributes, Timestamp};
+    use namespace::Timestamp;
 
     fn stat(ino: u64, mode: u16) -> Stat {
         let now = Timestamp::default();
@@ -315,12 +366,24 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_was_removed_has_no_link_and_its_kind() {
+        let nodes = Nodes::new(FileId::root());
+        let mut dir = stat(5, 0o750);
+        dir.attributes.kind = FileKind::Directory;
+        nodes.give(&FileId::root().child(9), &dir).unwrap();
+        nodes.give(&FileId::root().child(8), &stat(6, 0o644)).unwrap();
+        let left = nodes.removed_directory(5).unwrap().attributes;
+        assert_eq!((left.kind, left.mode, left.ino, left.links), (FileKind::Directory, 0o750, 5, 0));
+        assert_eq!((nodes.removed_directory(6), nodes.removed_directory(7)), (None, None));
+    }
+
+    #[test]
     fn what_was_taken_back_is_contended_for_a_while_and_within_bounds() {
         let nodes = Nodes::new(FileId::root());
         assert!(!nodes.is_contended(7));
-        (0..2 * CONTENDED_MAX as u64).for_each(|dir| nodes.contend(dir));
+        (0..2 * LATELY_MAX as u64).for_each(|dir| nodes.contend(dir));
         assert!(nodes.is_contended(7));
-        assert_eq!(nodes.contended.read().len(), CONTENDED_MAX);
+        assert_eq!(nodes.contended.0.read().len(), LATELY_MAX);
     }
 
     #[test]

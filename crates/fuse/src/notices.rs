@@ -1,6 +1,6 @@
 //! Invalidations on their way from the machine to the kernel.
 //!
-//! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they are sent by a thread of their own, never by one that
+//! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they are sent by threads of their own, never by one that
 //! serves requests, and whoever has one to tell waits for it a bounded time only.
 
 use client::Invalidation;
@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::flight::Whose;
@@ -35,6 +36,9 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn drop_all_entries(&self) -> io::Result<()>;
 }
 
+/// Threads that send. Each may block, on a page or directory whose request waits for a lease, and what it blocks on holds up no other's notification.
+pub(crate) const SENDERS: usize = 8;
+
 /// The queue.
 pub(crate) struct Notices {
     front: Arc<Front>,
@@ -48,14 +52,14 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Invalidation>,
-    /// The queue overflowed: everything is to go.
-    everything: bool,
-    /// How many were ever queued, and how many of those are done.
-    queued: u64,
-    done: u64,
+    queue: VecDeque<(Invalidation, Batch)>,
+    /// The queue overflowed: everything is to go, and with it what these count.
+    everything: Vec<Batch>,
     closed: bool,
 }
+
+/// How many notifications are still to be sent of those that were queued together.
+type Batch = Arc<AtomicUsize>;
 
 impl Below for Notices {
     /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
@@ -74,29 +78,23 @@ impl Below for Notices {
         }
     }
 
-    fn take_back(&self, what: &[Invalidation]) {
-        let Some(last) = what.iter().filter(|what| self.has(what)).map(|what| self.queue(what)).last() else {
-            return;
-        };
-        let mut state = self.state.lock();
-        let deadline = Instant::now() + WAIT;
-        while state.done < last && !state.closed {
-            if self.sent.wait_until(&mut state, deadline).timed_out() {
-                drop(state);
-                // Trap: a request that holds the lock waits for what is recalled here. Entries go without the lock then: all of them, looked up again before they are used.
-                if what.iter().any(|what| matches!(what, Invalidation::Entry(..))) {
-                    log("everything", self.kernel.drop_all_entries());
-                }
-                tracing::debug!(?what, "the kernel is slow to let go");
-                return;
-            }
-        }
+    fn take_back(&self, what: &[Invalidation]) -> Box<dyn FnOnce() + '_> {
+        let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
+        let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
+        self.queue_and_wait(&had);
+        // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
+        // ended before. So there is none more than it takes: what had no request under way since before it was taken back is gone.
+        Box::new(move || {
+            let brought_back = had
+                .into_iter()
+                .zip(before)
+                .filter(|(what, before)| before.is_none() || self.quiet_since(what) != *before);
+            self.queue(brought_back.map(|(what, _)| what).filter(|what| self.has(what)).collect());
+        })
     }
 
-    fn take_back_again(&self, what: Vec<Invalidation>) {
-        for what in what.iter().filter(|what| self.has(what)) {
-            self.queue(what);
-        }
+    fn take_back_soon(&self, what: Vec<Invalidation>) {
+        self.queue(what.into_iter().filter(|what| self.has(what)).collect());
     }
 }
 
@@ -111,52 +109,91 @@ impl Notices {
         })
     }
 
-    /// The how manieth it is of all that were ever queued.
-    fn queue(&self, what: &Invalidation) -> u64 {
-        let nodes = &self.front.nodes;
+    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet.
+    fn whose(&self, what: &Invalidation) -> Whose {
         match what {
-            Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
-                nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir));
-            }
-            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                nodes.node(file).into_iter().for_each(|node| nodes.doubt(node));
-            }
-            Invalidation::Everything => {}
+            Invalidation::Entry(file, _)
+            | Invalidation::Entries(file)
+            | Invalidation::Attributes(file)
+            | Invalidation::Pages(file) => self.front.nodes.node(file).map_or(Whose::Anyone, Whose::Node),
+            Invalidation::Everything => Whose::Anyone,
         }
-        let mut state = self.state.lock();
-        if state.queue.len() < QUEUE_MAX && *what != Invalidation::Everything {
-            state.queue.push_back(what.clone());
-        } else {
-            state.queue.clear();
-            state.everything = true;
-        }
-        state.queued += 1;
-        self.queued.notify_one();
-        state.queued
     }
 
-    /// Sends what is queued until closed.
+    /// If no request is under way that may bring `what` back: how many have begun so far. If that is still so many later, nothing has brought it back.
+    fn quiet_since(&self, what: &Invalidation) -> Option<u64> {
+        let (flight, whose) = (&self.front.flight, self.whose(what));
+        let begun = flight.begun(whose);
+        (flight.idle(whose) && flight.begun(whose) == begun).then_some(begun)
+    }
+
+    fn queue_and_wait(&self, what: &[Invalidation]) {
+        let left = self.queue(what.to_vec());
+        let mut state = self.state.lock();
+        let deadline = Instant::now() + WAIT;
+        while left.load(SeqCst) > 0 && !state.closed {
+            if self.sent.wait_until(&mut state, deadline).timed_out() {
+                drop(state);
+                // Trap: a request that holds the lock waits for what is recalled here. Entries go without the lock then: all of them, looked up again before they are used.
+                if what.iter().any(|what| matches!(what, Invalidation::Entry(..))) {
+                    log("everything", self.kernel.drop_all_entries());
+                }
+                tracing::debug!(?what, "the kernel is slow to let go");
+                return;
+            }
+        }
+    }
+
+    /// Counts how many of these are still to be sent.
+    fn queue(&self, what: Vec<Invalidation>) -> Batch {
+        let left = Batch::new(AtomicUsize::new(what.len()));
+        for what in what {
+            let nodes = &self.front.nodes;
+            match &what {
+                Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                    nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir));
+                }
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                    nodes.node(file).into_iter().for_each(|node| nodes.doubt(node));
+                }
+                Invalidation::Everything => {}
+            }
+            let mut state = self.state.lock();
+            if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
+                state.queue.push_back((what, Arc::clone(&left)));
+            } else {
+                let State { queue, everything, .. } = &mut *state;
+                everything.extend(queue.drain(..).map(|(_, batch)| batch).chain([Arc::clone(&left)]));
+            }
+            self.queued.notify_one();
+        }
+        left
+    }
+
+    /// Sends what is queued until closed. For [`SENDERS`] threads.
     pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
-            while state.queue.is_empty() && !state.everything && !state.closed {
+            while state.queue.is_empty() && state.everything.is_empty() && !state.closed {
                 self.queued.wait(&mut state);
             }
             if state.closed {
                 return;
             }
-            let everything = std::mem::take(&mut state.everything);
-            let next = state.queue.pop_front();
-            // What overflowed is done with the rest.
-            let done = state.queued - state.queue.len() as u64;
+            let mut done = std::mem::take(&mut state.everything);
+            let next = if done.is_empty() { state.queue.pop_front() } else { None };
             drop(state);
-            if everything {
-                self.send_everything();
+            match next {
+                Some((what, batch)) => {
+                    self.send(&what);
+                    done.push(batch);
+                }
+                None => self.send_everything(),
             }
-            if let Some(what) = next {
-                self.send(&what);
+            let _state = self.state.lock();
+            for batch in done {
+                batch.fetch_sub(1, SeqCst);
             }
-            self.state.lock().done = done;
             self.sent.notify_all();
         }
     }
@@ -171,24 +208,14 @@ impl Notices {
     /// Sends one, again while answers are on their way that may bring back what it drops: they were decided under the lease that is being
     /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
     fn send(&self, what: &Invalidation) {
-        let (flight, nodes) = (&self.front.flight, &self.front.nodes);
         let deadline = Instant::now() + SETTLE;
         for _ in 0..ROUNDS_MAX {
-            let (Invalidation::Entry(file, _)
-            | Invalidation::Entries(file)
-            | Invalidation::Attributes(file)
-            | Invalidation::Pages(file)) = what
-            else {
-                // Never queued: see `queue`.
-                return self.send_everything();
-            };
-            let node = nodes.node(file);
-            let whose = node.map_or(Whose::Anyone, Whose::Node);
-            let (begun, idle) = (flight.begun(whose), flight.idle(whose));
-            if let Some(node) = node {
+            let (whose, before) = (self.whose(what), self.quiet_since(what));
+            if let Whose::Node(node) = whose {
                 log(what, notify(&*self.kernel, node, what));
             }
-            if (idle && flight.begun(whose) == begun) || !flight.settle(whose, deadline) {
+            let quiet = before.is_some() && self.quiet_since(what) == before;
+            if quiet || !self.front.flight.settle(whose, deadline) {
                 return;
             }
         }
@@ -267,9 +294,8 @@ mod tests {
     impl Recorder {
         fn note(&self, what: String) -> io::Result<()> {
             self.told.lock().push(what);
-            if let Some(meanwhile) = self.meanwhile.lock().take() {
-                meanwhile();
-            }
+            let meanwhile = self.meanwhile.lock().take();
+            meanwhile.into_iter().for_each(|meanwhile| meanwhile());
             Ok(())
         }
     }
@@ -318,9 +344,10 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| notices.run());
             tell();
-            // `take_back` waits a bounded time only.
+            // `take_back` waits a bounded time only. The one sender here sends this last, and nothing for it.
+            let last = notices.queue(vec![Invalidation::Attributes(FileId::root().child(7))]);
             let mut state = notices.state.lock();
-            while state.done < state.queued {
+            while last.load(SeqCst) > 0 {
                 notices.sent.wait(&mut state);
             }
             drop(state);
@@ -339,7 +366,8 @@ mod tests {
         notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
         let told = told(&notices, &recorder, || {
             let strange = Invalidation::Pages(FileId::root().child(8));
-            notices.take_back(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)]);
+            notices.take_back(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])(
+            );
         });
         assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
         assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
@@ -354,9 +382,51 @@ mod tests {
             front.flight.end(5);
         }));
         assert_eq!(
-            told(&notices, &recorder, || notices.take_back(&[Invalidation::Pages(file)])),
+            told(&notices, &recorder, || drop(notices.take_back(&[Invalidation::Pages(file)]))),
             ["pages 5", "pages 5"]
         );
+    }
+
+    #[test]
+    fn what_was_answered_before_the_lease_went_is_taken_back_again() {
+        let (notices, recorder, file) = sending();
+        let pages = [Invalidation::Pages(file)];
+        let quiet = told(&notices, &recorder, || notices.take_back(&pages)());
+        assert_eq!(quiet, ["pages 5"], "the next answers are under the next lease, and stay");
+        let (notices, recorder, _) = sending();
+        let flight = &notices.front.flight;
+        let read_meanwhile = || {
+            let again = notices.take_back(&pages);
+            flight.begin(5);
+            flight.end(5);
+            again();
+        };
+        assert_eq!(told(&notices, &recorder, read_meanwhile), ["pages 5", "pages 5"]);
+    }
+
+    #[test]
+    fn a_notification_that_blocks_holds_up_no_other() {
+        let (notices, recorder, file) = sending();
+        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
+        let blocked = Arc::clone(&recorder);
+        *recorder.meanwhile.lock() = Some(Box::new(move || {
+            while blocked.told.lock().len() < 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }));
+        std::thread::scope(|scope| {
+            (0..2).for_each(|_| drop(scope.spawn(|| notices.run())));
+            notices.take_back_soon(vec![Invalidation::Pages(file)]);
+            while recorder.told.lock().is_empty() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            notices.take_back_soon(vec![entry("given")]);
+            while recorder.told.lock().len() < 3 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            notices.close();
+        });
+        assert_eq!(recorder.told.lock()[..], ["pages 5", "attributes 1", "entry 1 given"]);
     }
 
     #[test]
@@ -370,7 +440,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }));
-        let told = told(&notices, &recorder, || notices.take_back(&[entry("given")]));
+        let told = told(&notices, &recorder, || drop(notices.take_back(&[entry("given")])));
         assert_eq!(told, ["attributes 1", "all entries", "entry 1 given"]);
     }
 
@@ -378,11 +448,12 @@ mod tests {
     fn an_overflow_drops_everything() {
         let (notices, recorder, file) = sending();
         for _ in 0..QUEUE_MAX {
-            notices.queue(&entry("x"));
+            notices.queue(vec![entry("x")]);
         }
-        notices.queue(&Invalidation::Attributes(file));
+        notices.queue(vec![Invalidation::Attributes(file)]);
         let mut told = told(&notices, &recorder, || {});
         told.sort();
         assert_eq!(told, ["all entries", "pages 1", "pages 5"]);
+        assert!(notices.state.lock().queue.is_empty());
     }
 }

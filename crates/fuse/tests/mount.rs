@@ -163,6 +163,23 @@ fn appends_go_to_the_end_whatever_the_kernel_thinks() {
     assert_eq!(fs::metadata(m.at("log")).unwrap().len(), 13 + 4 * 500 * "line of 1\n".len() as u64);
 }
 
+/// Trap: through pages that it has not read the kernel writes one at a time, and between two requests another machine appends.
+#[test]
+fn an_append_is_one_request() {
+    let Some(m) = Mounted::new() else { return };
+    fs::write(m.at("log"), [b'x'; 4000]).unwrap();
+    let file = m.memory.elsewhere(|tree| tree.find(&FileId::root(), &label("log")).unwrap().file);
+    m.memory.invalidate(&Invalidation::Pages(file));
+    let writes = m.memory.count("write");
+    let mut log = OpenOptions::new().read(true).append(true).open(m.at("log")).unwrap();
+    log.write_all(&[b'y'; 9000]).unwrap();
+    assert_eq!(m.memory.count("write") - writes, 1);
+    assert_eq!(fs::metadata(m.at("log")).unwrap().len(), 13000);
+    let mut last = [0; 5000];
+    log.read_exact_at(&mut last, 8000).unwrap();
+    assert_eq!(last, [b'y'; 5000]);
+}
+
 #[test]
 fn what_is_known_is_not_asked_again() {
     let Some(m) = Mounted::new() else { return };

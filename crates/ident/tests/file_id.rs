@@ -21,6 +21,20 @@ fn sequence() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(part(), 0..8)
 }
 
+/// `front` and as much of `more` after it as an identifier has room for.
+fn joined(front: &[u64], more: &[u64]) -> Vec<u64> {
+    let mut parts = front.to_vec();
+    let mut bits = code(front).len();
+    for &n in more {
+        bits += code(&[n]).len() - 1;
+        if bits > BITS_MAX {
+            break;
+        }
+        parts.push(n);
+    }
+    parts
+}
+
 fn hash(id: &FileId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
@@ -45,6 +59,16 @@ fn padded(bits: &[bool]) -> Vec<u8> {
     bits.chunks(8)
         .map(|byte| byte.iter().enumerate().map(|(at, &bit)| u8::from(bit) << (7 - at)).sum())
         .collect()
+}
+
+/// Identifiers below `a`, and others, are in or out of its region.
+fn check_region(a: &[u64], b: &[u64], tail: &[u8]) {
+    let (start, end) = id(a).region_range();
+    for other in [b.to_vec(), joined(a, b)] {
+        let key = [id(&other).as_bytes(), tail].concat();
+        let inside = start <= key && end.as_ref().is_none_or(|end| key < *end);
+        assert_eq!(inside, other.starts_with(a), "{other:?}");
+    }
 }
 
 proptest! {
@@ -77,17 +101,12 @@ proptest! {
     #[test]
     fn a_prefix_is_a_beginning_of_the_sequence(a in sequence(), b in sequence(), more in sequence()) {
         prop_assert_eq!(id(&a).is_prefix_of(&id(&b)), b.starts_with(&a));
-        prop_assert!(id(&a).is_prefix_of(&id(&[a, more].concat())));
+        prop_assert!(id(&a).is_prefix_of(&id(&joined(&a, &more))));
     }
 
     #[test]
     fn a_region_is_one_range_of_keys(a in sequence(), b in sequence(), tail in prop::collection::vec(any::<u8>(), 0..4)) {
-        let (start, end) = id(&a).region_range();
-        for other in [b.clone(), [a.clone(), b].concat()] {
-            let key = [id(&other).as_bytes(), &tail].concat();
-            let inside = start <= key && end.as_ref().is_none_or(|end| key < *end);
-            prop_assert_eq!(inside, other.starts_with(&a), "{:?}", other);
-        }
+        check_region(&a, &b, &tail);
     }
 
     #[test]
@@ -159,6 +178,17 @@ fn decoding_stops_at_the_bound() {
     one_more.push(0);
     assert_eq!(FileId::from_bytes(&one_more), Err(Malformed::TooLong));
     assert!(serde_json::from_str::<FileId>(&format!("[{}170]", "170,".repeat(400))).is_err());
+}
+
+#[test]
+fn a_region_of_the_longest_identifiers_is_one_range_too() {
+    // Together they have one bit more than an identifier may have: random identifiers did.
+    let (a, b) = (vec![INTEGER_MAX; 4], vec![INTEGER_MAX, INTEGER_MAX, INTEGER_MAX, 1 << 62]);
+    let just = [&[1 << 6, 1][..], &b].concat();
+    assert_eq!(id(&a).bit_len() + id(&just).bit_len() - 1, BITS_MAX + 1);
+    check_region(&a, &just, &[0xff]);
+    assert_eq!(joined(&a, &just).len(), 9);
+    check_region(&joined(&a, &just), &just, &[]);
 }
 
 #[test]

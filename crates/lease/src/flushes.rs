@@ -51,6 +51,12 @@ impl Flushes {
         self.asked.get(&report).is_some_and(|asked| asked.values().any(Option::is_some))
     }
 
+    /// Who has not flushed for `report` yet.
+    pub fn awaited_by(&self, report: Arrival) -> impl Iterator<Item = SessionId> {
+        let asked = self.asked.get(&report).into_iter().flatten();
+        asked.filter(|(_, number)| number.is_some()).map(|((holder, ..), _)| *holder)
+    }
+
     /// `report` needs no flushes any more.
     pub fn forget(&mut self, report: Arrival) {
         for number in self.asked.remove(&report).into_iter().flat_map(BTreeMap::into_values).flatten() {

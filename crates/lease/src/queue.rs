@@ -106,10 +106,10 @@ impl Queue {
         self.requests.get(&arrival)
     }
 
-    /// Deciding again showed that the request needs this instead. It keeps its place.
-    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>) {
+    /// Deciding again showed that the request needs this instead, and for what. It keeps its place.
+    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: What) {
         if let Some(mut request) = self.take(arrival) {
-            request.wants = wants;
+            (request.wants, request.what) = (wants, what);
             self.insert(arrival, request);
         }
     }

@@ -90,7 +90,7 @@ fn wanting_more_keeps_the_place() {
     assert!(!queue.blocked_by_earlier(second));
     let wants =
         request(1, What::Lease, &[(2, Field::Content, Kind::Read), (2, Field::Times, Kind::Touch)]).wants;
-    queue.replace_wants(first, wants);
+    queue.replace_wants(first, wants, What::Lease);
     assert!(queue.blocked_by_earlier(second) && !queue.blocked_by_earlier(first));
     assert_eq!(queue.waiting_on(&file(1)), BTreeSet::new());
     assert_eq!(reload(&queue), queue);
@@ -343,7 +343,7 @@ impl World {
                 let Some(arrival) = self.queue.of_session(session).last() else { return };
                 let mut wants = self.queue.get(arrival).expect("it waits").wants.clone();
                 wants.push(want);
-                self.queue.replace_wants(arrival, wants);
+                self.queue.replace_wants(arrival, wants, What::Lease);
                 self.try_again(arrival);
             }
             Step::Answer(session) => {

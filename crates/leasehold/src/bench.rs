@@ -3,10 +3,11 @@
 use crate::Failure;
 use bench::local::{self, Part, Settings};
 use bench::paper::{self, Experiment};
-use bench::{floor, table};
+use bench::{floor, shared, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -23,7 +24,22 @@ pub enum Bench {
     /// Real clients and a real server on a simulated network; leases are counted, with coarser leases beside as controls. Needs no root, no network and no
     /// disk. The same seed gives the same figures, everywhere. Exits with 1 if a bar is missed.
     Paper(Paper),
-    /// Mount the null FUSE file system (what `local` compares with) until it is killed.
+    /// Several machines, each a process on this one: what sharing a file system costs them.
+    ///
+    /// Needs no root. Work in a private directory of a remote server is compared with one machine alone, the rest with the same calls on null FUSE file systems;
+    /// messages, recalls and log flushes are the server's counts, renewals included. Every read is checked. Figures are only comparable within one run.
+    /// Exits with 1 if a bar is missed.
+    Shared(Shared),
+    /// A machine of `paper --processes`: what it is to do comes on standard input.
+    #[command(hide = true)]
+    PaperMachine {
+        /// Its data directory.
+        data: PathBuf,
+        /// Where to listen, if it has the server.
+        #[arg(long)]
+        listen: Option<SocketAddr>,
+    },
+    /// Mount the null FUSE file system (what `local` and `shared` compare with) until it is killed.
     #[command(hide = true)]
     Floor {
         /// Where.
@@ -66,6 +82,30 @@ pub struct Local {
 
 /// See the command's help.
 #[derive(Debug, Args)]
+pub struct Shared {
+    /// A directory on the disk whose flushes are to count.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data: PathBuf,
+    /// As JSON: a list of rows.
+    #[arg(long)]
+    json: bool,
+    /// Only these parts: work on names in a directory of one's own; the same with 5 ms of delay to the server, either way; two machines that make files in one
+    /// directory; a small file that goes from one to another; that save files as editors do; that open one file.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = shared_part())]
+    only: Vec<shared::Part>,
+    /// Files in the work on names.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..))]
+    files: u32,
+    /// Rounds of the work on names, of which the middle one counts.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Seconds of each of the rest.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    secs: u64,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
 pub struct Paper {
     /// As JSON: a list of rows.
     #[arg(long)]
@@ -76,6 +116,10 @@ pub struct Paper {
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// On processes instead: a server, and clients that join it and talk to it over mutual TLS on this host, below $TMPDIR. Without the controls: coarser leases are
+    /// a rule that only the simulated server can be given.
+    #[arg(long)]
+    processes: bool,
 }
 
 /// Reads an experiment by its name.
@@ -85,7 +129,14 @@ fn experiment() -> impl TypedValueParser<Value = Experiment> {
         .try_map(move |name| named(name).ok_or("not one of the experiments"))
 }
 
-/// Reads a part by its name.
+/// Reads a part of `shared` by its name.
+fn shared_part() -> impl TypedValueParser<Value = shared::Part> {
+    let named = |name: String| shared::Part::ALL.into_iter().find(|part| part.name() == name);
+    PossibleValuesParser::new(shared::Part::ALL.map(shared::Part::name))
+        .try_map(move |name| named(name).ok_or("not a part of the measurements"))
+}
+
+/// Reads a part of `local` by its name.
 fn part() -> impl TypedValueParser<Value = Part> {
     let named = |name: String| Part::ALL.into_iter().find(|part| part.name() == name);
     PossibleValuesParser::new(Part::ALL.map(Part::name))
@@ -98,6 +149,11 @@ impl Bench {
         match self {
             Bench::Local(local) => local.run(),
             Bench::Paper(paper) => paper.run(),
+            Bench::Shared(shared) => shared.run(),
+            Bench::PaperMachine { data, listen } => {
+                paper::play(&data, listen, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
+                Ok(ExitCode::SUCCESS)
+            }
             Bench::Floor { dir } => {
                 floor::run(&dir, || println!("mounted on {}", dir.display()))?;
                 Ok(ExitCode::SUCCESS)
@@ -121,16 +177,7 @@ impl Local {
             random_time: Duration::from_secs(self.random_secs),
             load_files: self.load_files,
         };
-        let terminal = std::io::stderr().is_terminal();
-        let rows = local::run(&self.data, &settings, &mut |progress| {
-            let _ = match terminal {
-                true => write!(std::io::stderr(), "\r\x1b[K{progress}"),
-                false => writeln!(std::io::stderr(), "{progress}"),
-            };
-        })?;
-        if terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        let rows = telling_progress(|tell| local::run(&self.data, &settings, tell))?;
         if self.json {
             println!("{}", serde_json::to_string_pretty(&rows)?);
         } else {
@@ -141,12 +188,38 @@ impl Local {
     }
 }
 
+impl Shared {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let parts = match self.only.is_empty() {
+            true => shared::Part::ALL.to_vec(),
+            false => self.only,
+        };
+        let settings = shared::Settings {
+            parts,
+            files: self.files as usize,
+            rounds: self.rounds as usize,
+            time: Duration::from_secs(self.secs),
+        };
+        let rows = telling_progress(|tell| shared::run(&self.data, &settings, tell))?;
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&rows)?);
+        } else {
+            print!("{}", shared::text(&rows));
+        }
+        let missed = rows.iter().any(|row| !row.met());
+        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
 impl Paper {
     fn run(self) -> Result<ExitCode, Failure> {
         let mut rows = Vec::new();
         for experiment in Experiment::ALL {
             if self.only.is_empty() || self.only.contains(&experiment) {
-                rows.extend(experiment.run(self.seed)?);
+                rows.extend(match self.processes {
+                    true => experiment.run_on_processes(self.seed)?,
+                    false => experiment.run(self.seed)?,
+                });
             }
         }
         if self.json {
@@ -157,4 +230,21 @@ impl Paper {
         let missed = rows.iter().any(|row| !row.met);
         Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+}
+
+/// Measures, and says on the way what is being measured.
+fn telling_progress<T>(
+    measure: impl FnOnce(&mut dyn FnMut(&str)) -> std::io::Result<T>,
+) -> std::io::Result<T> {
+    let terminal = std::io::stderr().is_terminal();
+    let result = measure(&mut |progress| {
+        let _ = match terminal {
+            true => write!(std::io::stderr(), "\r\x1b[K{progress}"),
+            false => writeln!(std::io::stderr(), "{progress}"),
+        };
+    });
+    if terminal {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    result
 }

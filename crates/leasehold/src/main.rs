@@ -3,6 +3,7 @@
 mod bench;
 mod check;
 mod cluster;
+mod guard;
 mod leases;
 mod places;
 mod salvage;
@@ -66,6 +67,9 @@ enum Command {
         /// For which.
         shell: clap_complete::Shell,
     },
+    /// Started by `up` and `mount`: ends the mount should they be killed.
+    #[command(hide = true)]
+    Guard(guard::Stand),
     /// Write man pages, one for each command.
     Man {
         /// Into this directory.
@@ -113,6 +117,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Fsck(check) => check.run(),
         Command::Simulate(simulate) => simulate.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Guard(stand) => stand.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "leasehold", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)

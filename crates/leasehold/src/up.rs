@@ -1,6 +1,7 @@
 //! `leasehold up`, and `leasehold mount`, which is the same for a machine that has joined.
 
 use crate::cluster::join;
+use crate::guard::Guard;
 use crate::{Failure, places};
 use clap::Args;
 use fuse::Options;
@@ -103,6 +104,10 @@ fn run(data: &Path, dir: &Path, settings: MachineSettings) -> Result<ExitCode, F
         say(format_args!("other machines can join at {address}: leasehold invite"));
     }
     let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &Options::default())?);
+    let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
+    if let Err(error) = &guard {
+        tracing::warn!(%error, "should this process be killed, its mount may hang");
+    }
     say(format_args!("mounted on {}", dir.display()));
     say(format_args!(
         "try: git clone SOME-REPOSITORY {}/work   leasehold status   leasehold fsck",
@@ -125,6 +130,7 @@ fn run(data: &Path, dir: &Path, settings: MachineSettings) -> Result<ExitCode, F
     }
     let began = Instant::now();
     mount.unmount()?;
+    drop(guard);
     machine.stop()?;
     say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
     Ok(ExitCode::SUCCESS)

@@ -232,6 +232,33 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// What people call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Operation::Lookup { .. } => "lookup",
+            Operation::Stat { .. } => "stat",
+            Operation::Access { .. } => "access",
+            Operation::Open { .. } => "open",
+            Operation::ReadLink { .. } => "readlink",
+            Operation::List { .. } => "list",
+            Operation::GetXattr { .. } => "getxattr",
+            Operation::ListXattrs { .. } => "listxattr",
+            Operation::Create { .. } => "create",
+            Operation::Link { .. } => "link",
+            Operation::Unlink { .. } => "unlink",
+            Operation::Rename { .. } => "rename",
+            Operation::SetAttributes { .. } => "setattr",
+            Operation::SetXattr { .. } => "setxattr",
+            Operation::RemoveXattr { .. } => "removexattr",
+            Operation::Publish { .. } => "write",
+            Operation::Accessed { .. } => "read",
+            Operation::SetDisposition { .. } => "delete on close",
+            Operation::Dispose { .. } => "last close",
+            Operation::Lock { .. } => "lock",
+            Operation::GetLock { .. } => "getlk",
+        }
+    }
+
     /// Whether it may have effects, and so is logged and replayed.
     pub fn is_update(&self) -> bool {
         !matches!(

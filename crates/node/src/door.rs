@@ -12,6 +12,8 @@ use std::time::Duration;
 pub enum Told {
     /// Anything but content.
     Reply(Reply),
+    /// The same, and nobody may keep it: see [`Reply::Passing`].
+    Passing(Reply),
     /// Content, in parts that together are what was read.
     Data(Vec<Bytes>),
 }
@@ -38,8 +40,9 @@ pub trait Door: Send + Sync + 'static {
 pub trait Below: Send + Sync {
     /// Whether it may have handed out any of it.
     fn has(&self, what: &Invalidation) -> bool;
-    /// Takes it back, and returns when it is gone; after a bounded time in any case. Not called from a thread that serves a front door.
-    fn take_back(&self, what: &[Invalidation]);
-    /// The same, without waiting: answers that were on their way may have brought some of it back.
-    fn take_back_again(&self, what: Vec<Invalidation>);
+    /// Takes it back, and returns when it is gone; after a bounded time in any case. Not called from a thread that serves a front door. What answers may bring back of
+    /// it, or have brought back, is known when the leases have been let go: by what is returned, to be called then.
+    fn take_back(&self, what: &[Invalidation]) -> Box<dyn FnOnce() + '_>;
+    /// Takes it back without waiting.
+    fn take_back_soon(&self, what: Vec<Invalidation>);
 }

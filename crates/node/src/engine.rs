@@ -10,6 +10,7 @@ use crate::pieces::Pieces;
 use crate::routes::Down;
 use crate::salvage::SalvageStore;
 use crate::upstream::Upstream;
+use crate::waits::{LONG_MS, LongWaits};
 use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
 use ident::FileId;
 use lease::SessionId;
@@ -42,6 +43,7 @@ pub(crate) struct Engine {
     uploads: Sender<Upload>,
     chores: Sender<Chore>,
     below: RwLock<Vec<Arc<dyn Below>>>,
+    tap: OnceLock<Tap>,
     yields: Sender<Yield>,
     stopping: AtomicBool,
     /// The server does not take this machine any more.
@@ -49,6 +51,9 @@ pub(crate) struct Engine {
     salvage: SalvageStore,
     started: Instant,
 }
+
+/// Is told what the server tells this machine's client.
+pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 
 /// The client and who waits for it.
 struct Hosted {
@@ -119,6 +124,7 @@ impl Engine {
             uploads: to_upload,
             chores: to_do,
             below: RwLock::new(Vec::new()),
+            tap: OnceLock::new(),
             yields: to_yield,
             stopping: AtomicBool::new(false),
             refused: AtomicBool::new(false),
@@ -190,13 +196,25 @@ impl Engine {
         if self.refused.swap(true, Ordering::SeqCst) {
             return;
         }
-        let answers = std::mem::take(&mut self.hosted.lock().answers);
+        // The session is over, whether the connection lasted long enough to say so or not: what could not be applied is salvaged.
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Message(ToClient::Fenced), &mut after);
+        let answers = std::mem::take(&mut hosted.answers);
+        hosted.session = None;
+        drop(hosted);
+        self.finish(after, false);
         for answer in answers.into_values() {
             answer(Err(Error::CutOff));
         }
         for below in self.below.read().iter() {
-            below.take_back_again(vec![Invalidation::Everything]);
+            below.take_back_soon(vec![Invalidation::Everything]);
         }
+    }
+
+    /// See [`crate::Machine::tap`].
+    pub(crate) fn tap(&self, tap: Tap) {
+        let _ = self.tap.set(tap);
     }
 
     /// From the server.
@@ -210,6 +228,9 @@ impl Engine {
                     self.refused.store(false, Ordering::SeqCst);
                 }
                 Down::Message(message) => {
+                    if let Some(tap) = self.tap.get() {
+                        tap(&message);
+                    }
                     hosted.open |= matches!(message, ToClient::Opened { .. });
                     if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
                         hosted.session = hosted.welcomed;
@@ -276,7 +297,7 @@ impl Engine {
         }
         if !after.invalidations.is_empty() {
             for below in self.below.read().iter() {
-                below.take_back_again(after.invalidations.clone());
+                below.take_back_soon(after.invalidations.clone());
             }
         }
         for Yield { number, what } in after.yields {
@@ -307,6 +328,7 @@ impl Engine {
                     answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
                 }
             }
+            Ok(Reply::Passing(reply)) => answer(Ok(Told::Passing(*reply))),
             Ok(reply) => answer(Ok(Told::Reply(reply))),
             Err(error) => answer(Err(error)),
         }
@@ -316,14 +338,10 @@ impl Engine {
     pub(crate) fn take_back(&self, yields: &Receiver<Yield>) {
         while !self.is_stopping() {
             let Ok(Yield { number, what }) = yields.recv_timeout(STOP_LOOK) else { continue };
-            for below in self.below.read().iter() {
-                below.take_back(&what);
-            }
+            let below = self.below.read().clone();
+            let again: Vec<_> = below.iter().map(|below| below.take_back(&what)).collect();
             self.yielded(number);
-            // Answers under the lease that were on their way have arrived by now.
-            for below in self.below.read().iter() {
-                below.take_back_again(what.clone());
-            }
+            again.into_iter().for_each(|again| again());
         }
     }
 
@@ -429,17 +447,23 @@ impl Engine {
 
     /// Looks after time until the machine stops.
     pub(crate) fn tick(&self) {
+        let mut said = LongWaits::default();
         while !self.is_stopping() {
             std::thread::sleep(TICK);
             let now = clock::time();
             let mut after = After::default();
-            {
+            let waits = {
                 let mut hosted = self.hosted.lock();
                 if hosted.client.deadline().is_some_and(|deadline| deadline <= now) {
                     self.input(&mut hosted, Input::Tick, &mut after);
                 }
-            }
+                hosted.client.waits(now, LONG_MS)
+            };
             self.finish(after, true);
+            for wait in said.due(waits, |wait| (wait.ticket.0, wait.for_ms)) {
+                let seconds = wait.for_ms as f64 / 1e3;
+                tracing::warn!(call = wait.call, seconds, "a call waits for {}", wait.what);
+            }
         }
     }
 

@@ -18,7 +18,9 @@ mod shares_server;
 mod space;
 mod status;
 mod store;
+mod traffic;
 mod upstream;
+mod waits;
 
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{AskError, ask_status, expel, fsck, invite, leases, machines};
@@ -32,3 +34,4 @@ pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use shares_server::SharesError;
 pub use status::{LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
+pub use traffic::TrafficReport;

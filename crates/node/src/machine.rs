@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::MachineId;
+use wire::{MachineId, ToClient};
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
@@ -220,6 +220,12 @@ impl Machine {
         self.engine.clone()
     }
 
+    /// From now on every message of the server's is shown to `tap`, in the order of arrival and before the client takes it: for who counts leases. It must not
+    /// block. There is one at most, the first.
+    pub fn tap(&self, tap: impl Fn(&ToClient) + Send + Sync + 'static) {
+        self.engine.tap(Box::new(tap));
+    }
+
     /// The data directory.
     pub fn data(&self) -> &DataDir {
         &self.data
@@ -233,6 +239,11 @@ impl Machine {
     /// Where the server of a machine that has none of its own is.
     pub fn served_by(&self) -> Option<String> {
         self.link.as_ref().map(|(link, _)| link.status().server)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     pub(crate) fn server(&self) -> Option<&Server> {

@@ -7,7 +7,10 @@ use crate::group::{Group, GroupSettings};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::routes::{Down, HERE, Routes};
 use crate::shares_server::Shares;
+use crate::traffic::Traffic;
+use crate::waits::{LONG_MS, LongWaits};
 use directory::{Input, Output, ShareWork};
+use lease::SessionId;
 use namespace::Attributes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -16,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use wire::{ExpelError, InviteError, MachineId, ToClient};
+use wire::{ExpelError, InviteError, MachineId, ToClient, ToServer};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
@@ -26,6 +29,7 @@ pub(crate) struct Server {
     group: OnceLock<Group>,
     shares: Shares,
     routes: Mutex<Routes>,
+    traffic: Traffic,
     /// The client of this very machine.
     here: OnceLock<Weak<Engine>>,
     waiting: Mutex<Waiting>,
@@ -56,6 +60,7 @@ impl Server {
             group: OnceLock::new(),
             shares,
             routes: Mutex::default(),
+            traffic: Traffic::default(),
             here: OnceLock::new(),
             waiting: Mutex::default(),
             chores,
@@ -105,6 +110,10 @@ impl Server {
         &self.routes
     }
 
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
     pub(crate) fn waiting(&self) -> &Mutex<Waiting> {
         &self.waiting
     }
@@ -116,6 +125,20 @@ impl Server {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// What a session says. Never blocks.
+    pub(crate) fn hear(&self, session: SessionId, message: ToServer) {
+        self.traffic.hear();
+        self.group().propose(Input::Message { session, message });
+    }
+
+    /// Answers what a session asks and what changes no state.
+    pub(crate) fn answer(&self, session: SessionId, message: &ToServer) -> Option<ToClient> {
+        self.traffic.hear();
+        let answer = self.group().answer(session, message)?;
+        self.traffic.tell(&answer);
+        Some(answer)
     }
 
     /// Outputs of applied log entries, on the group's thread.
@@ -137,6 +160,7 @@ impl Server {
                     }
                 }
                 Output::Send { session, message } => {
+                    self.traffic.tell(&message);
                     let new = matches!(message, ToClient::Opened { .. });
                     if let Some((_, machine)) = opened.filter(|(opened, _)| new && *opened == session) {
                         self.begin(machine);
@@ -213,14 +237,34 @@ impl Server {
 
     /// Looks after time and space until the machine stops.
     pub(crate) fn tick(&self) {
-        let mut measured = None;
+        let (mut measured, mut said) = (None, LongWaits::default());
         while !self.is_stopping() {
             std::thread::sleep(TICK);
             self.measure_space(&mut measured);
             let waits = self.group().query(|directory, _| directory.anybody_waits());
             if waits {
                 self.group().propose(Input::Tick);
+                self.say_who_waits(&mut said);
             }
+        }
+    }
+
+    /// Names in the log whom requests wait for. Whoever asked is not told (BlackBox §3.3).
+    fn say_who_waits(&self, said: &mut LongWaits) {
+        let now = self.group().now();
+        let waits = self.group().query(|directory, store| directory.waits(now, store, LONG_MS));
+        for wait in said.due(waits, |wait| (wait.arrival, wait.for_ms)) {
+            let seconds = |ms: u64| ms as f64 / 1e3;
+            let unanswered = wait.unanswered.iter();
+            let unanswered = unanswered.map(|(name, ms)| format!("{name} for {:.1} s", seconds(*ms)));
+            tracing::warn!(
+                machine = wait.by.as_deref().unwrap_or("the server itself"),
+                operation = wait.operation,
+                path = wait.path,
+                seconds = seconds(wait.for_ms),
+                unanswered = unanswered.collect::<Vec<_>>().join(", "),
+                "a request waits; unanswered: who was told to let go and has not"
+            );
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::server::Server;
+use crate::traffic::TrafficReport;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -63,6 +64,8 @@ pub struct ServerReport {
     pub applied: u64,
     /// Log that a start would replay, bytes.
     pub log_bytes: u64,
+    /// Times that the log was made durable since the start: one fdatasync each.
+    pub log_flushes: u64,
     /// Proposed and not applied yet, bytes.
     pub backlog_bytes: usize,
     /// Rows of the server on disk, bytes.
@@ -71,6 +74,9 @@ pub struct ServerReport {
     pub shares: u64,
     /// Their bytes.
     pub share_bytes: u64,
+    /// Messages since the start.
+    #[serde(flatten)]
+    pub traffic: TrafficReport,
 }
 
 /// A recall that is answered sooner is not worth telling.
@@ -119,10 +125,12 @@ impl ServerReport {
             space_free: status.space.free,
             applied: group.applied,
             log_bytes: group.log_bytes,
+            log_flushes: group.log_flushes,
             backlog_bytes: group.backlog_bytes,
             store_bytes: group.store.file_bytes,
             shares: stored.shares,
             share_bytes: stored.bytes,
+            traffic: server.traffic().report(),
         }
     }
 }
@@ -169,10 +177,16 @@ impl fmt::Display for ServerReport {
         }
         writeln!(
             f,
-            "log        entry {}, {:.1} MiB to replay; store {:.1} MiB",
+            "log        entry {}, {:.1} MiB to replay, flushed {} times; store {:.1} MiB",
             self.applied,
             mib(self.log_bytes),
+            self.log_flushes,
             mib(self.store_bytes)
+        )?;
+        writeln!(
+            f,
+            "traffic    {} messages heard, {} told, {} of them recalls",
+            self.traffic.messages_heard, self.traffic.messages_told, self.traffic.recalls
         )
     }
 }

@@ -32,7 +32,7 @@ impl Upstream {
         match self {
             Upstream::Here(server, _) => {
                 if let Some(session) = session {
-                    server.group().propose(directory::Input::Message { session, message });
+                    server.hear(session, message);
                 }
             }
             Upstream::There(link) => link.send(message),
@@ -42,9 +42,7 @@ impl Upstream {
     /// Answers what changes no state at once, if the server is here; otherwise sends it.
     pub(crate) fn ask(&self, session: Option<SessionId>, message: ToServer) -> Option<ToClient> {
         match self {
-            Upstream::Here(server, _) => {
-                server.group().query(|directory, store| directory.query(session?, &message, store))
-            }
+            Upstream::Here(server, _) => server.answer(session?, &message),
             Upstream::There(_) => {
                 self.send(session, message);
                 None

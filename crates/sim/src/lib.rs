@@ -8,7 +8,9 @@ mod cluster;
 mod locks;
 mod many;
 mod model;
-mod paper;
+pub mod paper;
+#[cfg(test)]
+mod passing;
 #[cfg(test)]
 mod rights;
 mod run;
@@ -17,7 +19,6 @@ mod workload;
 pub use building::{Happened, Lie, Weather, run_building, run_building_in};
 pub use cluster::Violation;
 pub use many::{Office, Tally, run_many, run_many_under};
-pub use paper::{Leases, disjunctive, file_field};
 pub use run::{Failure, Summary, run};
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! The oracle knows nothing of leases or tables: it remembers, byte by byte, what each owner was told that it has.
 
 mod costs;
-mod machines;
+pub(crate) mod machines;
 mod oracle;
 
 use crate::cluster::Violation;

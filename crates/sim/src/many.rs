@@ -4,13 +4,14 @@
 //! starts again from what it wrote down. The oracle knows nothing of leases: it remembers which machine has which handle.
 
 mod oracle;
-mod programs;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod wires;
 mod workload;
 
 use crate::cluster::{Violation, root};
+use crate::paper::{Part, Script};
 use client::{Call, Client, Now, Outcome, Reply, Settings, Ticket};
 use directory::{Directory, Input, MemoryStore, Policy};
 use ident::FileId;
@@ -20,8 +21,6 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use wire::{MachineId, Space, ToClient};
-
-pub(crate) use programs::Program;
 
 /// Events until everything must have come to rest once nothing new happens.
 const REST_MAX: u32 = 20_000;
@@ -81,9 +80,11 @@ enum Doing {
 enum Work {
     /// What the seed says.
     Any,
-    /// What a program says. The answer to its last call is here when it came.
-    Program(Box<dyn Program>, Option<Result<Reply, Error>>),
-    /// Nothing, or nothing any more.
+    /// What a script says. The answer to its last call is here when it came.
+    Script(Box<Script>, Option<Result<Reply, Error>>),
+    /// Nothing any more: this part is done.
+    Done(Part),
+    /// Nothing.
     Nothing,
 }
 
@@ -130,7 +131,7 @@ pub struct Office {
     /// Files of which a client remembers something.
     files_max: usize,
     /// What the server has sent, while somebody listens.
-    pub(crate) heard: Option<Vec<ToClient>>,
+    heard: Option<Vec<ToClient>>,
     /// What happened.
     pub tally: Tally,
 }
@@ -264,8 +265,8 @@ impl Office {
         doing: Doing,
         result: Result<Reply, Error>,
     ) -> Result<(), Violation> {
-        if let Work::Program(_, answer) = &mut self.machines[at].work {
-            *answer = Some(result.clone());
+        if let Work::Script(_, answer) = &mut self.machines[at].work {
+            *answer = Some(result.clone().map(Reply::told));
         }
         let opened = match (&result, doing) {
             (Ok(Reply::Node(entry, _)), Doing::Create(open)) => {

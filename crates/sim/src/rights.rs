@@ -54,7 +54,7 @@ impl Lab {
         token[0] = self.clients.len() as u8;
         let name = format!("machine-{}", self.clients.len() + 1);
         self.to_server.push_back(Input::Invite { token, rights, until: NOW.time.after_ms(1) });
-        self.to_server.push_back(Input::Enrol { token, name, connection: 0 });
+        self.to_server.push_back(Input::Enrol { token, name, key: [0; 32], connection: 0 });
         self.greet();
         self.clients.len() - 1
     }
@@ -153,7 +153,7 @@ impl Lab {
     }
 
     fn read(&mut self, at: usize, file: &FileId) -> Result<bool, Error> {
-        let read = Call::Read { file: file.clone(), offset: 0, length: 100 };
+        let read = Call::Read { file: file.clone(), offset: 0, length: 100, kept: true };
         self.call(at, read).map(|reply| matches!(reply, Reply::Data(_)))
     }
 
@@ -212,7 +212,7 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     assert_eq!(lab.sent.len(), before);
     // It sees what others do.
     lab.write(0, &f, b"world").unwrap();
-    let read = Call::Read { file: f.clone(), offset: 0, length: 100 };
+    let read = Call::Read { file: f.clone(), offset: 0, length: 100, kept: true };
     let Ok(Reply::Data(parts)) = lab.call(reader, read) else { panic!() };
     assert!(format!("{parts:?}").contains("world"), "{parts:?}");
     // It keeps what it has open, and the server does what its close leaves to be done.
@@ -309,7 +309,7 @@ fn times_that_are_granted_do_not_forget_what_was_done_meanwhile() {
     lab.run();
     lab.answers.clear();
     let seen: Vec<_> = [other, 0]
-        .map(|at| match lab.call(at, Call::Stat { file: dir.clone() }) {
+        .map(|at| match lab.call(at, Call::Stat { file: dir.clone() }).map(Reply::told) {
             Ok(Reply::Stat(stat)) => stat.mtime,
             told => panic!("{told:?}"),
         })

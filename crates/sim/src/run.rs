@@ -158,7 +158,7 @@ impl Run {
 
     fn compare(&self, call: &Call, reply: &Reply) -> Result<(), Violation> {
         match (call, reply) {
-            (Call::Read { file, offset, length }, Reply::Data(parts)) => {
+            (Call::Read { file, offset, length, .. }, Reply::Data(parts)) => {
                 let found = self.cluster.gather(parts)?;
                 let content = &self.model.files[file].content;
                 let from = (*offset as usize).min(content.len());
@@ -252,7 +252,9 @@ impl Run {
         match file.kind {
             FileKind::Regular => {
                 let length = u32::try_from(stat.size).unwrap_or(u32::MAX);
-                let Reply::Data(parts) = self.ask(Call::Read { file: id.clone(), offset: 0, length })? else {
+                let Reply::Data(parts) =
+                    self.ask(Call::Read { file: id.clone(), offset: 0, length, kept: true })?
+                else {
                     return Err("no data".into());
                 };
                 file.content = self.cluster.gather(&parts)?;

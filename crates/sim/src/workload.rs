@@ -144,7 +144,7 @@ impl Cluster {
 
     fn read(&mut self, model: &Model, file: FileId) -> Call {
         let (offset, length) = self.range(model, &file);
-        Call::Read { file, offset, length: length as u32 }
+        Call::Read { file, offset, length: length as u32, kept: true }
     }
 
     fn change_content(&mut self, model: &Model, file: FileId) -> Call {

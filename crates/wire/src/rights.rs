@@ -59,7 +59,7 @@ pub enum EnrolError {
     /// There was no such invitation, or it was long ago.
     #[error("this token is of no invitation to this cluster: ask for one, `leasehold invite` prints it")]
     UnknownToken,
-    /// An invitation is for one machine, once.
+    /// An invitation is for one machine, which is known by its key.
     #[error("this token was used: each is for one machine, once; `leasehold invite` prints another")]
     UsedToken,
     /// The invitation's time is over.

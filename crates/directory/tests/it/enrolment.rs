@@ -25,7 +25,11 @@ fn invite(world: &mut World, rights: Rights) -> Result<(), InviteError> {
 }
 
 fn enrol(world: &mut World, name: &str) -> Result<(MachineId, Rights), EnrolError> {
-    world.input(Input::Enrol { token: TOKEN, name: name.to_owned(), connection: 5 });
+    enrol_with(world, name, [0; 32])
+}
+
+fn enrol_with(world: &mut World, name: &str, key: [u8; 32]) -> Result<(MachineId, Rights), EnrolError> {
+    world.input(Input::Enrol { token: TOKEN, name: name.to_owned(), key, connection: 5 });
     world.enrolled.pop().unwrap()
 }
 
@@ -70,16 +74,40 @@ fn tokens_are_for_one_machine_once_and_in_time() {
     invite(&mut world, Rights::FULL).unwrap();
     assert_eq!(invite(&mut world, Rights::FULL), Err(InviteError::TokenTaken));
     assert_eq!(enrol(&mut world, "a"), Ok((MachineId(2), Rights::FULL)));
-    assert_eq!(enrol(&mut world, "b"), Err(EnrolError::UsedToken));
-    // Nor after a restart, nor if the machine is expelled.
+    for name in ["a", "b"] {
+        assert_eq!(enrol_with(&mut world, name, [1; 32]), Err(EnrolError::UsedToken));
+    }
+    // Nor after a restart, nor if the machine is expelled, whatever key is shown.
     world.restart();
+    assert_eq!(enrol_with(&mut world, "b", [1; 32]), Err(EnrolError::UsedToken));
     expel(&mut world, 2).unwrap();
-    assert_eq!(enrol(&mut world, "b"), Err(EnrolError::UsedToken));
+    for key in [[0; 32], [1; 32]] {
+        assert_eq!(enrol_with(&mut world, "b", key), Err(EnrolError::UsedToken));
+    }
     let (token, until) = ([8; 32], world.now.after_ms(60_000));
     world.input(Input::Invite { token, rights: Rights::FULL, until });
     world.now = until;
-    world.input(Input::Enrol { token, name: "b".to_owned(), connection: 5 });
+    world.input(Input::Enrol { token, name: "b".to_owned(), key: [0; 32], connection: 5 });
     assert_eq!(world.enrolled.pop(), Some(Err(EnrolError::ExpiredToken)));
+}
+
+#[test]
+fn a_machine_that_did_not_hear_that_it_has_joined_joins_as_the_same() {
+    let mut world = World::new();
+    invite(&mut world, read_only()).unwrap();
+    assert_eq!(enrol(&mut world, "desk"), Ok((MachineId(2), read_only())));
+    let since = world.now;
+    world.now = since.after_ms(1_000);
+    world.restart();
+    assert_eq!(enrol(&mut world, "desk"), Ok((MachineId(2), read_only())));
+    // It may have thought of another name meanwhile, which must not be anybody else's.
+    assert_eq!(enrol(&mut world, "founder"), Err(EnrolError::NameTaken));
+    assert_eq!(enrol(&mut world, "table"), Ok((MachineId(2), read_only())));
+    let machines = world.server.machines(world.now, &world.store);
+    let seen: Vec<_> = machines.iter().map(|it| (it.machine, it.name.as_str(), it.since)).collect();
+    assert_eq!(seen[1..], [(MachineId(2), "table", since)]);
+    world.now = since.after_ms(60_000);
+    assert_eq!(enrol(&mut world, "table"), Err(EnrolError::ExpiredToken));
 }
 
 #[test]
@@ -154,7 +182,7 @@ fn an_expelled_machine_is_out_at_once_and_for_good() {
     assert!(world.grants(other, number).is_some());
     // What it had not sent is not done, and it is told nothing, by any way.
     let entries = vec![update(create(&ROOT, "late", FileKind::Regular, n, 9))];
-    world.send(gone, ToServer::Log { first: 1, entries });
+    world.send(gone, ToServer::Log { answer: true, first: 1, entries });
     assert_eq!(world.told(gone), [ToClient::Fenced]);
     assert_eq!(world.server.status(world.now).files, 1);
     let query = ToServer::Extents { number: 1, file: ROOT, from: 0 };
@@ -181,7 +209,7 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     assert_eq!(expel(&mut world, 2), Err(ExpelError::Expelled));
     let until = world.now.after_ms(1);
     world.input(Input::Invite { token: [1; 32], rights: Rights::FULL, until });
-    world.input(Input::Enrol { token: [1; 32], name: "desk".to_owned(), connection: 1 });
+    world.input(Input::Enrol { token: [1; 32], name: "desk".to_owned(), key: [0; 32], connection: 1 });
     assert_eq!(world.enrolled.pop(), Some(Ok((MachineId(3), Rights::FULL))));
     let machines = world.server.machines(world.now, &world.store);
     let desks: Vec<_> = machines[1..].iter().map(|it| (it.name.as_str(), it.expelled.is_some())).collect();

@@ -106,7 +106,10 @@ fn a_black_box_goes_with_a_value_and_a_shared_value_without() {
         let mut world = World::new();
         let a = world.open(1, 1);
         let file = file(&mut world, a);
-        world.send(a, ToServer::Log { first: 3, entries: vec![entry(released(&file, field, None))] });
+        world.send(
+            a,
+            ToServer::Log { answer: true, first: 3, entries: vec![entry(released(&file, field, None))] },
+        );
         world.server.misdeeds().to_vec()
     };
     let release: fn(lease::Released) -> LogEntry = |released| LogEntry::Release(vec![released]);

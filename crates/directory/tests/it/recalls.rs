@@ -176,7 +176,7 @@ fn a_report_gets_the_value_and_the_holder_keeps_its_lease() {
     assert_eq!(world.log(a, std::iter::once(update(op)).chain(flushed).collect()), []);
     let told = world.told(b);
     let [ToClient::Reported { number: n2, values, .. }] = told.as_slice() else { panic!("{told:?}") };
-    assert_eq!((*n2, values[0].fields.len()), (number, 0));
+    assert_eq!((*n2, values[0].fields.len()), (number, 2));
     assert_eq!(values[0].values.times.unwrap().mtime, at(10));
     // No lease: b may not rely on it; a may go on.
     let op = world.create(a, &ROOT, "more", FileKind::Regular, n + 1);
@@ -301,4 +301,46 @@ fn rows_of_holdings_stay_short_however_many_labels_are_taken_out() {
     assert!(recalled_all >= 2, "both are told");
     let longest = world.store.rows.values().map(Vec::len).max().unwrap();
     assert!(longest < 16 << 10, "{longest} bytes");
+}
+
+#[test]
+fn who_keeps_a_request_waiting_is_named_at_the_server() {
+    let (mut world, a, b, n) = shared();
+    let made = world.create(a, &ROOT, "dir", FileKind::Directory, n);
+    let dir = super::support::made(&made);
+    assert_eq!(world.update(a, made), Ok(()));
+    let asked = world.ask(b, lookup(&dir, "x"), vec![], AskMode::Lease);
+    let reported = world.ask(b, stat(&dir), vec![], AskMode::Report);
+    world.now = world.now.after_ms(6_000);
+    world.send(b, wire::ToServer::Renew);
+    let waits = |world: &World, at_least_ms| world.server.waits(world.now, &world.store, at_least_ms);
+    let names: Vec<String> =
+        world.server.machines(world.now, &world.store).into_iter().map(|machine| machine.name).collect();
+    let by = Some(names[1].clone());
+    let unanswered = vec![(names[0].clone(), 6_000)];
+    let report = |arrival, operation, path: &str| directory::WaitReport {
+        arrival,
+        by: by.clone(),
+        operation,
+        path: path.to_owned(),
+        for_ms: 6_000,
+        unanswered: unanswered.clone(),
+    };
+    let waiting = waits(&world, 6_000);
+    let first = waiting[0].arrival;
+    assert_eq!(waiting, [report(first, "lookup", "/dir/x"), report(first + 1, "stat", "/dir")]);
+    assert_eq!(waits(&world, 6_001), []);
+    // Who asked is told nothing of it.
+    assert!(world.told(b).iter().all(|told| matches!(told, ToClient::Renewed { .. })));
+    let recalled: Vec<ToClient> = world.told(a);
+    for message in recalled {
+        match message {
+            ToClient::Recall { leases } => world.release(a, leases),
+            ToClient::Flush { number, .. } => drop(world.log(a, vec![LogEntry::Flushed { number }])),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(world.grants(b, asked).is_some());
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Reported { number, .. }] if *number == reported));
+    assert_eq!(waits(&world, 0), []);
 }

@@ -35,7 +35,7 @@ fn what_leases_do_not_cover_is_refused() {
     let session = world.open(1, 1);
     let forged = world.create(session, &ROOT, "file", FileKind::Regular, 2);
     let rows = world.store.clone();
-    world.send(session, ToServer::Log { first: 1, entries: vec![update(forged)] });
+    world.send(session, ToServer::Log { answer: true, first: 1, entries: vec![update(forged)] });
     assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoLease)]);
     assert_eq!(world.told(session), [ToClient::Fenced]);
     assert_eq!(world.store, rows);
@@ -72,12 +72,15 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
     let rejected = world.log(session, entries.clone());
     assert_eq!(rejected, [(2, Error::Exists)]);
     let (rows, digest) = (world.store.clone(), world.server.digest());
-    world.send(session, ToServer::Log { first: 1, entries: entries.clone() });
+    world.send(session, ToServer::Log { answer: true, first: 1, entries: entries.clone() });
     assert_eq!(world.told(session), [ToClient::Applied { through: 2, rejected: vec![(2, Error::Exists)] }]);
     assert_eq!((world.store.clone(), world.server.digest()), (rows, digest));
     // Sent again with more behind: only that is done.
     let more = world.create(session, &ROOT, "b", FileKind::Regular, n + 2);
-    world.send(session, ToServer::Log { first: 2, entries: vec![entries[1].clone(), update(more)] });
+    world.send(
+        session,
+        ToServer::Log { answer: true, first: 2, entries: vec![entries[1].clone(), update(more)] },
+    );
     assert_eq!(world.told(session), [ToClient::Applied { through: 3, rejected: vec![(2, Error::Exists)] }]);
     assert_eq!(world.server.status(world.now).files, 3);
 }
@@ -90,7 +93,7 @@ fn misdeeds_end_the_session() {
     let want = want(&ROOT, lease::Field::Attributes, lease::Kind::Read);
     let release = |field, keep| {
         let entries = vec![LogEntry::Release(vec![released(&ROOT, field, keep)])];
-        ToServer::Log { first: 1, entries }
+        ToServer::Log { answer: true, first: 1, entries }
     };
     let other_kind =
         LogEntry::Return { file: ROOT, fields: vec![(lease::Field::Times, None)], own: lease::Open::CLOSED };
@@ -98,18 +101,18 @@ fn misdeeds_end_the_session() {
         ToServer::Ask { number: 1, operation: stat(&ROOT), wants: vec![want; 1000], mode: AskMode::Lease };
     let cases = [
         (
-            ToServer::Log { first: 2, entries: vec![flushed.clone()] },
+            ToServer::Log { answer: true, first: 2, entries: vec![flushed.clone()] },
             Misdeed::LogGap { expected: 1, first: 2 },
         ),
-        (ToServer::Log { first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
-        (ToServer::Log { first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
-        (ToServer::Log { first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
+        (ToServer::Log { answer: true, first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
+        (ToServer::Log { answer: true, first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
+        (ToServer::Log { answer: true, first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
         (crowd, Misdeed::TooManyWants),
         (release(lease::Field::Path, None), Misdeed::NoSuchLease),
         (release(lease::Field::Child(label("A")), None), Misdeed::NoSuchLease),
         (release(lease::Field::Attributes, Some(lease::Kind::Touch)), Misdeed::NoSuchLease),
         (release(lease::Field::Handles, None), Misdeed::OtherKindOfField),
-        (ToServer::Log { first: 1, entries: vec![other_kind] }, Misdeed::OtherKindOfField),
+        (ToServer::Log { answer: true, first: 1, entries: vec![other_kind] }, Misdeed::OtherKindOfField),
     ];
     for (message, misdeed) in cases {
         let (mut world, session, _) = with_root();
@@ -118,6 +121,17 @@ fn misdeeds_end_the_session() {
         assert_eq!(world.told(session).last(), Some(&ToClient::Fenced), "{misdeed}");
         assert_eq!(world.server.status(world.now).sessions, 0);
     }
+}
+
+#[test]
+fn what_is_no_message_ends_the_session() {
+    let (mut world, session, _) = with_root();
+    world.input(Input::NoMessage { session });
+    assert_eq!(world.server.misdeeds(), [(session, Misdeed::NoMessage)]);
+    assert_eq!(world.told(session).last(), Some(&ToClient::Fenced));
+    // Of a session that is over it says nothing more.
+    world.input(Input::NoMessage { session });
+    assert_eq!(world.server.misdeeds(), []);
 }
 
 #[test]
@@ -145,29 +159,27 @@ fn with_file() -> (World, SessionId, SessionId, FileId) {
 
 #[test]
 fn who_lets_go_of_what_it_does_not_hold_is_cut_off() {
-    let releases = |field, keep| LogEntry::Release(vec![released(&ROOT, field, keep)]);
-    let returns = |open| returning(released(&ROOT, lease::Field::Handles, None), open);
-    let entries = [
-        releases(lease::Field::Attributes, None),
-        releases(lease::Field::Content, Some(lease::Kind::Read)),
-        releases(lease::Field::Xattrs, None),
-        releases(lease::Field::Xattr(label("a")), None),
-        returns(false),
-        returns(true),
+    let returns = |open| move |file: &FileId| returning(released(file, lease::Field::Handles, None), open);
+    let releases = |field: lease::Field, keep| {
+        move |file: &FileId| LogEntry::Release(vec![released(file, field.clone(), keep)])
+    };
+    type OfFile = Box<dyn Fn(&FileId) -> LogEntry>;
+    let entries: [OfFile; 6] = [
+        Box::new(releases(lease::Field::Attributes, None)),
+        Box::new(releases(lease::Field::Content, Some(lease::Kind::Read))),
+        Box::new(releases(lease::Field::Xattrs, None)),
+        Box::new(releases(lease::Field::Xattr(label("a")), None)),
+        Box::new(returns(false)),
+        Box::new(returns(true)),
     ];
-    for mut entry in entries {
+    for entry in entries {
         let (mut world, holder, other, file) = with_file();
         // Somebody else's recall is no excuse, and is not answered by it.
         let third = world.open(3, 1);
         let number = world.ask(third, stat(&file), vec![], AskMode::Lease);
         let recalled = world.recalled(holder);
         let rows = world.store.clone();
-        match &mut entry {
-            LogEntry::Release(released) => released[0].file = file,
-            LogEntry::Return { file: of, .. } => *of = file,
-            LogEntry::Update { .. } | LogEntry::Flushed { .. } => {}
-        }
-        world.send(other, ToServer::Log { first: 1, entries: vec![entry] });
+        world.send(other, ToServer::Log { answer: true, first: 1, entries: vec![entry(&file)] });
         assert_eq!(world.server.misdeeds(), [(other, Misdeed::NotHeld)]);
         assert_eq!(world.told(other), [ToClient::Fenced]);
         assert!(world.store == rows);
@@ -186,7 +198,7 @@ fn who_holds_less_lets_go_of_no_more() {
     world.release(holder, recalled.clone());
     assert!(world.grants(other, grant).is_some());
     // Once was the answer.
-    world.send(holder, ToServer::Log { first: 3, entries: vec![LogEntry::Release(recalled)] });
+    world.send(holder, ToServer::Log { answer: true, first: 3, entries: vec![LogEntry::Release(recalled)] });
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 
@@ -207,7 +219,7 @@ fn an_answer_that_is_owed_is_given_whatever_is_held() {
     assert!(world.grants(other, number).is_some());
     assert_eq!(world.log(holder, letting_go(vec![label.clone()])), []);
     assert_eq!(world.server.misdeeds(), []);
-    world.send(holder, ToServer::Log { first: 4, entries: letting_go(vec![label]) });
+    world.send(holder, ToServer::Log { answer: true, first: 4, entries: letting_go(vec![label]) });
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 

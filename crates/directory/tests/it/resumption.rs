@@ -154,7 +154,7 @@ fn a_release_that_is_sent_again_is_let_go_once() {
     let want = vec![want(&ROOT, Field::Attributes, lease::Kind::Write)];
     world.ask(session, stat(&ROOT), want, AskMode::Lease);
     world.told(session);
-    world.send(session, ToServer::Log { first: 1, entries });
+    world.send(session, ToServer::Log { answer: true, first: 1, entries });
     let told = world.told(session);
     assert!(matches!(told.as_slice(), [ToClient::Applied { through: 1, .. }]), "{told:?}");
 }

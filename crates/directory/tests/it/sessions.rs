@@ -34,7 +34,10 @@ fn a_newer_incarnation_ends_the_older_session_at_once() {
     assert_eq!(world.told(old), [ToClient::Fenced]);
     // Its leases are free, and its updates are refused.
     world.take_root(new);
-    world.send(old, ToServer::Log { first: 1, entries: vec![update(unlink(&ROOT, "a", false))] });
+    world.send(
+        old,
+        ToServer::Log { answer: true, first: 1, entries: vec![update(unlink(&ROOT, "a", false))] },
+    );
     assert_eq!(world.told(old), [ToClient::Fenced]);
     // What comes late from an older incarnation changes nothing.
     world.input(Input::Open { machine: MachineId(1), incarnation: 1, session: None, connection: 0 });
@@ -117,7 +120,7 @@ fn what_a_checkpoint_writes_is_the_whole_state() {
     // From here both do the same.
     let recalled = released(&ROOT, Field::Attributes, Some(Kind::Read));
     let entries = vec![wire::LogEntry::Release(vec![recalled])];
-    let input = Input::Message { session: a, message: ToServer::Log { first: 2, entries } };
+    let input = Input::Message { session: a, message: ToServer::Log { answer: true, first: 2, entries } };
     let (mut one, mut other) = (Vec::new(), Vec::new());
     let mut store = world.store.clone();
     world.server.handle(world.now, input.clone(), &mut world.store, &mut one).unwrap();

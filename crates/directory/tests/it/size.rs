@@ -19,7 +19,7 @@ fn a_small_file_takes_less_than_400_bytes_of_store() {
     let dir_id = made(&dir);
     world.input_unchecked(directory::Input::Message {
         session,
-        message: wire::ToServer::Log { first: 1, entries: vec![update(dir)] },
+        message: wire::ToServer::Log { answer: true, first: 1, entries: vec![update(dir)] },
     });
     world.told(session);
     let before = (world.store.bytes(), world.store.rows.len());
@@ -42,7 +42,7 @@ fn a_small_file_takes_less_than_400_bytes_of_store() {
         entries.push(update(op));
         entries.push(update(publish(&file, 1, 0, ContentChange::None)));
     }
-    let message = wire::ToServer::Log { first: 2, entries };
+    let message = wire::ToServer::Log { answer: true, first: 2, entries };
     world.input_unchecked(directory::Input::Message { session, message });
     let Some(wire::ToClient::Applied { rejected, .. }) = world.told(session).pop() else { panic!() };
     assert_eq!(rejected, []);

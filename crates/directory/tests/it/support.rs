@@ -115,7 +115,8 @@ impl World {
         token[..8].copy_from_slice(&number.to_be_bytes());
         let until = self.now.after_ms(1);
         self.input_unchecked(Input::Invite { token, rights, until });
-        self.input_unchecked(Input::Enrol { token, name: format!("machine-{number}"), connection: number });
+        let (name, key) = (format!("machine-{number}"), [0; 32]);
+        self.input_unchecked(Input::Enrol { token, name, key, connection: number });
         let enrolled = self.enrolled.pop().expect("no answer");
         enrolled.map(|(machine, _)| machine)
     }
@@ -187,7 +188,7 @@ impl World {
     pub fn log(&mut self, session: SessionId, entries: Vec<LogEntry>) -> Vec<(u64, namespace::Error)> {
         let first = *self.next_entry.get(&session).unwrap();
         self.next_entry.insert(session, first + entries.len() as u64);
-        self.send(session, ToServer::Log { first, entries });
+        self.send(session, ToServer::Log { answer: true, first, entries });
         self.applied(session)
     }
 
@@ -206,7 +207,7 @@ impl World {
         let first = self.next_entry.get_mut(&session).unwrap();
         *first += 1;
         let first = *first - 1;
-        self.send(session, ToServer::Log { first, entries: vec![update(operation)] });
+        self.send(session, ToServer::Log { answer: true, first, entries: vec![update(operation)] });
         if self.server.misdeeds() == [(session, Misdeed::NoLease)] {
             return Err(namespace::Error::CutOff);
         }

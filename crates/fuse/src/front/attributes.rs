@@ -2,13 +2,14 @@
 
 use client::{Call, Reply};
 use lease::Label;
-use namespace::{AttributeChange, Error, XattrMode};
+use namespace::{AttributeChange, Error, FileKind, XattrMode};
 use node::Told;
 use std::sync::Arc;
 
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
+use crate::syscall;
 
 /// What `setattr` asks for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,8 +36,24 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         match self.nodes.file(node) {
-            Ok(file) => self
-                .call(node, asker, Call::Stat { file }, move |front, told| reply(front.stat_of(told, node))),
+            Ok(file) => {
+                // Trap: the kernel drops all attributes of a directory at each change of its own in there, and asks for them again on its way to the next name.
+                let glances = self.nodes.passes(node) && !syscall::may_see_times(asker.pid);
+                let call = if glances { Call::Glance { file } } else { Call::Stat { file } };
+                self.call(node, asker, call, move |front, told| {
+                    // Of a file the kernel would take the size for true at once.
+                    if let (Ok(Told::Passing(Reply::Stat(stat))), false) = (&told, glances)
+                        && stat.attributes.kind == FileKind::Directory
+                    {
+                        front.nodes.pass(node);
+                    }
+                    reply(match told {
+                        // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
+                        Err(Error::Stale) => front.removed(node),
+                        told => front.stat_of(told, node),
+                    });
+                });
+            }
             Err(errno) => reply(Err(errno)),
         }
     }
@@ -171,11 +188,21 @@ impl Front {
         Ok((self.nodes.file(node)?, name))
     }
 
+    /// What is left of a directory that is gone.
+    fn removed(&self, node: u64) -> Outcome<Shown> {
+        let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
+        Ok(self.show(stat).passing())
+    }
+
     fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Stat(stat)) => {
                 self.nodes.see(node, &stat);
                 Ok(self.show(stat))
+            }
+            Told::Passing(Reply::Stat(stat)) => {
+                self.nodes.see(node, &stat);
+                Ok(self.show(stat).passing())
             }
             other => Err(unexpected(&other)),
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
-use lease::Open;
+use lease::{Mode, Open};
 use namespace::{AttributeChange, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
@@ -11,22 +11,34 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use super::{Front, Outcome, done, unexpected};
 use crate::groups::Asker;
 use crate::nodes::ROOT;
+use crate::syscall;
+
+/// Bytes of the kernel's smallest page: a request that is no multiple of that fills none.
+const PAGE: u64 = 4096;
 
 /// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
 const FOR_EXEC: i32 = 0x20;
 
-/// What the kernel brings back with each use of an open file. It says all that we need of it, so handles need no table: how it was opened, in the lowest byte, and which one it is.
+/// What the kernel brings back with each use of an open file. It says all that we need of it, so handles need no table: how it was opened, in the lowest byte, whether what is read
+/// is kept in pages, in the next bit, and which one it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle(pub(crate) u64);
+
+/// See [`Handle`].
+const PAGED: u64 = 1 << 8;
 
 /// Tells handles apart.
 #[derive(Default)]
 pub(crate) struct Handles(AtomicU64);
 
 impl Handles {
-    /// Of a file opened with `flags`.
-    pub(crate) fn next(&self, flags: i32) -> Handle {
-        Handle(self.0.fetch_add(1, Relaxed) << 8 | u64::from(opening(flags).0.bits()))
+    /// Of a file opened with `flags`. What `passes` to and fro between machines is read and written past the kernel's pages, which would be dropped before each use; and so is
+    /// what is opened to append. Trap: through pages that it has not read the kernel writes one at a time, and between the two requests of one append another machine appends.
+    pub(crate) fn next(&self, flags: i32, passes: bool) -> Handle {
+        let open = opening(flags).0;
+        let appends = flags & libc::O_APPEND != 0 && open.has_mode(Mode::AccessWrite);
+        let paged = if passes || appends { 0 } else { PAGED };
+        Handle(self.0.fetch_add(1, Relaxed) << 9 | paged | u64::from(open.bits()))
     }
 }
 
@@ -43,6 +55,11 @@ impl Handle {
     fn open(self) -> Open {
         Open::try_from(self.0 as u8).unwrap_or(Open::with([]))
     }
+
+    /// Whether it is read and written through the kernel's pages. Mappings are in any case.
+    pub(crate) fn is_paged(self) -> bool {
+        self.0 & PAGED != 0
+    }
 }
 
 /// How a file is opened, and the permissions that takes. Access mode 3 is Linux' "neither, but ioctl".
@@ -58,7 +75,7 @@ impl Front {
     /// Truncation comes before, as a request of its own.
     ///
     /// Trap: MAP_SHARED writes reach us late. While a file is open for writing the client serves its reads under the content write lease
-    /// only; direct IO, once two machines write to one file, has no word in the file API yet.
+    /// only.
     pub(crate) fn open(
         self: &Arc<Self>,
         asker: Asker,
@@ -73,8 +90,8 @@ impl Front {
         let (open, mask) = opening(flags);
         self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
             reply(match told {
-                Ok(Told::Reply(Reply::Opened { keep_pages })) => {
-                    Ok(Opened { handle: front.handles.next(flags), keep_pages })
+                Ok(Told::Reply(Reply::Opened { keep_pages, passing })) => {
+                    Ok(Opened { handle: front.handles.next(flags, passing), keep_pages })
                 }
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
@@ -103,12 +120,15 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        offset: u64,
-        length: u32,
+        handle: Handle,
+        (offset, length): (u64, u32),
         reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
     ) {
+        // Trap: what is mapped is kept in pages however the file was opened, and comes in requests of whole ones.
+        let whole_pages = offset % PAGE == 0 && u64::from(length) % PAGE == 0;
+        let kept = handle.is_paged() || (whole_pages && !syscall::reads(asker.pid, node));
         match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::Read { file, offset, length }, move |_, told| {
+            Ok(file) => self.call(node, asker, Call::Read { file, offset, length, kept }, move |_, told| {
                 reply(match told {
                     Ok(Told::Data(parts)) => Ok(parts),
                     Ok(other) => Err(unexpected(&other)),
@@ -214,8 +234,8 @@ impl Front {
             return then(self);
         }
         let Ok(file) = self.nodes.file(node) else { return then(self) };
-        self.call(node, Asker::KERNEL, Call::Stat { file: file.clone() }, move |front, told| {
-            let Ok(Told::Reply(Reply::Stat(stat))) = told else { return then(front) };
+        self.call(node, Asker::KERNEL, Call::Glance { file: file.clone() }, move |front, told| {
+            let Ok(Told::Passing(Reply::Stat(stat))) = told else { return then(front) };
             front.nodes.see(node, &stat);
             let mode = stat.attributes.mode;
             let cleared = without_setid(mode);
@@ -250,8 +270,9 @@ mod tests {
         for (flags, (read, write), mask) in rows {
             assert_eq!(opening(flags), (Open::posix(read, write), mask), "{flags:o}");
             let handles = Handles::default();
-            let (first, second) = (handles.next(flags), handles.next(flags));
+            let (first, second) = (handles.next(flags, false), handles.next(flags, true));
             assert_ne!(first, second);
+            assert_eq!((first.is_paged(), second.is_paged()), (flags & libc::O_APPEND == 0, false));
             assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
         }
         assert_eq!(Handle(u64::MAX).open(), Open::with([]));

@@ -6,7 +6,6 @@ use namespace::{Entry, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
 
 use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
@@ -88,11 +87,13 @@ impl Front {
             return self.list_entries(to);
         }
         self.call(dir, asker, Call::Stat { file: to.file.clone() }, move |front, told| match told {
-            Ok(Told::Reply(Reply::Stat(own))) => {
+            Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
                 let own = front.show(own);
                 front.call(dir, asker, Call::Parent { dir: to.file.clone() }, move |front, told| {
                     let parent = match told {
-                        Ok(Told::Reply(Reply::Node(entry, _))) => entry.ino,
+                        Ok(Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _))) => {
+                            entry.ino
+                        }
                         // Removed meanwhile: its own number is as good as any.
                         _ => own.stat.attributes.ino,
                     };
@@ -154,10 +155,11 @@ impl Front {
 
     /// Adds one line, if there is room.
     fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed) -> Outcome<bool> {
-        let Listed { label, entry, stat } = listed;
+        let Listed { label, entry, stat, passing } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
         let shown = stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat)).transpose()?;
-        let shown = shown.map(|shown| if to.given { shown } else { Shown { ttl: Duration::ZERO, ..shown } });
+        let kept = to.given && !passing;
+        let shown = shown.map(|shown| if kept { shown } else { shown.passing() });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
             (to.lines, to.after) = (to.lines + 1, entry.position);
             return Ok(true);
@@ -175,9 +177,10 @@ impl Front {
         };
         to.fetched += 1;
         self.call(to.dir, to.asker, Call::Stat { file }, move |front, told| match told {
-            Ok(Told::Reply(Reply::Stat(stat))) => {
+            Ok(told @ (Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))) => {
+                let passing = matches!(told, Told::Passing(_));
                 if let Some(listed) = entries.get_mut(at) {
-                    listed.stat = Some(stat);
+                    (listed.stat, listed.passing) = (Some(stat), passing);
                 }
                 front.fill(to, entries, at, end);
             }

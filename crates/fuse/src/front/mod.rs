@@ -39,11 +39,24 @@ pub(crate) struct Front {
     page_lines: listing::PageLines,
 }
 
-/// Attributes, and how long the kernel may believe them.
+/// Attributes, and how long the kernel may believe them, and that they are of what it asked for by name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) stat: Stat,
     pub(crate) ttl: Duration,
+    pub(crate) entry_ttl: Duration,
+}
+
+impl Shown {
+    /// Where the protocol has one time for both.
+    pub(crate) fn shorter_ttl(&self) -> Duration {
+        self.ttl.min(self.entry_ttl)
+    }
+
+    /// The attributes were so, and nobody says that they still are.
+    fn passing(self) -> Shown {
+        Shown { ttl: Duration::ZERO, ..self }
+    }
 }
 
 /// What a request comes to.
@@ -115,7 +128,8 @@ impl Front {
 
     fn show(&self, stat: Stat) -> Shown {
         // Trap: the kernel's time-outs never exceed the session's remaining time.
-        Shown { stat, ttl: self.door.valid_for() }
+        let ttl = self.door.valid_for();
+        Shown { stat, ttl, entry_ttl: ttl }
     }
 }
 

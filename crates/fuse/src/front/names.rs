@@ -87,7 +87,13 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let call = create(file, label.clone(), new, None);
-        self.ask(dir, asker, call, move |front, told| reply(front.node_of(told, dir, &label)));
+        self.ask(dir, asker, call, move |front, told| {
+            reply(match told {
+                // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may look up anew.
+                Err(Error::Stale) => Err(Error::NotFound.into()),
+                told => front.node_of(told, dir, &label),
+            });
+        });
     }
 
     /// creat: makes a file and opens it. Without `O_EXCL` in `flags`, opens what is there if somebody else was faster.
@@ -104,6 +110,7 @@ impl Front {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
+        let within = file.clone();
         let call = create(file, label.clone(), new, Some(opening(flags).0));
         let name = label.clone();
         self.ask(dir, asker, call, move |front, told| match told {
@@ -111,11 +118,15 @@ impl Front {
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                 front.open_existing(asker, dir, name.as_bytes(), flags, reply)
             }
-            told => {
-                reply(front.node_of(told, dir, &label).map(|shown| {
-                    (shown, super::Opened { handle: front.handles.next(flags), keep_pages: true })
-                }))
-            }
+            // What was made may be gone before it was opened (then the kernel tries again), or the directory was.
+            Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
+                let gone = matches!(told, Err(Error::Stale));
+                reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
+            }),
+            told => reply(front.node_of(told, dir, &label).map(|shown| {
+                let handle = front.handles.next(flags, false);
+                (shown, super::Opened { handle, keep_pages: true })
+            })),
         });
     }
 
@@ -230,17 +241,20 @@ impl Front {
 
     /// The kernel is about to be given what `told` names, as `label` in `dir`.
     fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label) -> Outcome<Shown> {
-        match told? {
-            Told::Reply(Reply::Node(entry, stat)) => {
-                if self.nodes.is_contended(dir) {
-                    let shown = self.give(&entry, stat)?;
-                    return Ok(Shown { ttl: Duration::ZERO, ..shown });
-                }
-                self.nodes.give_entry(dir, label);
-                self.give(&entry, stat)
-            }
-            other => Err(unexpected(&other)),
+        let (entry, stat, passing) = match told? {
+            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false),
+            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true),
+            other => return Err(unexpected(&other)),
+        };
+        let contended = self.nodes.is_contended(dir);
+        if !contended {
+            self.nodes.give_entry(dir, label);
         }
+        let mut shown = self.give(&entry, stat)?;
+        if contended {
+            shown = Shown { entry_ttl: Duration::ZERO, ..shown };
+        }
+        Ok(if contended || passing { shown.passing() } else { shown })
     }
 
     /// The kernel is about to be given a file.

@@ -105,7 +105,7 @@ pub(crate) fn negotiate(config: &mut KernelConfig) {
 /// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times), NO_OPEN_SUPPORT (trap: it hides opens), ATOMIC_O_TRUNC (the kernel would drop a running program's pages before it finds that it may not be written, and forget O_TRUNC with O_RDONLY),
 /// EXPORT_SUPPORT (it wants files found by node id
 /// after they were forgotten), AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
-fn wanted() -> [(InitFlags, &'static str); 8] {
+fn wanted() -> [(InitFlags, &'static str); 9] {
     [
         (InitFlags::FUSE_PARALLEL_DIROPS, "one lookup at a time in a directory"),
         (
@@ -120,6 +120,11 @@ fn wanted() -> [(InitFlags, &'static str); 8] {
         // The target of a link never changes.
         (InitFlags::FUSE_CACHE_SYMLINKS, "each use of a symbolic link is a request"),
         (InitFlags::FUSE_ASYNC_DIO, "direct IO is done in sequence"),
+        // What passes to and fro between machines, and what is opened to append, is opened for direct IO; programs map it all the same.
+        (
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            "what other machines change, and what is opened to append, cannot be mapped shared",
+        ),
         // Of directories the kernel keeps locks itself.
         (InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS, "locks hold on this machine only"),
     ]

@@ -42,7 +42,7 @@ impl Filesystem for Requests {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         self.0.lookup(asker(req), parent.0, name.as_bytes(), move |found| match found {
-            Ok(Found::File(shown)) => reply.entry(&shown.ttl, &attr(&shown.stat), GENERATION),
+            Ok(Found::File(shown)) => entry(Ok(shown), reply),
             Ok(Found::Missing(ttl)) => reply.entry(&ttl, &missing(), GENERATION),
             Err(errno) => reply.error(errno.into()),
         });
@@ -157,14 +157,15 @@ impl Filesystem for Requests {
         &self,
         req: &Request,
         ino: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.0.read(asker(req), ino.0, offset, size.min(REQUEST_BYTES_MAX), move |parts| match parts {
+        let range = (offset, size.min(REQUEST_BYTES_MAX));
+        self.0.read(asker(req), ino.0, Handle(fh.0), range, move |parts| match parts {
             Ok(parts) => data(&parts, reply),
             Err(errno) => reply.error(errno.into()),
         });
@@ -343,7 +344,7 @@ impl Filesystem for Requests {
         self.0.create(asker(req), parent.0, name.as_bytes(), new, flags, move |made| match made {
             Ok((shown, opened)) => {
                 reply.created(
-                    &shown.ttl,
+                    &shown.shorter_ttl(),
                     &attr(&shown.stat),
                     GENERATION,
                     FileHandle(opened.handle.0),
@@ -480,7 +481,7 @@ fn empty(outcome: Outcome<()>, reply: ReplyEmpty) {
 
 fn entry(shown: Outcome<Shown>, reply: ReplyEntry) {
     match shown {
-        Ok(shown) => reply.entry(&shown.ttl, &attr(&shown.stat), GENERATION),
+        Ok(shown) => reply.entry_with_ttls(&shown.ttl, &shown.entry_ttl, &attr(&shown.stat), GENERATION),
         Err(errno) => reply.error(errno.into()),
     }
 }
@@ -493,7 +494,11 @@ fn attributes(shown: Outcome<Shown>, reply: ReplyAttr) {
 }
 
 fn open_flags(opened: Opened) -> FopenFlags {
-    if opened.keep_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() }
+    match opened {
+        Opened { handle, .. } if !handle.is_paged() => FopenFlags::FOPEN_DIRECT_IO,
+        Opened { keep_pages: true, .. } => FopenFlags::FOPEN_KEEP_CACHE,
+        Opened { keep_pages: false, .. } => FopenFlags::empty(),
+    }
 }
 
 /// An attribute's value, or only its size for who brings no buffer.
@@ -555,7 +560,7 @@ impl Page for Plus {
 
     fn push(&mut self, line: &Line<'_>) -> bool {
         let (ttl, mut attr) = match &line.shown {
-            Some(shown) => (shown.ttl, attr(&shown.stat)),
+            Some(shown) => (shown.shorter_ttl(), attr(&shown.stat)),
             None => (Duration::ZERO, missing()),
         };
         attr.ino = INodeNo(line.ino);

@@ -95,7 +95,7 @@ impl Memory {
     /// What the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
         let below = self.below.lock().clone();
-        below.expect("a mount has registered").take_back(std::slice::from_ref(what));
+        below.expect("a mount has registered").take_back(std::slice::from_ref(what))();
     }
 }
 
@@ -157,6 +157,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::Lookup { .. } => "lookup",
         Call::Parent { .. } => "parent",
         Call::Stat { .. } => "stat",
+        Call::Glance { .. } => "glance",
         Call::Access { .. } => "access",
         Call::ReadLink { .. } => "readlink",
         Call::Create { .. } => "create",
@@ -190,6 +191,7 @@ impl Tree {
             Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
             Call::Parent { dir } => self.parent(&dir)?,
             Call::Stat { file } => Reply::Stat(self.stat(&file)?),
+            Call::Glance { file } => return Ok(Told::Passing(Reply::Stat(self.stat(&file)?))),
             Call::Access { file, mask } => self.check(cred, &file, mask).map(|()| Reply::Nothing)?,
             Call::ReadLink { file } => Reply::Bytes(self.file(&file)?.content.clone()),
             Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
@@ -206,7 +208,9 @@ impl Tree {
             Call::SetDisposition { .. } => return Err(Error::NotSupported),
             Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
-            Call::Read { file, offset, length } => return self.read(&file, offset, length).map(Told::Data),
+            Call::Read { file, offset, length, .. } => {
+                return self.read(&file, offset, length).map(Told::Data);
+            }
             Call::Write { file, offset, data, append } => self.write(&file, offset, &data, append)?,
             Call::Allocate { file, offset, length, what } => self.allocate(&file, offset, length, what)?,
             Call::Seek { file, offset, hole } => self.seek(&file, offset, hole)?,

@@ -244,7 +244,7 @@ impl Tree {
     pub fn open(&mut self, cred: &Cred, id: &FileId, mask: u8) -> Result<Reply, Error> {
         self.check(cred, id, mask)?;
         self.file_mut(id)?.open += 1;
-        Ok(Reply::Opened { keep_pages: true })
+        Ok(Reply::Opened { keep_pages: true, passing: false })
     }
 
     pub fn close(&mut self, id: &FileId) -> Result<Reply, Error> {
@@ -270,7 +270,7 @@ impl Tree {
             // Every seventh comes without, as what is not known here does.
             let stat =
                 if stat && !entry.position.is_multiple_of(7) { Some(self.stat(&entry.file)?) } else { None };
-            Ok(Listed { label: label.clone(), entry, stat })
+            Ok(Listed { label: label.clone(), entry, stat, passing: false })
         };
         let mut rest = of.order.range(after + 1..);
         let entries: Result<_, Error> = rest.by_ref().take(limit).map(|(_, label)| listed(label)).collect();

@@ -3,6 +3,7 @@
 //! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in
 //! the background; when that is done openraft purges the log up to it.
 
+use super::log::Log;
 use super::raft::{Applied, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use crate::store::{Checkpoint, RowStore, RowView, stop};
 use directory::{Directory, Output};
@@ -10,7 +11,7 @@ use futures_util::{Stream, TryStreamExt};
 use lease::Time;
 use openraft::EntryPayload;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
@@ -88,6 +89,8 @@ impl Machine {
 #[derive(Clone)]
 pub struct StateMachine {
     pub(super) machine: Arc<RwLock<Machine>>,
+    /// What is applied may not be durable yet.
+    pub(super) log: Arc<Mutex<Log>>,
     pub(super) deliver: Arc<Deliver>,
     /// Told whenever a checkpoint has ended.
     pub(super) checkpointed: Arc<Notify>,
@@ -108,6 +111,30 @@ impl StateMachine {
     fn has_room(&self) -> bool {
         let machine = self.machine.read();
         !machine.store.is_full() || !machine.store.is_checkpointing()
+    }
+
+    /// Hands over what an entry came to: what rests on the log once that is durable, and what comes before the first of that at once.
+    fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
+        if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
+            let resting = outputs.split_off(at);
+            self.tell(outputs);
+            self.log.lock().sync()?;
+            outputs = resting;
+        }
+        self.tell(outputs);
+        Ok(())
+    }
+
+    fn tell(&self, outputs: Vec<Output>) {
+        if !outputs.is_empty() {
+            (self.deliver)(outputs);
+        }
+    }
+
+    /// Begins a checkpoint of the state as it is. Durable rows must not be ahead of the durable log.
+    fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
+        self.log.lock().sync()?;
+        self.machine.write().checkpoint()
     }
 
     /// The last checkpoint that ended; none before the first entry's.
@@ -142,9 +169,7 @@ impl RaftStateMachine<Types> for StateMachine {
             // Only who proposed an entry has a responder for it. Entries replayed at a start, and those of another leader, have none: their outputs
             // were delivered, or died with the sessions that they were for.
             if let Some(responder) = responder {
-                if !outputs.is_empty() {
-                    (self.deliver)(outputs);
-                }
+                self.hand_over(outputs)?;
                 responder.send(Applied);
             }
         }
@@ -152,7 +177,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
-        let checkpoint = self.machine.write().checkpoint();
+        let checkpoint = self.checkpoint();
         match checkpoint {
             Ok(None) if !force => None,
             begun => Some(SnapshotBuilder { begun: begun.transpose(), state: self.clone() }),
@@ -160,7 +185,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        let begun = self.machine.write().checkpoint().transpose();
+        let begun = self.checkpoint().transpose();
         SnapshotBuilder { begun, state: self.clone() }
     }
 

@@ -1,6 +1,6 @@
 //! The replicated group that hosts the directory: an openraft group of one voter, its log, and its store.
 //!
-//! An input that is proposed becomes part of a log entry, is durable, applied, and then what it comes to is delivered. The log
+//! An input that is proposed becomes part of a log entry and is applied; what it comes to is delivered once the entry is durable, if it rests on that. The log
 //! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
 //! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
@@ -17,10 +17,10 @@ mod tests;
 pub use log::LogError;
 pub use machine::Deliver;
 
-use crate::store::{Indispensable, RowStore, StoreError, StoreSettings, StoreStats};
+use crate::store::{Indispensable, RowStore, StoreError, StoreSettings, StoreStats, stop};
 use batch::Waiting;
 use directory::{Directory, Input, Store};
-use lease::Time;
+use lease::{SessionId, Time};
 use log::Log;
 use machine::{Machine, Position, StateMachine};
 use namespace::Attributes;
@@ -32,6 +32,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use wire::{ToClient, ToServer};
 
 /// Bounds of a [`Group`].
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +105,8 @@ pub struct GroupStatus {
     pub time: Time,
     /// Log that a start would read.
     pub log_bytes: u64,
+    /// Times that the log was made durable since the group was opened.
+    pub log_flushes: u64,
     /// Bytes proposed and not applied yet.
     pub backlog_bytes: usize,
     /// The store.
@@ -139,6 +142,7 @@ impl Group {
         let queue = Arc::new(Queue::default());
         let state = StateMachine {
             machine: machine.clone(),
+            log: log.clone(),
             deliver: Arc::new(deliver),
             checkpointed: Arc::default(),
         };
@@ -187,6 +191,13 @@ impl Group {
         ask(&machine.directory, &machine.store)
     }
 
+    /// Answers a question of a client that changes no state. What it is told is durable.
+    pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
+        let answer = self.query(|directory, store| directory.query(session, question, store))?;
+        self.log.lock().sync().unwrap_or_else(|error| stop(&error));
+        Some(answer)
+    }
+
     /// What time an entry would have that is proposed now, about.
     pub fn now(&self) -> Time {
         self.clock.get().map_or_else(|| self.machine.read().position.time, Clock::now)
@@ -204,11 +215,13 @@ impl Group {
     pub fn status(&self) -> GroupStatus {
         let machine = self.machine.read();
         let applied = machine.position.applied;
+        let log = self.log.lock();
         GroupStatus {
             applied: applied.map_or(0, |log_id| log_id.index),
             term: applied.map_or(0, |log_id| log_id.leader_id.term),
             time: machine.position.time,
-            log_bytes: self.log.lock().bytes(),
+            log_bytes: log.bytes(),
+            log_flushes: log.flushes(),
             backlog_bytes: self.queue.backlog_bytes(),
             store: machine.store.stats(),
         }

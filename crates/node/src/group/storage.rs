@@ -1,7 +1,8 @@
 //! The log as openraft drives it.
 //!
-//! Writes are durable when they return: they block the group's thread for one fdatasync instead of handing it to another thread
-//! and back, which would cost two wake-ups across cores. What is proposed meanwhile waits and becomes the next batch.
+//! A lone voter has nobody to promise anything to by storing an entry: it may apply it at once, and makes it durable before anything that rests on it leaves
+//! ([`super::machine::StateMachine`]). So an entry that nobody is told of costs no flush. That blocks the group's thread for one fdatasync instead of handing it to
+//! another thread and back, which would cost two wake-ups across cores. What is proposed meanwhile waits and becomes the next batch.
 
 use super::log::Log;
 use super::raft::{Entry, LogId, Types, Vote};

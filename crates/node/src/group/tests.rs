@@ -203,6 +203,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
     wait_until("delivery", || begun(&delivered).len() == 300);
     let state = |machine: Arc<RwLock<Machine>>| StateMachine {
         machine,
+        log: group.log.clone(),
         deliver: Arc::new(Box::new(|_| {})),
         checkpointed: Arc::default(),
     };

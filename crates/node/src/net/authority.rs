@@ -127,8 +127,8 @@ impl Authority {
 }
 
 impl Credentials {
-    /// A new key in `dir` for a machine that is about to join; its public half.
-    pub(crate) fn new_key(dir: &Path) -> Result<[u8; 32], CertificateError> {
+    /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to join has made it: by that key it is known again.
+    pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
         let key = key_in(dir, "machine.key")?;
         key.public_key_raw()
             .try_into()

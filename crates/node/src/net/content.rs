@@ -21,7 +21,6 @@ use tokio::time::timeout;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use wire::{GreetingError, Purpose, ShareCall, ShareReply, ShareRequest, Welcome, decode_with_body, encode};
 
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// Shares that go in one request, bytes: no request holds up others for long.
@@ -137,9 +136,9 @@ impl ShareLink {
         config: &Arc<ClientConfig>,
         pause: &mut Duration,
     ) -> Result<(), End> {
-        let stream = timeout(CALL_TIMEOUT, call(address, config)).await??;
+        let stream = call(address, config).await?;
         let mut frames = frames::greetings(stream);
-        let welcome = timeout(CALL_TIMEOUT, greet(&mut frames, &Purpose::Content)).await??;
+        let welcome = timeout(frames::SILENCE, greet(&mut frames, &Purpose::Content)).await??;
         if welcome != Welcome::Content {
             return Err(GreetingError::Foreign.into());
         }

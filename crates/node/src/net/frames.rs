@@ -2,17 +2,20 @@
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
-use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_user_timeout};
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_thin_linear_timeouts,
+    set_tcp_user_timeout,
+};
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio_util::codec::{Framed, LengthDelimitedCodec};
-use wire::{FRAME_BYTES_MAX, GREETING_BYTES_MAX};
+use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
+use wire::{FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX};
 
 /// What was sent and not taken for so long ends a connection; so does silence for about as long: both ends must know well before a session's term
 /// (30 s) is over.
-const SILENCE: Duration = Duration::from_secs(12);
+pub(super) const SILENCE: Duration = Duration::from_secs(12);
 const KEEPALIVE: Duration = Duration::from_secs(4);
 
 /// Frames both ways over `S`.
@@ -35,6 +38,8 @@ pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     set_socket_keepalive(tcp, true)?;
     set_tcp_keepidle(tcp, KEEPALIVE)?;
     set_tcp_keepintvl(tcp, KEEPALIVE)?;
+    // Few messages are under way at a time: one that is lost again and again is not waited for twice as long each time.
+    set_tcp_thin_linear_timeouts(tcp, true)?;
     set_tcp_user_timeout(tcp, SILENCE.as_millis().try_into().unwrap_or(u32::MAX))?;
     Ok(())
 }
@@ -45,6 +50,14 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     bytes: Vec<u8>,
 ) -> io::Result<()> {
     frames.send(Bytes::from(bytes)).await
+}
+
+/// What a peer has done, rather than what became of the connection: one that breaks within a frame ends without TLS' closing word, which is another error.
+pub(super) fn misdeed(error: &io::Error) -> Option<FrameError> {
+    let too_long = error.get_ref().is_some_and(|inner| inner.is::<LengthDelimitedCodecError>());
+    // Of `Decoder::decode_eof`, which has no type for it.
+    let cut = error.kind() == io::ErrorKind::Other && error.to_string() == "bytes remaining on stream";
+    if too_long { Some(FrameError::TooLong) } else { cut.then_some(FrameError::Cut) }
 }
 
 /// Receives one; an orderly end of the stream is an error here.

@@ -35,10 +35,11 @@ pub enum JoinError {
     },
 }
 
-/// Makes `dir` the data directory of a machine called `name` of the cluster that `token` is of.
+/// Makes `dir` the data directory of a machine called `name` of the cluster that `token` is of. If that fails it can be repeated, whether or not the
+/// server has let the machine in.
 pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinError> {
     let data = DataDir::begin_join(dir)?;
-    let key = Credentials::new_key(dir)?;
+    let key = Credentials::key_to_join(dir)?;
     let config = tls::stranger(token.authority)?;
     let (told, answer) = mpsc::channel();
     let (addresses, secret, name) = (token.addresses.clone(), token.secret, name.to_owned());

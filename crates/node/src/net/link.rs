@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use wire::{GreetingError, Purpose, ShareCall, ToClient, ToServer, Welcome, decode, encode};
 
-/// How long a server may take to take a call.
+/// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -195,7 +195,7 @@ impl Link {
         engine: &Weak<Engine>,
         pause: &mut Duration,
     ) -> Result<(), End> {
-        let stream = timeout(CALL_TIMEOUT, call(address, config)).await??;
+        let stream = call(address, config).await?;
         let mut frames = frames::greetings(stream);
         let Some(client) = engine.upgrade() else { return Ok(()) };
         let (_, incarnation, session) = client.greet();
@@ -256,9 +256,10 @@ impl Link {
 
 /// Calls `address`.
 pub(super) async fn call(address: &str, config: &Arc<ClientConfig>) -> Result<Stream, End> {
-    let tcp = TcpStream::connect(address).await?;
+    let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
-    Ok(TlsConnector::from(config.clone()).connect(tls::server_name(), tcp).await?)
+    let connecting = TlsConnector::from(config.clone()).connect(tls::server_name(), tcp);
+    Ok(timeout(frames::SILENCE, connecting).await??)
 }
 
 /// Says what for.

@@ -52,7 +52,7 @@ pub(crate) struct Listener {
 #[derive(Debug, thiserror::Error)]
 enum End {
     #[error(transparent)]
-    Io(#[from] io::Error),
+    Io(io::Error),
     #[error(transparent)]
     Greeting(#[from] GreetingError),
     #[error("a misdeed: {0}")]
@@ -61,6 +61,12 @@ enum End {
     Refused(String),
     #[error("no word in time")]
     Silence(#[from] tokio::time::error::Elapsed),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> End {
+        frames::misdeed(&error).map_or(End::Io(error), End::Frame)
+    }
 }
 
 /// What all connections share.
@@ -197,7 +203,8 @@ async fn serve(
                     frames::messages(&mut frames);
                     return host.converse(frames, session, down).await;
                 }
-                Err(why) => why,
+                Err(End::Refused(why)) => why,
+                Err(end) => return Err(end),
             }
         }
         (Purpose::Content, Some(machine)) => match host.server.refuses(machine) {
@@ -217,7 +224,7 @@ impl Host {
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
         let (connection, mut down) = self.server.routes().lock().connect(None);
         let token = Token::hash(secret);
-        self.server.group().propose(Input::Enrol { token, name, connection });
+        self.server.group().propose(Input::Enrol { token, name, key, connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
                 let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;
@@ -234,13 +241,14 @@ impl Host {
         machine: MachineId,
         incarnation: u64,
         session: Option<SessionId>,
-    ) -> Result<(SessionId, mpsc::Receiver<Down>), String> {
+    ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
         let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
         self.server.group().propose(Input::Open { machine, incarnation, session, connection });
-        match timeout(OPEN_TIMEOUT, down.recv()).await {
-            Ok(Some(Down::Opened(session))) => Ok((session, down)),
-            Ok(Some(Down::Refused(why))) => Err(why),
-            _ => Err("the directory does not answer".to_owned()),
+        // Only the directory refuses: whoever is refused gives up what it has not got applied.
+        match timeout(OPEN_TIMEOUT, down.recv()).await? {
+            Some(Down::Opened(session)) => Ok((session, down)),
+            Some(Down::Refused(why)) => Err(End::Refused(why)),
+            _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
     }
 
@@ -257,15 +265,14 @@ impl Host {
             while let Some(frame) = stream.next().await {
                 let message: ToServer = decode(&frame?)?;
                 if matches!(message, ToServer::Extents { .. }) {
-                    let reply = self.server.group().query(|d, store| d.query(session, &message, store));
-                    if let Some(reply) = reply
+                    if let Some(reply) = self.server.answer(session, &message)
                         && answers.send(reply).await.is_err()
                     {
                         break;
                     }
                     continue;
                 }
-                self.server.group().propose(Input::Message { session, message });
+                self.server.hear(session, message);
                 while self.server.group().backlog_bytes() > BACKLOG_MAX {
                     tokio::time::sleep(BACKLOG_PAUSE).await;
                 }
@@ -289,10 +296,14 @@ impl Host {
                 }
             }
         };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = reading => ended,
             ended = writing => ended,
+        };
+        if let Err(End::Frame(_)) = ended {
+            self.server.group().propose(Input::NoMessage { session });
         }
+        ended
     }
 
     /// Stores and reads shares for a machine.

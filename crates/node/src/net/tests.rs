@@ -6,11 +6,11 @@ use super::link::{self, End, Stream};
 use super::{Token, join, tls};
 use crate::cluster::Invitation;
 use crate::machine::{Listen, Machine, MachineSettings};
-use bytes::Bytes;
-use futures_util::SinkExt;
+use crate::salvage::SalvageStore;
+use client::Call;
 use ident::FileId;
-use lease::{Field, Kind, Released};
-use namespace::{AttributeChange, Cred, Operation, RULES, Timestamp};
+use lease::{Field, Kind, Label, Released, SessionId};
+use namespace::{AttributeChange, Cred, FileKind, Operation, RULES, Timestamp};
 use rustls::ClientConfig;
 use std::io::Write;
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use wire::{GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Welcome};
+use wire::{AskMode, GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Welcome};
 
 /// A server, and the credentials of a machine that has joined it.
 struct Office {
@@ -148,7 +148,10 @@ fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
         forged.authority = founder.certificate().clone();
         let config = tls::client(&forged).unwrap();
         let purpose = Purpose::Session { incarnation: 99, session: None };
-        assert!(matches!(greeted(&address, &config, &purpose).await, Err(End::Io(_))));
+        let refused = greeted(&address, &config, &purpose).await;
+        // TLS' name for a signature that is not the authority's.
+        let named = |why: &std::io::Error| format!("{why:?}").contains("DecryptError");
+        assert!(matches!(&refused, Err(End::Io(why)) if named(why)), "{refused:?}");
     });
     office.is_unharmed("after");
 }
@@ -187,39 +190,90 @@ fn a_token_is_good_once() {
 }
 
 #[test]
+fn an_answer_to_joining_that_is_lost_costs_no_token() {
+    let mut office = Office::new();
+    let (token, address) = (office.token(), office.address.clone());
+    let (dir, thief) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let key = Credentials::key_to_join(dir.path()).unwrap();
+    let told = run(async {
+        let stranger = tls::stranger(token.authority).unwrap();
+        let purpose = Purpose::Join { secret: token.secret, name: "unlucky".to_owned(), key };
+        greeted(&address, &stranger, &purpose).await.unwrap()
+    });
+    let Welcome::Joined { machine, certificates } = told else { panic!("{told:?}") };
+    let refused = join(thief.path(), &token, "unlucky").unwrap_err();
+    assert!(refused.to_string().contains("was used"), "{refused}");
+    assert_eq!(join(dir.path(), &token, "unlucky").unwrap(), machine);
+    assert_eq!(Credentials::open(dir.path()).unwrap().certificate.as_ref(), certificates.0);
+    office.is_unharmed("after");
+}
+
+#[test]
 fn updates_and_releases_without_leases_end_the_session() {
     let mut office = Office::new();
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
     let update = LogEntry::Update { rules: RULES, operation };
-    is_fenced(&mut office, "forger", &ToServer::Log { first: 1, entries: vec![update] });
+    is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so nobody can hold a lease on it.
     let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
     let release = LogEntry::Release(vec![released]);
-    is_fenced(&mut office, "releaser", &ToServer::Log { first: 1, entries: vec![release] });
-    is_fenced(&mut office, "skipper", &ToServer::Log { first: 7, entries: Vec::new() });
+    is_fenced(&mut office, "releaser", &ToServer::Log { answer: true, first: 1, entries: vec![release] });
+    is_fenced(&mut office, "skipper", &ToServer::Log { answer: true, first: 7, entries: Vec::new() });
+}
+
+/// What becomes of a session whose connection ends: whether the machine's next greeting can go on with it.
+async fn goes_on(address: &str, config: &Arc<ClientConfig>, session: SessionId) -> bool {
+    let purpose = Purpose::Session { incarnation: 1, session: Some(session) };
+    match greeted(address, config, &purpose).await {
+        Ok(Welcome::Session(now)) => now == session,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The frame that is sent, and whether its stream is ended in order behind it.
+async fn sends(address: &str, config: &Arc<ClientConfig>, bytes: &[u8], ends: bool) -> SessionId {
+    let mut frames = frames::greetings(link::call(address, config).await.unwrap());
+    let purpose = Purpose::Session { incarnation: 1, session: None };
+    let welcome = link::greet(&mut frames, &purpose).await.unwrap();
+    let Welcome::Session(session) = welcome else { panic!("{welcome:?}") };
+    frames::messages(&mut frames);
+    assert!(matches!(told(&mut frames).await, Some(ToClient::Opened { .. })));
+    frames.get_mut().write_all(bytes).await.unwrap();
+    frames.get_mut().flush().await.unwrap();
+    if ends {
+        frames.get_mut().shutdown().await.unwrap();
+    }
+    while told(&mut frames).await.is_some() {}
+    session
 }
 
 #[test]
-fn frames_that_are_none_end_the_connection() {
+fn frames_that_are_none_end_the_session() {
     let mut office = Office::new();
     let (config, address) = (office.join("peer"), office.address.clone());
     run(async {
-        // No message.
-        let (mut frames, _) = session(&address, &config).await;
-        frames.send(Bytes::from_static(&[0xff; 40])).await.unwrap();
-        assert!(told(&mut frames).await.is_none());
-        // Longer than any frame may be.
-        let (mut frames, _) = session(&address, &config).await;
-        frames.get_mut().write_all(&u32::MAX.to_be_bytes()).await.unwrap();
-        frames.get_mut().flush().await.unwrap();
-        assert!(told(&mut frames).await.is_none());
-        // Cut short.
-        let (mut frames, _) = session(&address, &config).await;
+        // No message; one that is cut short, in a frame that is not; longer than any frame may be; cut short itself.
+        let no_message = [&[0, 0, 0, 40][..], &[0xff; 40]].concat();
+        let short_message = [0, 0, 0, 2, 2, 1];
+        for (bytes, ends) in [
+            (no_message.as_slice(), false),
+            (short_message.as_slice(), false),
+            (u32::MAX.to_be_bytes().as_slice(), false),
+            ([0, 0, 1, 0, 7, 7].as_slice(), true),
+        ] {
+            let session = sends(&address, &config, bytes, ends).await;
+            assert!(!goes_on(&address, &config, session).await, "{bytes:?}");
+        }
+        // A connection that breaks within a frame is nobody's misdeed.
+        let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
+        let purpose = Purpose::Session { incarnation: 1, session: None };
+        let Ok(Welcome::Session(session)) = link::greet(&mut frames, &purpose).await else { panic!() };
         frames.get_mut().write_all(&[0, 0, 1, 0, 7, 7]).await.unwrap();
-        frames.get_mut().shutdown().await.unwrap();
-        assert!(told(&mut frames).await.is_none());
+        frames.get_mut().flush().await.unwrap();
+        drop(frames);
+        assert!(goes_on(&address, &config, session).await);
         // A greeting that is too long; what is no TLS at all.
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         frames.get_mut().write_all(&(1u32 << 20).to_be_bytes()).await.unwrap();
@@ -228,6 +282,36 @@ fn frames_that_are_none_end_the_connection() {
     let mut plain = std::net::TcpStream::connect(&office.address).unwrap();
     plain.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
     office.is_unharmed("after");
+}
+
+#[test]
+fn what_sessions_say_and_are_told_is_counted() {
+    let mut office = Office::new();
+    let figures = |office: &Office| {
+        let report = crate::control::ask_status(office.dirs[0].path()).unwrap().unwrap();
+        report.server.map(|server| (server.traffic, server.log_flushes)).unwrap()
+    };
+    let (before, flushes) = figures(&office);
+    assert_eq!(before.recalls, 0);
+    let (one, other, address) = (office.join("one"), office.join("other"), office.address.clone());
+    let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
+    let (cred, time) = (Cred::default(), Timestamp::default());
+    let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
+    let ask = ToServer::Ask { number: 1, operation, wants: Vec::new(), mode: AskMode::Lease };
+    run(async {
+        let (mut one, _) = session(&address, &one).await;
+        frames::send(&mut one, wire::encode(&ask)).await.unwrap();
+        assert!(matches!(told(&mut one).await, Some(ToClient::Granted { .. })));
+        let (mut other, _) = session(&address, &other).await;
+        frames::send(&mut other, wire::encode(&ask)).await.unwrap();
+        assert!(matches!(told(&mut one).await, Some(ToClient::Recall { .. })));
+    });
+    let (after, flushes_after) = figures(&office);
+    assert_eq!(after.recalls, 1);
+    // Two questions; two sessions opened, one grant, one recall. This machine's own client may have renewed meanwhile.
+    assert!(after.messages_heard >= before.messages_heard + 2, "{before:?} {after:?}");
+    assert!(after.messages_told >= before.messages_told + 4, "{before:?} {after:?}");
+    assert!(flushes_after > flushes);
 }
 
 #[test]
@@ -249,4 +333,34 @@ fn an_expelled_machine_is_out_at_once() {
     });
     office.is_unharmed("after");
     drop(office.server);
+}
+
+/// The connection may end before it is told that its session is over: then it hears of that by a refusal.
+#[test]
+fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
+    let office = Office::new();
+    let dir = tempfile::tempdir().unwrap();
+    join(dir.path(), &office.token(), "fired").unwrap();
+    let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
+    let (door, label) = (machine.door(), Label::new(b"late").unwrap());
+    let call = Call::Create {
+        dir: door.root(),
+        label,
+        kind: FileKind::Regular,
+        mode: 0o644,
+        umask: 0,
+        rdev: 0,
+        target: Vec::new(),
+        open: None,
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    door.call(&Cred::default(), call, Box::new(move |result| tell.send(result.is_ok()).unwrap()));
+    assert!(told.recv().unwrap());
+    machine.engine().refused();
+    let salvage = SalvageStore::open(dir.path()).unwrap();
+    while salvage.count() == 0 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(format!("{:?}", salvage.get(1).unwrap()).contains("late"));
+    machine.stop().unwrap();
 }

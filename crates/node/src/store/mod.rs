@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Version of the file's layout: the two tables below, rows as the directory encodes them.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Keys of [`META`].

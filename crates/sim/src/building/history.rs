@@ -215,7 +215,8 @@ impl History {
 
     /// The entries of a session's log that are applied now and were not before.
     pub fn fresh(&mut self, session: SessionId, through: u64) -> RangeInclusive<u64> {
-        let before = self.through.insert(session, through).unwrap_or(0);
+        let known = self.through.entry(session).or_default();
+        let before = std::mem::replace(known, through.max(*known));
         before + 1..=through
     }
 

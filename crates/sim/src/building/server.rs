@@ -1,4 +1,5 @@
-//! The host of the server: a log whose entries are applied once they are durable, connections, and the share server's work. A crash loses what was not durable.
+//! The host of the server: a log whose entries are applied when they come and durable when something rests on them, connections, and the share server's work. A crash
+//! loses what was not durable.
 
 use super::events::Event;
 use super::net::{Packet, Way};
@@ -23,12 +24,16 @@ pub(super) struct Server {
     /// Counts its starts; events of earlier ones come to nothing.
     start: u64,
     up: bool,
-    /// Entries that are not durable yet.
+    /// Entries that are not applied yet.
     pending: VecDeque<(Time, Input)>,
     /// When the last of them will be.
-    durable_at: u64,
+    applied_at: u64,
+    /// Entries that are applied and not durable, with what came of them: nothing rests on any.
+    unsaid: Vec<(Time, Input, Vec<Output>)>,
     /// Durable entries since the checkpoint, and what it has.
     log: Vec<(Time, Input)>,
+    /// What the state came to after the last of them.
+    digest: u64,
     checkpoint: MemoryStore,
     /// By machine: the connection that greeted last.
     listens: BTreeMap<usize, u64>,
@@ -47,19 +52,22 @@ impl Server {
             let (mut token, until) = ([0; 32], Time(2));
             token[..8].copy_from_slice(&id.0.to_be_bytes());
             let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
-            for input in [Input::Invite { token, rights, until }, Input::Enrol { token, name, connection }] {
+            let enrol = Input::Enrol { token, name, key: [0; 32], connection };
+            for input in [Input::Invite { token, rights, until }, enrol] {
                 directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
             }
         }
         directory.checkpoint(&mut store);
         Ok(Server {
+            digest: directory.digest(),
             directory,
             checkpoint: store.clone(),
             store,
             start: 0,
             up: true,
             pending: VecDeque::new(),
-            durable_at: 0,
+            applied_at: 0,
+            unsaid: Vec::new(),
             log: Vec::new(),
             listens: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -104,8 +112,8 @@ impl Building {
         let disk = self.below(6);
         let (now, server) = (self.now, &mut self.server);
         server.pending.push_back((Time(now), input));
-        server.durable_at = server.durable_at.max(now + disk);
-        let (time, start) = (server.durable_at, server.start);
+        server.applied_at = server.applied_at.max(now + disk);
+        let (time, start) = (server.applied_at, server.start);
         self.events.add(time, Event::Applies(start));
     }
 
@@ -145,7 +153,7 @@ impl Building {
         Ok(())
     }
 
-    /// The earliest entry of the log is durable, and is applied.
+    /// The earliest entry of the log is applied.
     pub(super) fn applies(&mut self, start: u64) -> Result<(), Violation> {
         if start != self.server.start || !self.server.up {
             return Ok(());
@@ -153,7 +161,6 @@ impl Building {
         let Some((time, input)) = self.server.pending.pop_front() else { return Ok(()) };
         let forgets = self.weather.lie == Some(Lie::ShipsForgotten) && matches!(input, Input::Open { .. });
         let server = &mut self.server;
-        server.log.push((time, input.clone()));
         let mut out = Vec::new();
         server
             .directory
@@ -166,15 +173,31 @@ impl Building {
         out.retain(|output| {
             !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
         });
+        self.notes(|| format!("the server: {input:?}, so {out:?}"));
+        let server = &mut self.server;
+        let rests = out.iter().any(Output::rests_on_the_log);
+        server.unsaid.push((time, input, out.clone()));
+        if rests {
+            self.sync()?;
+        }
+        for output in out {
+            self.server_puts_out(output)?;
+        }
+        Ok(())
+    }
+
+    /// All that was applied is durable.
+    fn sync(&mut self) -> Result<(), Violation> {
+        for (time, input, out) in std::mem::take(&mut self.server.unsaid) {
+            self.note_applied(&input, &out)?;
+            self.server.log.push((time, input));
+        }
+        let server = &mut self.server;
+        server.digest = server.directory.digest();
         if server.log.len() >= CHECKPOINT_EVERY {
             server.directory.checkpoint(&mut server.store);
             server.checkpoint = server.store.clone();
             server.log.clear();
-        }
-        self.notes(|| format!("the server: {input:?}, so {out:?}"));
-        self.note_applied(&input, &out)?;
-        for output in out {
-            self.server_puts_out(output)?;
         }
         Ok(())
     }
@@ -201,18 +224,21 @@ impl Building {
     }
 
     fn note_log(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
-        let Input::Message { session, message: ToServer::Log { first, entries } } = input else {
+        let Input::Message { session, message: ToServer::Log { first, entries, .. } } = input else {
             return Ok(());
         };
-        let applied = out.iter().find_map(|output| match output {
-            Output::Send { session: to, message: ToClient::Applied { through, rejected } }
-                if to == session =>
-            {
-                Some((*through, rejected))
+        let refused = out.iter().find_map(|output| match output {
+            Output::Send { session: to, message: ToClient::Applied { rejected, .. } } if to == session => {
+                Some(rejected.as_slice())
             }
             _ => None,
         });
-        let Some((through, rejected)) = applied else { return Ok(()) };
+        // Of a session that is over nothing is applied; if an entry was refused its client is told at once.
+        let over = |output: &Output| matches!(output, Output::Send { session: to, message: ToClient::Fenced } if to == session);
+        let (rejected, through) = (refused.unwrap_or_default(), first + entries.len() as u64 - 1);
+        if entries.is_empty() || out.iter().any(over) {
+            return Ok(());
+        }
         // What was sent again was applied before.
         let fresh = self.history.fresh(*session, through);
         let updates = (*first..=through).zip(entries).filter(|(number, _)| {
@@ -275,6 +301,7 @@ impl Building {
         server.up = false;
         server.start += 1;
         server.pending.clear();
+        server.unsaid.clear();
         server.listens.clear();
         server.sessions.clear();
         server.routes.clear();
@@ -290,7 +317,7 @@ impl Building {
         if server.up {
             return Ok(());
         }
-        let before = server.directory.digest();
+        let before = server.digest;
         server.store = server.checkpoint.clone();
         server.directory = Directory::open(&server.store).map_err(|e| e.to_string())?;
         for (time, input) in server.log.clone() {

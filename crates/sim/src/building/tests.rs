@@ -115,6 +115,7 @@ fn in_the_same_weather_nothing_is_found_without_the_fault() {
 fn what_was_wrong_once_is_right() {
     let seeds = [
         // A call that was given up was taken for one that did the same later, which the server had done for it: so one looked lost and the other done twice.
+        // And, with integers of directories as they are now: who had not heard the beginning of its new session went on with that as if it were the one before.
         (Weather::of(2), 2, 20, 3_000),
         // Who had not heard that it held all labels, and asked for one of them, kept that one when all were recalled; the server did not know.
         (SLOW, 6, 8, 2_000),

@@ -91,7 +91,7 @@ impl Building {
             }
             for file in self.known.files.clone() {
                 self.call(at, NOBODY, Call::Stat { file: file.clone() })?;
-                self.call(at, NOBODY, Call::Read { file, offset: 0, length: 1 << 20 })?;
+                self.call(at, NOBODY, Call::Read { file, offset: 0, length: 1 << 20, kept: true })?;
             }
             self.complete()?;
         }
@@ -157,7 +157,7 @@ impl Building {
                     _ => None,
                 };
                 self.history.done(number, tick, made);
-                self.observes(at, number, &call, reply, tick)
+                self.observes(at, number, &call, reply.told(), tick)
             }
             Err(Error::CutOff) => {
                 self.happened.cut_off += 1;
@@ -336,7 +336,8 @@ impl Building {
     }
 
     fn some_read(&mut self, at: usize) -> Call {
-        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20 }
+        let kept = self.one_in(2);
+        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept }
     }
 
     /// Something that nobody else ever wrote.

@@ -35,14 +35,11 @@ impl Machines {
         self.deliver().unwrap();
         !self.answers.iter().any(|(machine, answered, _)| (*machine, *answered) == (at, ticket))
     }
+}
 
-    /// How many messages it takes, in both directions.
-    fn cost(&mut self, does: impl FnOnce(&mut Machines)) -> u64 {
-        let before = self.messages;
-        does(self);
-        self.deliver().unwrap();
-        self.messages - before
-    }
+/// How many messages it takes, in both directions.
+fn cost(machines: &mut Machines, does: impl FnOnce(&mut Machines)) -> u64 {
+    machines.cost(does).unwrap().0
 }
 
 fn change(owner: u64, (first, last): (u64, u64), kind: Option<LockKind>) -> LockChange {
@@ -80,8 +77,9 @@ fn who_locks_alone_tells_nobody() {
     }
     assert_eq!(machines.messages, before);
     // Each machine renews its session in that time, and is answered.
-    let cost =
-        machines.cost(|machines| machines.pass_time(1).and_then(|()| machines.pass_time(9_000)).unwrap());
+    let cost = cost(&mut machines, |machines| {
+        machines.pass_time(1).and_then(|()| machines.pass_time(9_000)).unwrap()
+    });
     assert!(cost <= 4, "{cost}");
     // Even what is locked for good is nobody's business until somebody asks.
     machines.locks(1, 1, (0, 9), WRITE);
@@ -98,7 +96,7 @@ fn a_second_try_that_fails_for_the_same_reason_asks_nobody() {
     let mut machines = machines(2);
     machines.locks(0, 1, (0, 9), WRITE);
     assert!(machines.in_the_way(1).is_some());
-    let cost = machines.cost(|machines| {
+    let cost = cost(&mut machines, |machines| {
         for _ in 0..100 {
             assert!(machines.in_the_way(1).is_some());
             assert_eq!(machines.in_the_way(0).unwrap().pid, Some(1001));
@@ -115,7 +113,7 @@ fn a_lock_changes_hands_for_a_few_messages() {
     let mut costs = Vec::new();
     for round in 0..6 {
         let (has, wants) = (round % 2, 1 - round % 2);
-        costs.push(machines.cost(|machines| {
+        costs.push(cost(&mut machines, |machines| {
             assert!(machines.waits(wants, 1, (0, 0), WRITE));
             machines.locks(has, 1, (0, 0), None);
             machines.deliver().unwrap();

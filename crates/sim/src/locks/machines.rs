@@ -32,7 +32,7 @@ struct Machine {
 }
 
 /// See the module.
-pub(super) struct Machines {
+pub(crate) struct Machines {
     rng: ChaCha12Rng,
     now: Time,
     directory: Directory,
@@ -40,7 +40,7 @@ pub(super) struct Machines {
     machines: Vec<Machine>,
     files: Vec<FileId>,
     again: bool,
-    pub oracle: Oracle,
+    pub(super) oracle: Oracle,
     /// Answers to calls that waited.
     pub answers: VecDeque<(usize, Ticket, Result<Reply, Error>)>,
     pub faults: bool,
@@ -49,6 +49,8 @@ pub(super) struct Machines {
     pub breaks: u64,
     /// Messages in both directions.
     pub messages: u64,
+    /// Times that the server's log had to be durable before something left.
+    pub flushes: u64,
 }
 
 impl Machines {
@@ -71,6 +73,7 @@ impl Machines {
             restarts: 0,
             breaks: 0,
             messages: 0,
+            flushes: 0,
         };
         for at in 0..count as usize {
             let client = all.new_client();
@@ -198,6 +201,14 @@ impl Machines {
         self.server(Input::Tick)
     }
 
+    /// What it takes: messages in both directions, and flushes of the log.
+    pub fn cost(&mut self, does: impl FnOnce(&mut Machines)) -> Result<(u64, u64), Violation> {
+        let before = (self.messages, self.flushes);
+        does(self);
+        self.deliver()?;
+        Ok((self.messages - before.0, self.flushes - before.1))
+    }
+
     pub fn background(&mut self) -> Result<(), Violation> {
         if self.again { self.server(Input::Tick) } else { Ok(()) }
     }
@@ -276,7 +287,7 @@ impl Machines {
         let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
         if machine != directory::FOUNDER {
             self.server(Input::Invite { token, rights, until })?;
-            self.server(Input::Enrol { token, name, connection })?;
+            self.server(Input::Enrol { token, name, key: [0; 32], connection })?;
         }
         Ok(())
     }
@@ -294,6 +305,7 @@ impl Machines {
         self.again &= !matches!(input, Input::Tick);
         let mut out = Vec::new();
         self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
+        self.flushes += u64::from(out.iter().any(directory::Output::rests_on_the_log));
         for output in out {
             match output {
                 directory::Output::Opened { machine, session, connection, .. } => {

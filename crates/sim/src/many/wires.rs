@@ -65,7 +65,8 @@ impl Office {
         let (mut token, until) = ([0; 32], self.now.after_ms(1));
         token[..8].copy_from_slice(&machine.0.to_be_bytes());
         let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
-        let joins = [Input::Invite { token, rights, until }, Input::Enrol { token, name, connection }];
+        let enrol = Input::Enrol { token, name, key: [0; 32], connection };
+        let joins = [Input::Invite { token, rights, until }, enrol];
         for input in joins.into_iter().filter(|_| machine != directory::FOUNDER) {
             // What could not be read is found again with the next input.
             let _ = self.directory.handle(self.now, input, &mut self.store, &mut Vec::new());

@@ -34,8 +34,8 @@ impl Office {
         }
         let (call, doing) = match &mut self.machines[at].work {
             Work::Any => self.some_call(at),
-            Work::Program(..) => return self.go_on(at),
-            Work::Nothing => return Ok(()),
+            Work::Script(..) => return self.go_on(at),
+            Work::Done(_) | Work::Nothing => return Ok(()),
         };
         self.call(at, call, doing)
     }
@@ -62,7 +62,7 @@ impl Office {
             }
             (4, Some((file, _)), _) => (Call::Stat { file: file.clone() }, Doing::Use(file)),
             (5, Some((file, open)), _) if open.has_mode(Mode::AccessRead) => {
-                (Call::Read { file: file.clone(), offset: 0, length: 1 }, Doing::Use(file))
+                (Call::Read { file: file.clone(), offset: 0, length: 1, kept: true }, Doing::Use(file))
             }
             (6..8, Some((file, open)), _) if open.has_mode(Mode::AccessDelete) => {
                 let set = self.below(3) > 0;

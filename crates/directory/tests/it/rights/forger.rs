@@ -57,7 +57,7 @@ proptest! {
                 }
                 9 => {
                     let entries = vec![update(operation(&tree, 3 + a as u8 % 4, a, b))];
-                    world.send(session, ToServer::Log { first, entries });
+                    world.send(session, ToServer::Log { answer: true, first, entries });
                     first += 1;
                 }
                 10 => {
@@ -90,7 +90,7 @@ proptest! {
                     ToClient::Recall { leases } => {
                         let entries = letting_go(leases);
                         let count = entries.len() as u64;
-                        world.send(session, ToServer::Log { first, entries });
+                        world.send(session, ToServer::Log { answer: true, first, entries });
                         first += count;
                     }
                     // An update without a lease ends the session; the machine comes again.

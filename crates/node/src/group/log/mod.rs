@@ -1,7 +1,7 @@
 //! The group's log on this machine's disk: entries, the vote, and up to where entries were purged.
 //!
-//! Every change is one frame (see [`segment`]), durable when the call returns; an append of many entries is one frame and one
-//! fdatasync. The name of a segment is the number of its first frame, which begins with the vote and the purge mark as they were,
+//! Every change is one frame (see [`segment`]), durable when the call returns, but for entries: those wait in memory until something rests on
+//! them ([`Log::sync`]), and then go in one frame with one fdatasync. So a frame is still written only once all before it are durable. The name of a segment is the number of its first frame, which begins with the vote and the purge mark as they were,
 //! so that older segments can go. Purged segments are kept for further use, and space for the first ones is set aside at once: a
 //! disk that others have filled up does not stop the log.
 //!
@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
 /// Purged segments kept for further use: about as many as the log has between two checkpoints.
 const SPARES_MAX: usize = 8;
+/// Bytes of entries that wait for something to rest on them. More are written down anyway.
+const WAITING_BYTES_MAX: usize = 1 << 20;
 
 /// The log cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -96,9 +98,13 @@ pub(super) struct Log {
     /// Space set aside for segments that never were in service.
     reserves: Vec<PathBuf>,
     next_frame: u64,
+    /// Since it was opened.
+    flushes: u64,
     vote: Option<Vote>,
     purged: Option<LogId>,
     spots: VecDeque<Spot>,
+    /// Entries that are not written yet: the body of their frame, and which they are. They follow those of `spots`.
+    waiting: (Vec<u8>, Vec<LogId>),
     /// Entries appended and not read yet: the one reader of a lone voter is the state machine, which takes each once.
     unread: BTreeMap<u64, Entry>,
     /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
@@ -120,9 +126,11 @@ impl Log {
             spares,
             reserves,
             next_frame: 1,
+            flushes: 0,
             vote: None,
             purged: None,
             spots: VecDeque::new(),
+            waiting: Default::default(),
             unread: BTreeMap::new(),
             gone_below: 0,
         };
@@ -150,43 +158,61 @@ impl Log {
 
     /// The last entry; what was purged last when there is none.
     pub(super) fn last(&self) -> Option<LogId> {
-        self.spots.back().map(|spot| spot.log_id).or(self.purged)
+        let written = || self.spots.back().map(|spot| spot.log_id);
+        self.waiting.1.last().copied().or_else(written).or(self.purged)
     }
 
-    /// Bytes that the next start would read.
+    /// Bytes that the next start would read, once what waits is written.
     pub(super) fn bytes(&self) -> u64 {
-        self.segments.values().map(|segment| segment.end).sum()
+        self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.len() as u64
+    }
+
+    /// Frames made durable since it was opened, one fdatasync each.
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes
     }
 
     pub(super) fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
-        self.write(&[Record::Vote(vote)])?;
+        self.write_record(&Record::Vote(vote))?;
         self.vote = Some(vote);
         Ok(())
     }
 
-    /// Appends entries, which must follow the last one.
+    /// Appends entries, which must follow the last one. They are durable after the next [`Log::sync`]; until then a crash leaves the log without them.
     pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
-        let records: Vec<Record> = entries.into_iter().map(Record::Append).collect();
-        let (segment, frame, place) = self.write(&records)?;
-        for record in records {
+        for entry in entries {
+            let (log_id, record) = (entry.log_id, Record::Append(entry));
+            let body = std::mem::take(&mut self.waiting.0);
+            self.waiting.0 = postcard::to_extend(&record, body).map_err(|e| self.invalid(&e))?;
+            self.waiting.1.push(log_id);
             if let Record::Append(entry) = record {
-                self.spots.push_back(Spot { log_id: entry.log_id, segment, frame, place });
-                self.unread.insert(entry.log_id.index, entry);
+                self.unread.insert(log_id.index, entry);
             }
         }
+        if self.waiting.0.len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
+    }
+
+    /// Makes all entries durable.
+    pub(super) fn sync(&mut self) -> Result<(), LogError> {
+        let (body, log_ids) = std::mem::take(&mut self.waiting);
+        if log_ids.is_empty() {
+            return Ok(());
+        }
+        let (segment, frame, place) = self.write(&body)?;
+        self.spots.extend(log_ids.into_iter().map(|log_id| Spot { log_id, segment, frame, place }));
         Ok(())
     }
 
     /// Forgets entries after `keep`.
     pub(super) fn truncate(&mut self, keep: Option<LogId>) -> Result<(), LogError> {
-        self.write(&[Record::Truncate(keep)])?;
+        self.write_record(&Record::Truncate(keep))?;
         self.forget_after(keep);
         Ok(())
     }
 
     /// Forgets entries up to `upto`, and takes segments that nothing is left in out of service.
     pub(super) fn purge(&mut self, upto: LogId) -> Result<(), LogError> {
-        self.write(&[Record::Purge(upto)])?;
+        self.write_record(&Record::Purge(upto))?;
         self.forget_upto(upto);
         self.retire()
     }
@@ -195,6 +221,9 @@ impl Log {
     pub(super) fn take(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
         if let Some(entry) = self.unread.remove(&index) {
             return Ok(Some(entry));
+        }
+        if self.waiting.1.iter().any(|log_id| log_id.index == index) {
+            self.sync()?;
         }
         let Some(first) = self.spots.front().map(|spot| spot.log_id.index) else { return Ok(None) };
         let Some(spot) = index.checked_sub(first).and_then(|at| self.spots.get(at as usize)) else {
@@ -214,17 +243,25 @@ impl Log {
 
     /// Indices of the entries.
     pub(super) fn indices(&self) -> std::ops::Range<u64> {
-        let first = self.spots.front().map_or(0, |spot| spot.log_id.index);
-        first..first + self.spots.len() as u64
+        let first = self.spots.front().map(|spot| spot.log_id).or(self.waiting.1.first().copied());
+        let first = first.map_or(0, |log_id| log_id.index);
+        first..first + (self.spots.len() + self.waiting.1.len()) as u64
     }
 
-    /// Writes one frame: where it is.
-    fn write(&mut self, records: &[Record]) -> Result<(u64, u64, Place), LogError> {
-        let mut frame = self.encode(None, records)?;
+    /// Writes a change, and all entries before it.
+    fn write_record(&mut self, record: &Record) -> Result<(), LogError> {
+        self.sync()?;
+        let body = postcard::to_allocvec(record).map_err(|e| self.invalid(&e))?;
+        self.write(&body).map(drop)
+    }
+
+    /// Writes one frame of these records: where it is.
+    fn write(&mut self, records: &[u8]) -> Result<(u64, u64, Place), LogError> {
+        let mut frame = self.frame(None, records)?;
         let fits = self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body_len()));
         if !fits {
             let begin = Record::Begin { vote: self.vote, purged: self.purged, last: self.last() };
-            frame = self.encode(Some(&begin), records)?;
+            frame = self.frame(Some(&begin), records)?;
             self.enter(frame.body_len())?;
         }
         let number = self.next_frame;
@@ -235,22 +272,26 @@ impl Log {
         let place = segment.get_mut().append(number, frame);
         let place = place.map_err(|e| failed("writing", &self.path(first), e))?;
         self.next_frame += 1;
+        self.flushes += 1;
         Ok((first, number, place))
     }
 
-    fn encode(&self, first: Option<&Record>, records: &[Record]) -> Result<Frame, LogError> {
-        let invalid = |cause: String| {
-            failed("encoding for", &self.dir, io::Error::new(io::ErrorKind::InvalidInput, cause))
-        };
+    fn frame(&self, first: Option<&Record>, records: &[u8]) -> Result<Frame, LogError> {
         let mut body = Frame::begin();
-        for record in first.into_iter().chain(records) {
-            body = postcard::to_extend(record, body).map_err(|e| invalid(e.to_string()))?;
+        if let Some(first) = first {
+            body = postcard::to_extend(first, body).map_err(|e| self.invalid(&e))?;
         }
+        body.extend_from_slice(records);
         let frame = Frame::of(body);
         if frame.body_len() > BODY_BYTES_MAX {
-            return Err(invalid("the batch is too large".to_owned()));
+            return Err(self.invalid(&"the batch is too large"));
         }
         Ok(frame)
+    }
+
+    fn invalid(&self, cause: &dyn std::fmt::Display) -> LogError {
+        let cause = io::Error::new(io::ErrorKind::InvalidInput, cause.to_string());
+        failed("encoding for", &self.dir, cause)
     }
 
     /// Sets space aside, as far as there is some: without it the log works until the disk is full.

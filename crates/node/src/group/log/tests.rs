@@ -23,6 +23,12 @@ fn entry(index: u64, bytes: usize) -> Entry {
     Entry { log_id: log_id(index), payload: EntryPayload::Normal(Batch::new(Time(index), vec![waiting])) }
 }
 
+/// Appends entries that something rests on.
+fn append(log: &mut Log, entries: impl IntoIterator<Item = Entry>) {
+    log.append(entries).unwrap();
+    log.sync().unwrap();
+}
+
 fn time_of(entry: Option<Entry>) -> Option<u64> {
     match entry?.payload {
         EntryPayload::Normal(batch) => Some(batch.now.0),
@@ -56,8 +62,8 @@ fn comes_back_with_what_was_written() {
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.vote(), log.last(), log.purged()), (None, None, None));
     log.save_vote(vote()).unwrap();
-    log.append([entry(0, 10), entry(1, 5000)]).unwrap();
-    log.append([entry(2, 10)]).unwrap();
+    append(&mut log, [entry(0, 10), entry(1, 5000)]);
+    append(&mut log, [entry(2, 10)]);
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     // Once more, from the file.
     assert_eq!(read_all(&mut log), [0, 1, 2]);
@@ -66,16 +72,56 @@ fn comes_back_with_what_was_written() {
     assert_eq!((log.vote(), log.last(), log.purged()), (Some(vote()), Some(log_id(2)), None));
     assert_eq!(read_all(&mut log), [0, 1, 2]);
     log.truncate(Some(log_id(1))).unwrap();
-    log.append([entry(2, 20)]).unwrap();
+    append(&mut log, [entry(2, 20)]);
     log.purge(log_id(0)).unwrap();
     drop(log);
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!((log.last(), log.purged()), (Some(log_id(2)), Some(log_id(0))));
     assert_eq!(read_all(&mut log), [1, 2]);
     log.purge(log_id(9)).unwrap();
-    log.append([entry(10, 1)]).unwrap();
+    append(&mut log, [entry(10, 1)]);
     assert_eq!((read_all(&mut log), log.last()), (vec![10], Some(log_id(10))));
     assert!(log.take(9).unwrap().is_none() && log.take(11).unwrap().is_none());
+}
+
+#[test]
+fn what_nothing_rests_on_waits_for_what_something_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    append(&mut log, [entry(0, 10)]);
+    let written = log.next_frame;
+    (1..4).for_each(|index| log.append([entry(index, 10)]).unwrap());
+    assert_eq!((log.last(), log.indices(), log.next_frame), (Some(log_id(3)), 0..4, written));
+    // As a crash leaves it.
+    assert_eq!(read_all(&mut Log::open(dir.path(), SEGMENT, 0).unwrap()), [0]);
+    assert_eq!(read_all(&mut log), [0, 1, 2, 3], "not written, and there");
+    log.append([entry(4, 10), entry(5, 10)]).unwrap();
+    log.sync().unwrap();
+    log.sync().unwrap();
+    assert_eq!(log.next_frame, written + 1, "all that waited is one frame");
+    assert_eq!(read_all(&mut log), [0, 1, 2, 3, 4, 5]);
+    log.append([entry(6, 2 * WAITING_BYTES_MAX)]).unwrap();
+    drop(log);
+    assert_eq!(
+        read_all(&mut Log::open(dir.path(), SEGMENT, 0).unwrap()).len(),
+        7,
+        "what is too much is written"
+    );
+}
+
+#[test]
+fn changes_of_the_log_come_behind_what_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    log.append([entry(0, 10), entry(1, 10)]).unwrap();
+    log.truncate(Some(log_id(0))).unwrap();
+    log.append([entry(1, 10), entry(2, 10)]).unwrap();
+    log.purge(log_id(1)).unwrap();
+    log.append([entry(3, 10)]).unwrap();
+    log.save_vote(vote()).unwrap();
+    drop(log);
+    let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
+    assert_eq!((read_all(&mut log), log.purged(), log.vote()), (vec![2, 3], Some(log_id(1)), Some(vote())));
 }
 
 #[test]
@@ -84,7 +130,7 @@ fn purged_segments_are_used_again() {
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     log.save_vote(vote()).unwrap();
     for index in 0..400 {
-        log.append([entry(index, 8_000)]).unwrap();
+        append(&mut log, [entry(index, 8_000)]);
         if index % 40 == 39 {
             log.purge(log_id(index - 1)).unwrap();
             assert!(log.bytes() <= 2 * SEGMENT);
@@ -102,9 +148,9 @@ fn purged_segments_are_used_again() {
 fn an_oversized_batch_gets_a_segment_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
-    log.append([entry(0, 10)]).unwrap();
-    log.append([entry(1, 1_000_000)]).unwrap();
-    log.append([entry(2, 10)]).unwrap();
+    append(&mut log, [entry(0, 10)]);
+    append(&mut log, [entry(1, 1_000_000)]);
+    append(&mut log, [entry(2, 10)]);
     drop(log);
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
     assert_eq!(read_all(&mut log), [0, 1, 2]);
@@ -118,7 +164,7 @@ fn space_is_set_aside_and_used() {
     let mut log = Log::open(dir.path(), SEGMENT, 5 * SEGMENT).unwrap();
     let count = |suffix| files(dir.path(), suffix).len();
     assert_eq!((count(".log"), count(".reserve")), (1, 4));
-    (0..30).for_each(|index| log.append([entry(index, 8_000)]).unwrap());
+    (0..30).for_each(|index| append(&mut log, [entry(index, 8_000)]));
     assert_eq!((count(".log"), count(".reserve")), (5, 0));
     drop(log);
     let mut log = Log::open(dir.path(), SEGMENT, 6 * SEGMENT).unwrap();
@@ -136,7 +182,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
     for index in 0..30u64 {
         let before = dir.path().join("before");
         copy_dir(&live, &before);
-        log.append([entry(index, 300 * index as usize)]).unwrap();
+        append(&mut log, [entry(index, 300 * index as usize)]);
         for pattern in [0u64, 1, 2, 0b1010, 0x5555_5555_5555_5555, !1, !0] {
             let cut = dir.path().join(format!("cut-{index}-{pattern}"));
             copy_dir(&before, &cut);
@@ -150,7 +196,7 @@ fn a_torn_frame_is_dropped_and_everything_before_it_kept() {
             assert!(there == whole || there == acknowledged, "{index} {pattern:x}: {there:?}");
             torn += usize::from(pattern != 0 && there == acknowledged);
             // And it goes on from there.
-            log.append([entry(there.len() as u64, 700)]).unwrap();
+            append(&mut log, [entry(there.len() as u64, 700)]);
             drop(log);
             assert_eq!(read_all(&mut Log::open(&cut, SEGMENT, 3 * SEGMENT).unwrap()).len(), there.len() + 1);
             std::fs::remove_dir_all(cut).unwrap();
@@ -180,7 +226,7 @@ fn mix_sectors(from: &Path, to: &Path, pattern: u64) {
 fn damage_is_not_taken_for_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = Log::open(dir.path(), SEGMENT, 3 * SEGMENT).unwrap();
-    (0..5).for_each(|index| log.append([entry(index, 100)]).unwrap());
+    (0..5).for_each(|index| append(&mut log, [entry(index, 100)]));
     let place = log.spots[2].place;
     let file = log.path(log.spots[2].segment);
     drop(log);
@@ -196,7 +242,7 @@ fn a_missing_segment_is_damage_unless_all_in_it_was_purged() {
     let dir = tempfile::tempdir().unwrap();
     let live = dir.path().join("live");
     let mut log = Log::open(&live, SEGMENT, 3 * SEGMENT).unwrap();
-    (0..60).for_each(|index| log.append([entry(index, 40_000)]).unwrap());
+    (0..60).for_each(|index| append(&mut log, [entry(index, 40_000)]));
     let segments = files(&live, ".log");
     assert!(segments.len() > 3);
     for (missing, file) in segments[..segments.len() - 1].iter().enumerate() {
@@ -249,7 +295,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Append(count, bytes) => {
-                    log.append((next..next + count as u64).map(|index| entry(index, bytes))).unwrap();
+                    append(&mut log, (next..next + count as u64).map(|index| entry(index, bytes)));
                     next += count as u64;
                 }
                 Step::Truncate(back) => {

@@ -69,7 +69,7 @@ pub(super) fn message(bytes: usize) -> Input {
         change: namespace::ContentChange::Inline(vec![7; bytes]),
     };
     let entries = vec![wire::LogEntry::Update { rules: 1, operation }];
-    Input::Message { session: lease::SessionId(999), message: ToServer::Log { first: 1, entries } }
+    Input::Message { session: SessionId(999), message: ToServer::Log { answer: true, first: 1, entries } }
 }
 
 fn start(dir: &Path) -> (Group, Receiver<usize>) {

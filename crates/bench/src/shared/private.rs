@@ -1,0 +1,65 @@
+//! Work on names in a directory that no other machine uses: leases are to make the network irrelevant.
+
+use super::Settings;
+use super::office::Office;
+use super::row::Row;
+use crate::names::{Layout, Work};
+use crate::target::{Kind, Target};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Of what one machine does that has the server itself.
+const LEAST: f64 = 0.9;
+
+/// One machine alone, and one whose server is `delay` away, in turns.
+pub(super) fn run(
+    base: &Path,
+    delay: Duration,
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<Row>> {
+    let way = match delay.as_millis() {
+        0 => "private".to_owned(),
+        ms => format!("private, {ms} ms away"),
+    };
+    let alone = Target::start(Kind::Mount, &base.join("alone"))?;
+    let office = Office::start(&base.join("office"), 1, delay)?;
+    let targets: Vec<&Target> = office.machines().iter().chain([&alone]).collect();
+    let layout = Layout { threads: 1, dirs: 1, files: settings.files };
+    // Of each work and target, the rate of each round.
+    let mut rates = vec![vec![Vec::new(); targets.len()]; Work::ALL.len()];
+    for round in 0..settings.rounds {
+        for (w, work) in Work::ALL.into_iter().enumerate() {
+            tell(&format!("{way}: {}, round {}", work.name(), round + 1));
+            for turn in 0..targets.len() {
+                // Whoever is first has the colder machine: in turns.
+                let t = (turn + round + w) % targets.len();
+                let root = targets[t].dir().join(format!("round-{round}"));
+                layout.prepare(&root)?;
+                let began = Instant::now();
+                work.run(&root, layout)?;
+                rates[w][t].push(work.operations(layout) as f64 / began.elapsed().as_secs_f64());
+                if work.updates() {
+                    targets[t].sync()?;
+                }
+            }
+        }
+    }
+    let rows = Work::ALL.into_iter().zip(rates).map(|(work, rates)| {
+        let (there, alone) = (&rates[0], &rates[1]);
+        // Of each round, since the machine's pace changes from one to the next.
+        let ratios: Vec<f64> = there.iter().zip(alone).map(|(there, alone)| there / alone).collect();
+        let mut row = Row::of(format!("{way}: {}", work.name()), median(there)).beside(median(alone));
+        row.ratio = Some(median(&ratios));
+        row.ratio_bar(LEAST)
+    });
+    Ok(rows.collect())
+}
+
+/// What other work on this machine disturbs least.
+fn median(rates: &[f64]) -> f64 {
+    let mut rates = rates.to_vec();
+    rates.sort_unstable_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+}

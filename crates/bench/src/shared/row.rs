@@ -1,0 +1,182 @@
+//! What is printed.
+
+use super::office::Measured;
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// One line of results.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// Operations a second.
+    pub rate: Option<f64>,
+    /// Of what it is compared with: one machine alone, or null FUSE file systems on which the same calls are made.
+    pub beside_rate: Option<f64>,
+    /// The one over the other; of several rounds, the middle one's.
+    pub ratio: Option<f64>,
+    /// Messages between clients and server, for each operation. Renewals and what led up to it are in it, as in the two below.
+    pub messages: Option<f64>,
+    /// Recalls for each operation.
+    pub recalls: Option<f64>,
+    /// Flushes of the log for each operation.
+    pub flushes: Option<f64>,
+    /// What it must come to.
+    pub bars: Vec<Bar>,
+}
+
+/// A bar.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bar {
+    /// What is asked.
+    pub bar: String,
+    /// Whether it is met.
+    pub met: bool,
+}
+
+impl Row {
+    /// So many operations a second.
+    pub fn of(name: impl Into<String>, rate: f64) -> Row {
+        Row { name: name.into(), rate: Some(rate), ..Row::default() }
+    }
+
+    /// Of what was done between machines.
+    pub fn between(name: impl Into<String>, measured: &Measured) -> Row {
+        let each = |count: u64| Some(count as f64 / measured.operations as f64);
+        Row {
+            messages: each(measured.counts.messages),
+            recalls: each(measured.counts.recalls),
+            flushes: each(measured.counts.flushes),
+            ..Row::of(name, measured.operations as f64 / measured.wall.as_secs_f64())
+        }
+    }
+
+    /// Of what could not be measured: something went wrong.
+    pub fn failed(name: &str, error: &std::io::Error) -> Row {
+        Row { name: name.to_owned(), ..Row::default() }.bar(error.to_string(), false)
+    }
+
+    /// Compared with `rate`.
+    pub fn beside(mut self, rate: f64) -> Row {
+        self.beside_rate = Some(rate);
+        self.ratio = self.rate.map(|own| own / rate);
+        self
+    }
+
+    fn bar(mut self, bar: String, met: bool) -> Row {
+        self.bars.push(Bar { bar, met });
+        self
+    }
+
+    /// At least this of what it is compared with.
+    pub fn ratio_bar(self, least: f64) -> Row {
+        let met = self.ratio.is_some_and(|ratio| ratio >= least);
+        self.bar(format!("{least} of one machine"), met)
+    }
+
+    /// At least so many a second.
+    pub fn rate_bar(self, least: f64, why: &str) -> Row {
+        let met = self.rate.is_some_and(|rate| rate >= least);
+        self.bar(format!("{least}/s ({why})"), met)
+    }
+
+    /// So long each at most.
+    pub fn time_bar(self, most: Duration, why: &str) -> Row {
+        let met = self.rate.is_some_and(|rate| 1.0 / rate <= most.as_secs_f64());
+        self.bar(format!("{} µs ({why})", most.as_micros()), met)
+    }
+
+    /// At most so many messages each, to a tenth: there are renewals among them.
+    pub fn message_bar(self, most: f64) -> Row {
+        let met = self.messages.is_some_and(|messages| to_a_tenth(messages) <= most);
+        self.bar(format!("{most} messages"), met)
+    }
+
+    /// At most so many flushes of the log each, to a tenth.
+    pub fn flush_bar(self, most: f64) -> Row {
+        let met = self.flushes.is_some_and(|flushes| to_a_tenth(flushes) <= most);
+        self.bar(format!("{most} flushes"), met)
+    }
+
+    /// At most so many recalls for a hundred.
+    pub fn recall_bar(self, most: f64) -> Row {
+        let met = self.recalls.is_some_and(|recalls| recalls * 100.0 <= most);
+        self.bar(format!("{most} recalls in 100"), met)
+    }
+
+    /// Whether all its bars are met.
+    pub fn met(&self) -> bool {
+        self.bars.iter().all(|bar| bar.met)
+    }
+}
+
+fn to_a_tenth(figure: f64) -> f64 {
+    (figure * 10.0).round() / 10.0
+}
+
+/// The rows as text.
+pub fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{:<38} {:>10} {:>10} {:>10} {:>7} {:>8} {:>8} {:>8}  bars",
+        "", "/s", "µs each", "beside /s", "ratio", "messages", "recalls", "flushes"
+    );
+    for row in rows {
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
+        };
+        let verdict = |bar: &Bar| format!("{}: {}", if bar.met { "met" } else { "MISSED" }, bar.bar);
+        let bars: Vec<String> = row.bars.iter().map(verdict).collect();
+        let _ = writeln!(
+            out,
+            "{:<38} {:>10} {:>10} {:>10} {:>7} {:>8} {:>8} {:>8}  {}",
+            row.name,
+            number(row.rate, 1),
+            number(row.rate.map(|rate| 1e6 / rate), 1),
+            number(row.beside_rate, 1),
+            number(row.ratio, 2),
+            number(row.messages, 3),
+            number(row.recalls, 4),
+            number(row.flushes, 3),
+            bars.join(", ")
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::office::Counts;
+    use super::*;
+
+    fn row(messages: u64, flushes: u64, recalls: u64) -> Row {
+        let counts = Counts { messages, recalls, flushes };
+        Row::between("work", &Measured { operations: 1000, wall: Duration::from_secs(2), counts })
+    }
+
+    #[test]
+    fn renewals_do_not_miss_a_bar_and_one_more_message_in_ten_does() {
+        assert!(row(4040, 1040, 0).message_bar(4.0).flush_bar(1.0).met());
+        assert!(!row(4100, 1000, 0).message_bar(4.0).met());
+        assert!(!row(4000, 1100, 0).flush_bar(1.0).met());
+        assert!(row(0, 0, 10).recall_bar(1.0).met());
+        assert!(!row(0, 0, 11).recall_bar(1.0).met());
+    }
+
+    #[test]
+    fn rates_times_and_ratios_are_judged_by_their_bars() {
+        let row = row(0, 0, 0);
+        assert_eq!(row.rate, Some(500.0));
+        assert!(row.clone().rate_bar(500.0, "").time_bar(Duration::from_millis(2), "").met());
+        assert!(!row.clone().rate_bar(501.0, "").met());
+        assert!(!row.clone().time_bar(Duration::from_micros(1999), "").met());
+        assert!(row.clone().beside(550.0).ratio_bar(0.9).met());
+        assert!(!row.clone().beside(560.0).ratio_bar(0.9).met());
+        // Without anything to judge by nothing is met.
+        assert!(!row.clone().ratio_bar(0.9).met());
+        let failed = Row::failed("part", &std::io::Error::other("a stale read"));
+        assert!(!failed.met() && text(&[failed]).contains("MISSED: a stale read"));
+    }
+}

@@ -1,0 +1,59 @@
+//! Two machines take turns in one directory: they make files, and they open one.
+
+use super::row::Row;
+use super::{Dirs, Pair, again_and_again, wrong};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+/// What the best coherent peer does here (reference/measured-limits.md: MooseFS).
+const PEER_OPENS: f64 = 12_300.0;
+
+impl Pair {
+    /// Names are distinct, so nobody has what another needs.
+    pub(super) fn creates(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+        let (measured, floor) = self.measure("create", tell, |_| Ok(()), |dirs| creates(dirs, time))?;
+        // Not measured with it: a listing has recalls of its own.
+        for machine in self.office.machines() {
+            let (seen, made) =
+                (fs::read_dir(machine.dir().join("create"))?.count() as u64, measured.operations);
+            if seen != made {
+                return Err(wrong(format!(
+                    "{made} files were made, and {seen} are in {}",
+                    machine.dir().display()
+                )));
+            }
+        }
+        Ok(vec![Row::between("create, two machines in turns", &measured).beside(floor).recall_bar(1.0)])
+    }
+
+    /// One file, opened to read and write.
+    pub(super) fn opens(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+        let (measured, floor) = self.measure("open", tell, |_| Ok(()), |dirs| opens(dirs, time))?;
+        let row = Row::between("open+close, two machines in turns", &measured);
+        Ok(vec![row.beside(floor).rate_bar(PEER_OPENS, "MooseFS")])
+    }
+}
+
+fn creates(dirs: &Dirs, time: Duration) -> io::Result<u64> {
+    let create = |dir: &Path, name: String| {
+        OpenOptions::new().write(true).create_new(true).open(dir.join(name)).map(drop)
+    };
+    let turns = again_and_again(time, |turn| {
+        create(&dirs.one, format!("one-{turn}"))?;
+        create(&dirs.other, format!("other-{turn}"))
+    })?;
+    Ok(2 * turns)
+}
+
+fn opens(dirs: &Dirs, time: Duration) -> io::Result<u64> {
+    let files = [dirs.one.join("file"), dirs.other.join("file")];
+    for file in &files {
+        OpenOptions::new().write(true).create(true).truncate(false).open(file)?;
+    }
+    let turns = again_and_again(time, |_| {
+        files.iter().try_for_each(|file| OpenOptions::new().read(true).write(true).open(file).map(drop))
+    })?;
+    Ok(2 * turns)
+}

@@ -1,0 +1,141 @@
+//! In which system call a thread waits for our answer. The protocol does not say what a request is for; /proc does.
+
+use std::time::Duration;
+
+/// A thread that has sent its request may not sleep yet: it is looked at once more, so often at once, and so often after a pause.
+const TRIES: (u32, u32) = (20, 100);
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// A system call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SystemCall {
+    pub(crate) number: i64,
+    /// Its first argument.
+    pub(crate) first: u64,
+}
+
+/// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its own that it needs).
+pub(crate) fn of(tid: u32) -> Option<SystemCall> {
+    let path = format!("/proc/{tid}/syscall");
+    for tries in 0..TRIES.0 + TRIES.1 {
+        match std::fs::read_to_string(&path) {
+            Ok(line) if line.starts_with("running") && tries < TRIES.0 => std::thread::yield_now(),
+            Ok(line) if line.starts_with("running") => std::thread::sleep(PAUSE),
+            Ok(line) => return parse(&line),
+            Err(_) => break,
+        }
+    }
+    tracing::debug!(tid, "cannot see in which system call it waits");
+    None
+}
+
+fn parse(line: &str) -> Option<SystemCall> {
+    let mut words = line.split_ascii_whitespace();
+    let number = words.next()?.parse().ok().filter(|number| *number >= 0)?;
+    let first = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    Some(SystemCall { number, first })
+}
+
+/// Whether `tid` may be about to show its program a directory's times. Calls that make, open, move and remove names do not, whatever they come by on their way.
+pub(crate) fn may_see_times(tid: u32) -> bool {
+    of(tid).is_none_or(|call| !BLIND.contains(&call.number))
+}
+
+/// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any other call, and from none, it may be for a mapping.
+pub(crate) fn reads(tid: u32, node: u64) -> bool {
+    let Some(SystemCall { first: handle, .. }) = of(tid).filter(|call| READING.contains(&call.number)) else {
+        return false;
+    };
+    let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{handle}")).unwrap_or_default();
+    info.lines().filter_map(|line| line.strip_prefix("ino:")).any(|ino| ino.trim().parse() == Ok(node))
+}
+
+const READING: [i64; 5] =
+    [libc::SYS_read, libc::SYS_pread64, libc::SYS_readv, libc::SYS_preadv, libc::SYS_preadv2];
+
+const BLIND: &[i64] = &[
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_symlinkat,
+    libc::SYS_linkat,
+    libc::SYS_unlinkat,
+    libc::SYS_renameat2,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_fchmodat,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_chdir,
+    libc::SYS_execve,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_creat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mkdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_symlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_link,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_renameat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_access,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_the_call_and_its_first_argument() {
+        let call = parse("257 0xffffffffffffff9c 0x7ffe 0x0 0x0 0x0 0x0 0x7ffd 0x7f2a\n");
+        assert_eq!(call, Some(SystemCall { number: 257, first: 0xffff_ffff_ffff_ff9c }));
+        for nothing in ["", "running\n", "-1 0x7ffd 0x7f2a\n", "257", "257 five"] {
+            assert_eq!(parse(nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_seen_may_see_times_and_may_not_read() {
+        assert!(may_see_times(u32::MAX) && !reads(u32::MAX, 1));
+    }
+
+    #[test]
+    fn a_thread_is_seen_to_read_its_file() {
+        use std::os::unix::fs::MetadataExt;
+        let (reader, writer) = std::io::pipe().unwrap();
+        let ino = std::fs::File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
+        let ino = ino.metadata().unwrap().ino();
+        let (tell, told) = std::sync::mpsc::channel();
+        let reading = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            std::io::Read::read(&mut &reader, &mut [0; 1]).unwrap()
+        });
+        let tid = told.recv().unwrap();
+        // It is about to wait there.
+        while of(tid).is_none_or(|call| call.number != libc::SYS_read) {
+            std::thread::yield_now();
+        }
+        assert!(reads(tid, ino) && !reads(tid, ino + 1) && may_see_times(tid));
+        drop(writer);
+        assert_eq!(reading.join().unwrap(), 0);
+    }
+}

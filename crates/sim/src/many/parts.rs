@@ -1,0 +1,78 @@
+//! Machines that do parts of an experiment, instead of what the seed says.
+
+use super::{Doing, Office, Work};
+use crate::cluster::Violation;
+use crate::paper::{Part, Script, Testbed};
+use client::Call;
+use directory::Policy;
+use wire::ToClient;
+
+/// Events until parts must have come to their ends.
+const PART_STEPS_MAX: u32 = 1_000_000;
+
+impl Office {
+    /// So many machines that do what they are told, and nothing else.
+    pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> Office {
+        let mut office = Office::empty(seed, policy, usize::MAX);
+        office.heard = Some(Vec::new());
+        office.add_machines(machines, || Work::Nothing);
+        office
+    }
+
+    /// The next call of a script, if its last one has been answered.
+    pub(super) fn go_on(&mut self, at: usize) -> Result<(), Violation> {
+        let machine = &mut self.machines[at];
+        let Work::Script(script, answer) = &mut machine.work else { return Ok(()) };
+        if !machine.calls.is_empty() {
+            return Ok(());
+        }
+        let Some(call) = script.next(answer.take()).map_err(|what| format!("{:?}: {what}", machine.id))?
+        else {
+            if let Work::Script(script, _) = std::mem::replace(&mut machine.work, Work::Nothing) {
+                machine.work = Work::Done(script.into_part());
+            }
+            return Ok(());
+        };
+        let doing = match &call {
+            Call::Open { file, open, .. } => Doing::Open(file.clone(), *open),
+            Call::Create { open, .. } => Doing::Create(*open),
+            Call::Stat { file } | Call::Read { file, .. } | Call::Write { file, .. } => {
+                Doing::Use(file.clone())
+            }
+            _ => Doing::Name,
+        };
+        self.call(at, call, doing)
+    }
+}
+
+/// The seed says whose turn it is, and which message arrives.
+impl Testbed for Office {
+    fn run(&mut self, parts: Vec<(usize, Part)>) -> Result<Vec<Part>, Violation> {
+        let machines: Vec<usize> = parts.iter().map(|(at, _)| *at).collect();
+        for (at, part) in parts {
+            self.machines[at].work = Work::Script(Box::new(Script::of(part)), None);
+        }
+        let mut steps = 0..PART_STEPS_MAX;
+        while self.machines.iter().any(|machine| matches!(machine.work, Work::Script(..))) {
+            steps.next().ok_or("the parts do not come to their ends")?;
+            self.step()?;
+        }
+        let done = machines.into_iter().map(|at| {
+            match std::mem::replace(&mut self.machines[at].work, Work::Nothing) {
+                Work::Done(part) => Ok(part),
+                _ => Err(format!("machine {at} has not done its part")),
+            }
+        });
+        done.collect()
+    }
+
+    fn restart(&mut self, machine: usize) -> Result<(), Violation> {
+        self.deliver()?;
+        self.stop(machine);
+        self.deliver()
+    }
+
+    fn heard(&mut self) -> Result<Vec<ToClient>, Violation> {
+        Ok(self.heard.replace(Vec::new()).unwrap_or_default())
+    }
+}

@@ -1,0 +1,284 @@
+//! What clients do in the experiments: calls, of which each knows what must come of it.
+
+use crate::cluster::Violation;
+use bytes::Bytes;
+use client::{Call, Reply};
+use ident::FileId;
+use lease::{Label, Mode, Open};
+use namespace::{Error, FileKind, RenameMode};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// How often each opener opens the file (Farsite §8.3.4).
+const ITERATIONS: u64 = 100;
+/// What they open.
+pub(super) const OPENED: &str = "document";
+/// How an editor opens what it saves.
+const WRITING: Open = Open::posix(false, true);
+
+/// What a client does in an experiment, and how far it is: it can be handed to a client anywhere, and comes back with what it has found out.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Part {
+    /// Makes files.
+    Install(Installer),
+    /// Saves a file again and again.
+    Edit(Editor),
+    /// Looks once whether a file is what was saved.
+    Read(Reader),
+    /// Opens a file again and again.
+    Open(Opener),
+}
+
+impl Part {
+    /// The next call, after the last one came to this file (if to any).
+    fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
+        match self {
+            Part::Install(installer) => installer.step(found),
+            Part::Edit(editor) => editor.step(found),
+            Part::Read(reader) => reader.look.take().map(|(label, edited)| edited.look(label)),
+            Part::Open(opener) => opener.step(),
+        }
+    }
+}
+
+/// A part that is being done: one call after the other.
+#[derive(Debug)]
+pub struct Script {
+    part: Part,
+    /// The call under way.
+    due: Option<(Call, Due)>,
+}
+
+impl Script {
+    /// Of this part.
+    pub fn of(part: Part) -> Script {
+        Script { part, due: None }
+    }
+
+    /// The next call, after the last one (if any) came to `answer`; nothing when all is done. It says what of the answer is wrong.
+    pub fn next(&mut self, answer: Option<Result<Reply, Error>>) -> Result<Option<Call>, Violation> {
+        let found = match (self.due.take(), answer) {
+            (Some((call, due)), Some(answer)) => due.check(&call, answer)?,
+            (None, None) => None,
+            (due, answer) => return Err(format!("{answer:?} came, and {due:?} was due")),
+        };
+        self.due = self.part.step(found);
+        Ok(self.due.as_ref().map(|(call, _)| call.clone()))
+    }
+
+    /// The part as far as it has come.
+    pub fn into_part(self) -> Part {
+        self.part
+    }
+}
+
+/// What must come of a call.
+#[derive(Clone, Debug)]
+enum Due {
+    Nothing,
+    /// This file, or any.
+    Node(Option<FileId>),
+    /// This file, of this size.
+    Same(FileId, u64),
+    NotFound,
+    /// Somebody has it open so that it does not go together.
+    Conflict,
+    Opened,
+    Written(usize),
+}
+
+impl Due {
+    /// Whether that is what came; of a node, which file.
+    fn check(&self, call: &Call, answer: Result<Reply, Error>) -> Result<Option<FileId>, Violation> {
+        let (fits, found) = match (self, &answer) {
+            (Due::Nothing, Ok(Reply::Nothing))
+            | (Due::NotFound, Err(Error::NotFound))
+            | (Due::Conflict, Err(Error::SharingViolation))
+            | (Due::Opened, Ok(Reply::Opened { .. })) => (true, None),
+            (Due::Node(due), Ok(Reply::Node(entry, _))) => {
+                (due.as_ref().is_none_or(|due| *due == entry.file), Some(entry.file.clone()))
+            }
+            (Due::Same(file, size), Ok(Reply::Node(entry, stat))) => {
+                (*file == entry.file && *size == stat.size, None)
+            }
+            (Due::Written(length), Ok(Reply::Written(written))) => (*length == *written as usize, None),
+            _ => (false, None),
+        };
+        if fits { Ok(found) } else { Err(format!("{call:?} came to {answer:?}, and {self:?} was due")) }
+    }
+}
+
+/// Makes files, empty, and keeps them open or not.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Installer {
+    names: VecDeque<Label>,
+    open: Option<Open>,
+    synced: bool,
+    /// The files, in the order of their names.
+    pub(super) made: Vec<FileId>,
+}
+
+impl Installer {
+    pub(super) fn of(names: impl IntoIterator<Item = Label>, open: Option<Open>) -> Part {
+        let names = names.into_iter().collect();
+        Part::Install(Installer { names, open, synced: false, made: Vec::new() })
+    }
+
+    fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
+        self.made.extend(found);
+        if let Some(name) = self.names.pop_front() {
+            return Some((create(name, self.open), Due::Node(None)));
+        }
+        let synced = std::mem::replace(&mut self.synced, true);
+        (!synced).then_some((Call::SyncAll, Due::Nothing))
+    }
+}
+
+/// Saves a file as GNU Emacs does (Farsite §8.2.3: a creation, a deletion and a rename for each save).
+///
+/// When a buffer is saved for the first time since its file was visited, `backup-buffer` renames the file to its backup name (the name and a tilde), and
+/// `write-region` creates it anew, writes it, syncs it and looks at it once more for its modification time. Before all that, `verify-visited-file-modtime` looks whether somebody
+/// else has changed it. Where a rename does not replace, as on Windows, where the paper measured, the old backup is deleted first. So it is
+/// here. The auto-save file (`#name#`) and the lock (`.#name`) would be more creations and deletions than the paper has.
+///
+/// Before a name is used, a front door looks it up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Editor {
+    label: Label,
+    backup: Label,
+    /// Saves that are left, this one included.
+    saves: u64,
+    step: usize,
+    pub(super) edited: Edited,
+}
+
+/// What stands under the primary name and the backup name, and the size of the former.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Edited {
+    pub file: FileId,
+    pub size: u64,
+    pub old: FileId,
+}
+
+impl Edited {
+    /// Looks whether this is what stands under the primary name.
+    fn look(&self, label: Label) -> (Call, Due) {
+        (lookup(label), Due::Same(self.file.clone(), self.size))
+    }
+}
+
+impl Editor {
+    /// Of `file`, which is called so, and of its backup; both are empty.
+    pub(super) fn of(name: &str, file: &FileId, old: &FileId, saves: u64) -> Part {
+        let edited = Edited { file: file.clone(), size: 0, old: old.clone() };
+        Part::Edit(Editor { label: label(name), backup: backup(name), saves, step: 0, edited })
+    }
+
+    fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
+        let edited = &mut self.edited;
+        let (dir, label, backup) = (FileId::root(), self.label.clone(), self.backup.clone());
+        let step = self.step;
+        self.step += 1;
+        Some(match step {
+            0 if self.saves == 0 => return None,
+            // Is it still what was visited?
+            0 => edited.look(label),
+            1 => (lookup(backup), Due::Node(Some(edited.old.clone()))),
+            2 => (Call::Unlink { dir, label: backup, directory: false }, Due::Nothing),
+            3 => (lookup(backup), Due::NotFound),
+            4 => {
+                let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
+                (Call::Rename { from_dir, from: label, to_dir, to: backup, mode }, Due::Nothing)
+            }
+            5 => {
+                edited.old = edited.file.clone();
+                (lookup(label), Due::NotFound)
+            }
+            6 => (create(label, Some(WRITING)), Due::Node(None)),
+            7 => {
+                (edited.file, edited.size) = (found?, edited.size + 1);
+                let data = Bytes::from(vec![b'.'; edited.size as usize]);
+                let length = data.len();
+                (
+                    Call::Write { file: edited.file.clone(), offset: 0, data, append: false },
+                    Due::Written(length),
+                )
+            }
+            8 => (Call::Sync { file: edited.file.clone() }, Due::Nothing),
+            9 => (Call::Close { file: edited.file.clone(), open: WRITING }, Due::Nothing),
+            _ => {
+                (self.saves, self.step) = (self.saves - 1, 0);
+                edited.look(label)
+            }
+        })
+    }
+}
+
+/// Looks once whether a file is what was saved.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reader {
+    look: Option<(Label, Edited)>,
+}
+
+impl Reader {
+    pub(super) fn of(name: &str, edited: Edited) -> Part {
+        Part::Read(Reader { look: Some((label(name), edited)) })
+    }
+}
+
+/// Opens the file and closes it, again and again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Opener {
+    file: FileId,
+    /// Steps done.
+    done: u64,
+}
+
+impl Opener {
+    pub(super) fn of(file: FileId) -> Part {
+        Part::Open(Opener { file, done: 0 })
+    }
+
+    /// One iteration: "Each open is first attempted with shared-read/exclusive-write access, and when this fails, the open is repeated with shared-read
+    /// access" (Farsite §8.2.4).
+    fn iteration(&self) -> [(Call, Due); 4] {
+        let (file, reading) = (self.file.clone(), Open::posix(true, false));
+        [
+            (lookup(label(OPENED)), Due::Node(Some(file.clone()))),
+            (Call::Open { file: file.clone(), open: exclusive_write(), mask: 6 }, Due::Conflict),
+            (Call::Open { file: file.clone(), open: reading, mask: 4 }, Due::Opened),
+            (Call::Close { file, open: reading }, Due::Nothing),
+        ]
+    }
+
+    fn step(&mut self) -> Option<(Call, Due)> {
+        let iteration = self.iteration();
+        let steps = iteration.len() as u64;
+        let step = self.done % steps;
+        self.done += 1;
+        if self.done > ITERATIONS * steps { None } else { iteration.into_iter().nth(step as usize) }
+    }
+}
+
+fn lookup(label: Label) -> Call {
+    Call::Lookup { dir: FileId::root(), label }
+}
+
+/// Shared-read/exclusive-write access: reads and writes, others only read.
+pub(super) fn exclusive_write() -> Open {
+    Open::with([Mode::AccessRead, Mode::AccessWrite, Mode::ExcludeWrite])
+}
+
+fn create(label: Label, open: Option<Open>) -> Call {
+    let (dir, kind, target) = (FileId::root(), FileKind::Regular, Vec::new());
+    Call::Create { dir, label, kind, mode: 0o644, umask: 0o022, rdev: 0, target, open }
+}
+
+#[expect(clippy::expect_used, reason = "the names above are short")]
+pub(super) fn label(name: &str) -> Label {
+    Label::new(name.as_bytes()).expect("a label")
+}
+
+pub(super) fn backup(name: &str) -> Label {
+    label(&format!("{name}~"))
+}

@@ -1,0 +1,155 @@
+//! What passes to and fro between machines: what it costs, and that nobody is told what was before.
+
+use crate::locks::machines::Machines;
+use client::{Call, Reply};
+use ident::FileId;
+use lease::{Label, Open};
+use namespace::{FileKind, Timestamp};
+
+const WRITING: Open = Open::posix(false, true);
+const READING: Open = Open::posix(true, false);
+
+impl Machines {
+    fn writes(&mut self, at: usize, text: &str) {
+        let file = self.file(0);
+        self.answer(at, Call::Open { file: file.clone(), open: WRITING, mask: 0 }).unwrap();
+        let data = text.as_bytes().to_vec().into();
+        self.answer(at, Call::Write { file: file.clone(), offset: 0, data, append: false }).unwrap();
+        self.answer(at, Call::Close { file, open: WRITING }).unwrap();
+    }
+
+    fn reads(&mut self, at: usize) -> String {
+        let file = self.file(0);
+        self.answer(at, Call::Open { file: file.clone(), open: READING, mask: 0 }).unwrap();
+        let read = Call::Read { file: file.clone(), offset: 0, length: 4096, kept: false };
+        let Reply::Data(parts) = self.answer(at, read).unwrap() else { panic!("no data") };
+        self.answer(at, Call::Close { file, open: READING }).unwrap();
+        let bytes = |part: &content::Part| match part {
+            content::Part::Bytes(bytes) => bytes.to_vec(),
+            other => panic!("{other:?} of a small file"),
+        };
+        String::from_utf8(parts.iter().flat_map(bytes).collect()).unwrap()
+    }
+
+    /// What stat shows, and whether it may be kept.
+    fn stats(&mut self, at: usize, file: &FileId) -> (namespace::Stat, bool) {
+        match self.answer(at, Call::Stat { file: file.clone() }).unwrap() {
+            Reply::Stat(stat) => (stat, true),
+            Reply::Passing(reply) => match *reply {
+                Reply::Stat(stat) => (stat, false),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn creates(&mut self, at: usize, name: &str) {
+        let (dir, label) = (FileId::root(), Label::new(name.as_bytes()).unwrap());
+        let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0, 0, Vec::new());
+        let call = Call::Create { dir, label, kind, mode, umask, rdev, target, open: None };
+        self.answer(at, call).unwrap();
+    }
+}
+
+#[test]
+fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_flush() {
+    let mut machines = Machines::new(1, 2).unwrap();
+    for round in 0..100 {
+        let text = format!("round {round:03}");
+        let cost = machines.cost(|machines| {
+            machines.writes(0, &text);
+            assert_eq!(machines.reads(1), text);
+        });
+        if round >= 8 {
+            assert_eq!(cost.unwrap(), (4, 1), "round {round}");
+        }
+    }
+    // And it is no different for a third that looks now and then.
+    for round in 0..20 {
+        let text = format!("again {round:03}");
+        machines.writes(0, &text);
+        assert_eq!((machines.reads(1), machines.reads(0)), (text.clone(), text));
+    }
+}
+
+#[test]
+fn what_does_not_change_any_more_is_leased() {
+    let mut machines = Machines::new(2, 2).unwrap();
+    for round in 0..10 {
+        machines.writes(0, &format!("round {round}"));
+        machines.reads(1);
+    }
+    for _ in 0..6 {
+        assert_eq!(machines.reads(1), "round 9");
+    }
+    // Its bytes were let go with the last handle, and are asked for under the lease; its writer is not asked.
+    let cost = machines.cost(|machines| assert_eq!(machines.reads(1), "round 9"));
+    assert_eq!(cost.unwrap().0, 2);
+    let file = machines.file(0);
+    let cost = machines.cost(|machines| assert!(machines.stats(1, &file).1));
+    assert_eq!(cost.unwrap(), (0, 0));
+}
+
+#[test]
+fn a_file_that_two_write_in_turns_is_what_was_written_last() {
+    let mut machines = Machines::new(3, 3).unwrap();
+    for round in 0..60 {
+        let text = format!("round {round}");
+        machines.writes(round % 3, &text);
+        for at in 0..3 {
+            assert_eq!(machines.reads(at), text, "machine {at} in round {round}");
+        }
+    }
+}
+
+#[test]
+fn the_size_of_a_growing_file_is_told_to_who_looks_and_its_writer_keeps_it() {
+    let mut machines = Machines::new(4, 2).unwrap();
+    let file = machines.file(0);
+    let mut kept = true;
+    for round in 1..30 {
+        machines.writes(0, &"x".repeat(round));
+        let stat;
+        (stat, kept) = machines.stats(1, &file);
+        assert_eq!(stat.size, round as u64);
+    }
+    assert!(!kept, "what passes to and fro was leased");
+    let cost = machines.cost(|machines| machines.writes(0, "it needs nobody for that"));
+    assert_eq!(cost.unwrap(), (0, 0));
+}
+
+#[test]
+fn a_directorys_times_are_told_to_who_looks_and_who_makes_names_in_it_keeps_the_right() {
+    let mut machines = Machines::new(5, 2).unwrap();
+    let root = FileId::root();
+    let mut last: Option<Timestamp> = None;
+    let mut kept = true;
+    for round in 0..20 {
+        machines.creates(round % 2, &format!("name {round}"));
+        let stat;
+        (stat, kept) = machines.stats(1 - round % 2, &root);
+        assert!(last.is_none_or(|last| last < stat.mtime), "the times before the last name in round {round}");
+        last = Some(stat.mtime);
+    }
+    assert!(!kept);
+    // On its way to a name nobody looks at times, and nobody is asked for them.
+    let cost = machines.cost(|machines| {
+        let glance = machines.answer(0, Call::Glance { file: root.clone() }).unwrap();
+        assert!(matches!(glance, Reply::Passing(_)), "{glance:?}");
+    });
+    assert_eq!(cost.unwrap(), (0, 0));
+}
+
+/// A lease that is only to touch says nothing of what there is: what was known before goes.
+#[test]
+fn who_may_only_touch_does_not_know() {
+    let mut machines = Machines::new(6, 2).unwrap();
+    let root = FileId::root();
+    for round in 0..8 {
+        machines.creates(0, &format!("mine {round}"));
+        machines.creates(1, &format!("theirs {round}"));
+        let (there, _) = machines.stats(1, &root);
+        let (here, _) = machines.stats(0, &root);
+        assert_eq!((here.mtime, here.attributes.ctime), (there.mtime, there.attributes.ctime));
+    }
+}

@@ -1,0 +1,8 @@
+//! The bytes of every message: what they are, and what becomes of those that are none.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod fuzz;
+mod golden;
+mod parts;
+mod samples;
