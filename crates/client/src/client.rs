@@ -259,6 +259,9 @@ impl Client {
     /// Learns what was granted. What this client did to a directory's times after the server had seen its log so far is not in them yet.
     pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
+        if !self.files.0.contains_key(&file) {
+            self.hand.push_back(file.clone());
+        }
         self.files.grant(grant);
         if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
             for (_, _, time) in self.touches.iter().filter(|(_, dir, _)| *dir == file) {
@@ -316,9 +319,6 @@ impl Client {
                 for grant in grants {
                     if self.is_letting_go(&grant.file) {
                         continue;
-                    }
-                    if !self.files.0.contains_key(&grant.file) {
-                        self.hand.push_back(grant.file.clone());
                     }
                     self.learn_grant(grant);
                 }
