@@ -8,6 +8,7 @@ mod door;
 mod engine;
 mod fsck;
 mod group;
+mod keeper;
 mod machine;
 mod net;
 mod pieces;

@@ -5,11 +5,13 @@ use crate::data::{DataDir, DataError};
 use crate::door::Door;
 use crate::engine::{Engine, Queues};
 use crate::group::{GroupError, GroupSettings};
+use crate::keeper::Keeper;
 use crate::net::{Authority, CertificateError, Credentials, Link, ListenError, Listener, NetThread};
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{Shares, SharesError};
 use crate::upstream::{Upstream, open_here};
+use directory::Input;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -158,11 +160,14 @@ impl Machine {
         settings: MachineSettings,
     ) -> Result<(), MachineError> {
         let shares = Shares::open(&dir.join("shares"))?;
-        let (server, chores) = Server::new(dir, shares);
+        let (keeper, chores) = Keeper::new(shares);
+        let keeper = Arc::new(keeper);
+        let server = Server::new(dir, keeper.clone());
         self.engine.connect(Upstream::Here(server.clone(), machine));
         server.serve(&self.engine, settings.group)?;
-        let worker = server.clone();
-        self.threads.push(thread("shares", move || worker.do_chores(&chores))?);
+        let group = server.clone();
+        let settled = move |work| group.group().propose(Input::SharesSettled(work));
+        self.threads.push(thread("shares", move || keeper.run(&chores, settled))?);
         let ticker = server.clone();
         self.threads.push(thread("server-tick", move || ticker.tick())?);
         let (address, must) = match settings.listen {

@@ -4,19 +4,20 @@ use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
 use crate::group::{Group, GroupSettings};
-use crate::machine::{MachineError, STOP_LOOK};
+use crate::keeper::Keeper;
+use crate::machine::MachineError;
 use crate::routes::{Down, HERE, Routes};
 use crate::shares_server::Shares;
 use crate::traffic::Traffic;
 use crate::waits::{LONG_MS, LongWaits};
-use directory::{Input, Output, ShareWork};
+use directory::{Input, Output};
 use lease::SessionId;
 use namespace::Attributes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wire::{ExpelError, InviteError, MachineId, ToClient, ToServer};
@@ -27,13 +28,12 @@ const TICK: Duration = Duration::from_millis(500);
 /// See the module.
 pub(crate) struct Server {
     group: OnceLock<Group>,
-    shares: Shares,
+    keeper: Arc<Keeper>,
     routes: Mutex<Routes>,
     traffic: Traffic,
     /// The client of this very machine.
     here: OnceLock<Weak<Engine>>,
     waiting: Mutex<Waiting>,
-    chores: Sender<Chore>,
     stopping: AtomicBool,
     dir: PathBuf,
 }
@@ -45,29 +45,19 @@ pub(crate) struct Waiting {
     pub expelled: BTreeMap<MachineId, SyncSender<Result<(), ExpelError>>>,
 }
 
-/// What the share thread does for the server.
-pub(crate) enum Chore {
-    Work(Vec<ShareWork>),
-    /// Uploads of the machine from before this time (UTC seconds) that nobody has adopted by now are nobody's.
-    Sweep(MachineId, u64),
-}
-
 impl Server {
     /// Of the machine in `dir`. Its group comes by [`Server::serve`].
-    pub(crate) fn new(dir: &Path, shares: Shares) -> (Arc<Server>, Receiver<Chore>) {
-        let (chores, to_do) = channel();
-        let server = Server {
+    pub(crate) fn new(dir: &Path, keeper: Arc<Keeper>) -> Arc<Server> {
+        Arc::new(Server {
             group: OnceLock::new(),
-            shares,
+            keeper,
             routes: Mutex::default(),
             traffic: Traffic::default(),
             here: OnceLock::new(),
             waiting: Mutex::default(),
-            chores,
             stopping: AtomicBool::new(false),
             dir: dir.to_path_buf(),
-        };
-        (Arc::new(server), to_do)
+        })
     }
 
     /// Opens the group and takes the lead. Once, before any thread is started.
@@ -103,7 +93,7 @@ impl Server {
     }
 
     pub(crate) fn shares(&self) -> &Shares {
-        &self.shares
+        self.keeper.shares()
     }
 
     pub(crate) fn routes(&self) -> &Mutex<Routes> {
@@ -121,6 +111,7 @@ impl Server {
     /// Threads end when they next look.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        self.keeper.stop();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -163,7 +154,7 @@ impl Server {
                     self.traffic.tell(&message);
                     let new = matches!(message, ToClient::Opened { .. });
                     if let Some((_, machine)) = opened.filter(|(opened, _)| new && *opened == session) {
-                        self.begin(machine);
+                        self.keeper.begin(machine);
                     }
                     if its_session == Some(session) {
                         here.push(Down::Message(message));
@@ -189,49 +180,13 @@ impl Server {
                     let told = self.waiting.lock().expelled.remove(&machine);
                     told.map(|tell| tell.try_send(result));
                 }
-                Output::Shares(work) => self.chore(Chore::Work(work)),
+                Output::Shares(work) => self.keeper.work(work),
                 Output::Again => self.group().propose(Input::Tick),
             }
         }
         drop(routes);
         if let Some(engine) = engine.filter(|_| !here.is_empty()) {
             engine.deliver(here);
-        }
-    }
-
-    /// A new session of `machine`: what its earlier ones have left behind is swept.
-    fn begin(&self, machine: MachineId) {
-        let since = self.shares.begin(machine);
-        self.chore(Chore::Sweep(machine, since));
-    }
-
-    fn chore(&self, chore: Chore) {
-        // The share thread ends after the last sender's owner.
-        let _ = self.chores.send(chore);
-    }
-
-    /// Settles share leases until the machine stops.
-    pub(crate) fn do_chores(&self, chores: &Receiver<Chore>) {
-        let mut unsettled: Vec<ShareWork> = Vec::new();
-        let mut sweeps: BTreeMap<MachineId, u64> = BTreeMap::new();
-        loop {
-            match chores.recv_timeout(STOP_LOOK) {
-                Ok(Chore::Work(work)) => unsettled.extend(work),
-                Ok(Chore::Sweep(machine, since)) => drop(sweeps.insert(machine, since)),
-                Err(_) if self.is_stopping() => return,
-                Err(_) if unsettled.is_empty() => {}
-                // Tried again.
-                Err(_) => std::thread::sleep(TICK),
-            }
-            if !unsettled.is_empty() && self.shares.settle(&unsettled) {
-                self.group().propose(Input::SharesSettled(std::mem::take(&mut unsettled)));
-            }
-            // What is pending may be the adoption of such an upload.
-            if unsettled.is_empty() {
-                for (machine, since) in std::mem::take(&mut sweeps) {
-                    self.shares.sweep(machine, since);
-                }
-            }
         }
     }
 
