@@ -7,6 +7,7 @@ mod guard;
 mod leases;
 mod places;
 mod salvage;
+mod server;
 mod simulate;
 mod status;
 mod up;
@@ -43,6 +44,11 @@ enum Command {
     Machines(cluster::Machines),
     /// Remove a machine from the cluster: its leases end and its certificate is refused from now on.
     Expel(cluster::Expel),
+    /// Which machines hold the directory and the content: more than one, and the death of any is a pause.
+    #[command(subcommand)]
+    Server(server::Server),
+    /// Have other servers keep what content a server keeps, so that it can go. Returns when they do.
+    Drain(server::Drain),
     /// Who holds which leases on a file, who waits for them, and who was asked to let go.
     Leases(leases::Leases),
     /// What this machine did while it was cut off and could not get applied any more.
@@ -111,6 +117,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Join(join) => join.run(),
         Command::Machines(machines) => machines.run(),
         Command::Expel(expel) => expel.run(),
+        Command::Server(server) => server.run(),
+        Command::Drain(drain) => drain.run(),
         Command::Leases(leases) => leases.run(),
         Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),

@@ -104,13 +104,10 @@ impl Server {
 
     /// Expels a machine, by its name or its number, and hangs up on it.
     pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
-        let named = self.machines().into_iter().find(|report| {
-            !report.expelled
-                && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
-        });
-        let machine =
-            named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
-        let machine = MachineId(machine.machine);
+        let machine = self.machine(who)?;
+        if self.group().standing().members.iter().any(|member| member.host.machine == machine.0) {
+            return Err(format!("{who} is a server: leasehold server remove {who} first"));
+        }
         let (tell, told) = sync_channel(1);
         self.waiting().lock().expelled.insert(machine, tell);
         self.group().propose(Input::Expel { machine });
@@ -152,7 +149,7 @@ impl Server {
 }
 
 /// Where others are likely to reach this machine: what it listens on, or each of its addresses.
-fn reachable_at(listens: SocketAddr) -> Vec<String> {
+pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
     if !listens.ip().is_unspecified() {
         return vec![listens.to_string()];
     }

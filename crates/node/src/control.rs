@@ -4,22 +4,22 @@
 
 use crate::cluster::{FileLeases, Invitation, MachineReport};
 use crate::data::DataDir;
-use crate::engine::Engine;
 use crate::fsck::{self, FsckReport};
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
-use crate::net::Listener;
-use crate::server::Server;
+use crate::net::ask_control;
+use crate::part::Part;
+use crate::servers::ServerStanding;
 use crate::status::StatusReport;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A request is a word and a path; nobody needs to send more.
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
 /// What a machine without a server says to what only a server can answer.
-const NO_SERVER: &str = "this machine has no server; ask on the machine that made the cluster";
+const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
@@ -29,6 +29,10 @@ enum Request {
     Machines,
     Expel(String),
     Leases(String),
+    Servers,
+    AddServer(String),
+    RemoveServer(String),
+    Drain(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,6 +44,8 @@ enum Reply {
     Machines(Vec<MachineReport>),
     Expelled,
     Leases(FileLeases),
+    Servers(Vec<ServerStanding>),
+    Done,
     Failed(String),
 }
 
@@ -76,13 +82,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens for the machine of `engine` as long as it lives.
-    pub fn serve(
-        dir: &Path,
-        engine: &Arc<Engine>,
-        server: Option<Arc<Server>>,
-        listener: Option<Arc<Listener>>,
-    ) -> std::io::Result<Control> {
+    /// Listens for the machine whose part this is, as long as it lives.
+    pub fn serve(dir: &Path, part: &Arc<Part>) -> std::io::Result<Control> {
         let socket = DataDir::control_socket(dir);
         match std::fs::remove_file(&socket) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -90,12 +91,15 @@ impl Control {
             Ok(()) | Err(_) => {}
         }
         let incoming = bind(&socket)?;
-        let host = Host { engine: Arc::downgrade(engine), server, listener };
+        let part = Arc::downgrade(part);
         std::thread::Builder::new().name("control".into()).spawn(move || {
             for stream in incoming.incoming() {
                 let Ok(stream) = stream else { continue };
-                if !host.answer(stream) {
-                    return;
+                let Some(part) = part.upgrade().filter(|part| !part.engine().is_stopping()) else { return };
+                // Some take long, and nobody else is to wait for them.
+                let answering = std::thread::Builder::new().name("control".into());
+                if let Err(error) = answering.spawn(move || answer_stream(&part, stream)) {
+                    tracing::error!(%error, "no thread can be started");
                 }
             }
         })?;
@@ -131,56 +135,87 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
-/// What requests are about.
-struct Host {
-    engine: Weak<Engine>,
-    server: Option<Arc<Server>>,
-    listener: Option<Arc<Listener>>,
+/// Serves one connection.
+fn answer_stream(part: &Part, mut stream: UnixStream) {
+    let mut line = String::new();
+    let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
+    let failed = |error: &dyn std::fmt::Display| Reply::Failed(error.to_string());
+    match (read, serde_json::from_str(&line)) {
+        (Ok(_), Ok(request)) => {
+            if let Some(leader) = leader_to_ask(part, &request) {
+                let mut tell = |line: &[u8]| {
+                    let _ = stream.write_all(line);
+                };
+                let asked = part.credentials().map_err(|error| error.to_string()).and_then(|own| {
+                    ask_control(&leader, &own, line.clone(), &mut tell).map_err(|e| e.to_string())
+                });
+                if let Err(why) = asked {
+                    let _ = send(&mut stream, &Reply::Failed(why));
+                }
+                return;
+            }
+            // Whoever asked may have gone away.
+            let reply = reply(part, request, &mut |progress| {
+                let _ = send(&mut stream, &Reply::Progress(progress.to_owned()));
+            });
+            let _ = send(&mut stream, &reply.unwrap_or_else(Reply::Failed));
+        }
+        (Err(error), _) => drop(send(&mut stream, &failed(&error))),
+        (Ok(_), Err(error)) => drop(send(&mut stream, &failed(&error))),
+    }
 }
 
-impl Host {
-    /// Serves one connection; false once the machine is gone.
-    fn answer(&self, mut stream: UnixStream) -> bool {
-        let Some(engine) = self.engine.upgrade().filter(|engine| !engine.is_stopping()) else { return false };
-        let mut line = String::new();
-        let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
-        let mut told = stream.try_clone().ok();
-        let mut progress = |progress: &str| {
-            if let Some(stream) = &mut told {
-                let _ = send(stream, &Reply::Progress(progress.to_owned()));
-            }
-        };
-        let reply = match (read, serde_json::from_str(&line)) {
-            (Ok(_), Ok(request)) => self.reply(&engine, request, &mut progress).unwrap_or_else(Reply::Failed),
-            (Err(error), _) => Reply::Failed(error.to_string()),
-            (Ok(_), Err(error)) => Reply::Failed(error.to_string()),
-        };
-        // Whoever asked may have gone away.
-        let _ = send(&mut stream, &reply);
-        true
-    }
+/// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
+fn leader_to_ask(part: &Part, request: &Request) -> Option<String> {
+    let follows = part.server().is_some_and(|server| !server.group().leads());
+    let is_local = matches!(request, Request::Status | Request::Fsck);
+    (follows && !is_local).then(|| part.link_status().map(|status| status.server)).flatten()
+}
 
-    fn reply(
-        &self,
-        engine: &Engine,
-        request: Request,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Reply, String> {
-        let server = self.server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
-        Ok(match request {
-            Request::Status => Reply::Status(Box::new(StatusReport::of(engine, self.server.as_deref()))),
-            Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
-            Request::Invite(invitation) => {
-                Reply::Invited(server?.invite(invitation, self.listener.as_deref())?.to_string())
-            }
-            Request::Machines => Reply::Machines(server?.machines()),
-            Request::Expel(who) => {
-                server?.expel(&who)?;
-                Reply::Expelled
-            }
-            Request::Leases(path) => Reply::Leases(server?.leases(&path)?),
-        })
-    }
+/// Answers what another server passes on, a line of JSON; answers go to `tell`, lines of JSON too.
+pub(crate) fn answer_server(part: &Part, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
+    let mut tell = |reply: &Reply| {
+        let mut line = serde_json::to_vec(reply).unwrap_or_default();
+        line.push(b'\n');
+        tell(line);
+    };
+    let reply = match serde_json::from_str(request) {
+        Ok(request) if leader_to_ask(part, &request).is_some() => Err("another server leads now".to_owned()),
+        Ok(request) => reply(part, request, &mut |progress| tell(&Reply::Progress(progress.to_owned()))),
+        Err(error) => Err(error.to_string()),
+    };
+    tell(&reply.unwrap_or_else(Reply::Failed));
+}
+
+fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Reply, String> {
+    let server = part.server();
+    let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
+    Ok(match request {
+        Request::Status => Reply::Status(Box::new(StatusReport::of(part))),
+        Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
+        Request::Invite(invitation) => {
+            Reply::Invited(server?.invite(invitation, part.listener().as_deref())?.to_string())
+        }
+        Request::Machines => Reply::Machines(server?.machines()),
+        Request::Expel(who) => {
+            server?.expel(&who)?;
+            Reply::Expelled
+        }
+        Request::Leases(path) => Reply::Leases(server?.leases(&path)?),
+        Request::Servers => Reply::Servers(server?.server_standings()),
+        Request::AddServer(who) => {
+            server?.add_server(&who, part.addresses(), progress)?;
+            Reply::Done
+        }
+        Request::RemoveServer(who) => {
+            server?.remove_server(&who, progress)?;
+            Reply::Done
+        }
+        Request::Drain(who) => {
+            server?.set_drain(&who, true)?;
+            Reply::Done
+        }
+    })
 }
 
 fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
@@ -253,6 +288,36 @@ pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
     }
 }
 
+/// The servers of the cluster, from the machine on `data`.
+pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
+    match ask_running(data, &Request::Servers)? {
+        Reply::Servers(servers) => Ok(servers),
+        other => Err(other.into()),
+    }
+}
+
+/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there is.
+pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
+    done(data, &Request::AddServer(who.to_owned()), progress)
+}
+
+/// Makes the server `who` an ordinary machine again.
+pub fn remove_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
+    done(data, &Request::RemoveServer(who.to_owned()), progress)
+}
+
+/// Empties the server `who` of shares.
+pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
+    done(data, &Request::Drain(who.to_owned()), progress)
+}
+
+fn done(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
+    match ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
+        Reply::Done => Ok(()),
+        other => Err(other.into()),
+    }
+}
+
 fn ask_running(data: &Path, request: &Request) -> Result<Reply, AskError> {
     ask(data, request, &mut |_| {})?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
 }
@@ -281,7 +346,7 @@ pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, A
         return Err(AskError::Failed(NO_SERVER.to_owned()));
     }
     let machine = Machine::start(data, STOPPED, MachineSettings::default())?;
-    let report = machine.server().map(|server| fsck::run(server, progress));
+    let report = machine.server().map(|server| fsck::run(&server, progress));
     machine.stop()?;
     report.ok_or_else(|| AskError::Failed(NO_SERVER.to_owned()))
 }

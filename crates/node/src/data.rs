@@ -5,8 +5,8 @@
 //! lock           held while a process uses the directory; says which one
 //! machine.json   the machine's number, how often it started
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
-//! authority.key  the cluster's authority, on the machine that made the cluster
-//! cluster.json   where the server is, on a machine that has joined
+//! authority.key  the cluster's authority, on servers
+//! cluster.json   where the servers are, and whether it is one, on a machine that has joined
 //! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
 //! shares/        the share server: share files and lease database
@@ -88,10 +88,32 @@ pub struct Identity {
 }
 
 /// The cluster that a machine has joined.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cluster {
-    /// Where its server listens.
+    /// Where its servers listen.
     pub addresses: Vec<String>,
+    /// Its number in the server group, if it is a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u64>,
+}
+
+impl Cluster {
+    /// That of the machine in `dir`; none if it made its own, and serves.
+    pub(crate) fn of(dir: &Path) -> Result<Option<Cluster>, DataError> {
+        let file = dir.join("cluster.json");
+        match fs::read(&file) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|error| DataError::Damaged { file: file.clone(), why: error.to_string() }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataError::Io { verb: "read", file, source }),
+        }
+    }
+
+    /// Keeps it in `dir`.
+    pub(crate) fn keep(&self, dir: &Path) -> Result<(), DataError> {
+        replace_file(dir, "cluster.json", &serde_json::to_vec(self).unwrap_or_default())
+    }
 }
 
 /// A data directory that is to be that of a machine which is about to join.
@@ -104,8 +126,7 @@ pub(crate) struct Joining {
 impl Joining {
     /// The machine has joined as `machine`.
     pub(crate) fn finish_join(&self, machine: MachineId, addresses: &[String]) -> Result<(), DataError> {
-        let cluster = serde_json::to_vec(&Cluster { addresses: addresses.to_vec() }).unwrap_or_default();
-        replace_file(&self.path, "cluster.json", &cluster)?;
+        Cluster { addresses: addresses.to_vec(), member: None }.keep(&self.path)?;
         replace_file(&self.path, "machine.json", &identity_json(Identity { machine: machine.0, starts: 0 }))?;
         replace_file(&self.path, "format", format!("{FORMAT}\n").as_bytes())
     }
@@ -162,18 +183,6 @@ impl DataDir {
             return Err(DataError::Foreign { dir: path.to_path_buf() });
         }
         Ok(Joining { path: path.to_path_buf(), _lock: lock(path, "leasehold join")? })
-    }
-
-    /// The cluster that this machine has joined; none if it made its own.
-    pub(crate) fn cluster(&self) -> Result<Option<Cluster>, DataError> {
-        let file = self.path.join("cluster.json");
-        match fs::read(&file) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|error| DataError::Damaged { file: file.clone(), why: error.to_string() }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(DataError::Io { verb: "read", file, source }),
-        }
     }
 
     /// Where it is.

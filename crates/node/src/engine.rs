@@ -37,7 +37,9 @@ pub(crate) struct Engine {
     hosted: Mutex<Hosted>,
     /// Signalled when the session opens and when the client has nothing left to get out.
     changed: Condvar,
-    upstream: OnceLock<Upstream>,
+    /// The way to the server: here, as long as it is the only one; there from when it is another, or there are several.
+    here: OnceLock<Upstream>,
+    there: OnceLock<Upstream>,
     me: OnceLock<Weak<Engine>>,
     pieces: Pieces,
     uploads: Sender<Upload>,
@@ -118,7 +120,8 @@ impl Engine {
         let engine = Engine {
             hosted: Mutex::new(hosted),
             changed: Condvar::new(),
-            upstream: OnceLock::new(),
+            here: OnceLock::new(),
+            there: OnceLock::new(),
             me: OnceLock::new(),
             pieces: Pieces::new(),
             uploads: to_upload,
@@ -134,10 +137,15 @@ impl Engine {
         (engine, Queues { uploads, chores, yields })
     }
 
-    /// The way to the server. Once, before any thread is started.
-    pub(crate) fn connect(self: &Arc<Self>, upstream: Upstream) {
+    /// It knows itself. Once, before anything else.
+    pub(crate) fn introduce(self: &Arc<Self>) {
         let _ = self.me.set(Arc::downgrade(self));
-        let _ = self.upstream.set(upstream);
+    }
+
+    /// The way to the server: before any thread is started that needs it, and once more if that changes from this machine to another.
+    pub(crate) fn connect(&self, upstream: Upstream) {
+        let way = if upstream.is_remote() { &self.there } else { &self.here };
+        let _ = way.set(upstream);
     }
 
     /// Threads end when they next look. Front doors hold the machine; it does not hold them any longer.
@@ -148,7 +156,7 @@ impl Engine {
 
     pub(crate) fn upstream(&self) -> &Upstream {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        self.upstream.get().expect("connected")
+        self.there.get().or_else(|| self.here.get()).expect("connected")
     }
 
     pub(crate) fn salvage(&self) -> &SalvageStore {

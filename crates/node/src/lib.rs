@@ -11,10 +11,12 @@ mod group;
 mod keeper;
 mod machine;
 mod net;
+mod part;
 mod pieces;
 mod routes;
 mod salvage;
 mod server;
+mod servers;
 mod shares_server;
 mod space;
 mod status;
@@ -24,14 +26,20 @@ mod upstream;
 mod waits;
 
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
-pub use control::{AskError, ask_status, expel, fsck, invite, leases, machines};
+pub use control::{
+    AskError, add_server, ask_status, drain, expel, fsck, invite, leases, machines, remove_server, servers,
+};
 pub use data::{DataDir, DataError, FORMAT, Identity};
 pub use door::{Answer, Below, Door, Told};
 pub use fsck::FsckReport;
-pub use group::{Deliver, Group, GroupError, GroupSettings, GroupStatus, LogError};
+pub use group::{
+    Deliver, Event, Group, GroupError, GroupSettings, GroupStatus, Host, Keeping, LogError, Member,
+    MembersError, Place, Standing, Wire, Wires,
+};
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CertificateError, JoinError, ListenError, Token, TokenError, join};
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
+pub use servers::ServerStanding;
 pub use shares_server::SharesError;
 pub use status::{LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};

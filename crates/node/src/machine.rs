@@ -5,13 +5,12 @@ use crate::data::{DataDir, DataError};
 use crate::door::Door;
 use crate::engine::{Engine, Queues};
 use crate::group::{GroupError, GroupSettings};
-use crate::keeper::Keeper;
-use crate::net::{Authority, CertificateError, Credentials, Link, ListenError, Listener, NetThread};
+use crate::net::{CertificateError, ListenError};
+use crate::part::Part;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
-use crate::shares_server::{Shares, SharesError};
+use crate::shares_server::SharesError;
 use crate::upstream::{Upstream, open_here};
-use directory::Input;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -107,9 +106,7 @@ pub struct MachineSettings {
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.
 pub struct Machine {
     engine: Arc<Engine>,
-    server: Option<Arc<Server>>,
-    listener: Option<Arc<Listener>>,
-    link: Option<(Arc<Link>, NetThread)>,
+    part: Arc<Part>,
     threads: Vec<JoinHandle<()>>,
     control: Option<Control>,
     data: DataDir,
@@ -122,73 +119,21 @@ impl Machine {
         let machine = MachineId(data.identity().machine);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
         let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
-        let mut up = Machine {
-            engine: Arc::new(engine),
-            server: None,
-            listener: None,
-            link: None,
-            threads: Vec::new(),
-            control: None,
-            data,
-        };
-        match up.data.cluster()? {
-            None => up.start_server(dir, machine, settings)?,
-            Some(cluster) => {
-                let credentials = Credentials::open(dir)?;
-                let (link, thread) =
-                    Link::start(cluster.addresses, &credentials, Arc::downgrade(&up.engine))?;
-                up.engine.connect(Upstream::There(link.clone()));
-                up.link = Some((link, thread));
-            }
-        }
+        let engine = Arc::new(engine);
+        engine.introduce();
+        let part = Part::new(dir.to_path_buf(), machine, settings, engine.clone());
+        let mut up = Machine { engine, part, threads: Vec::new(), control: None, data };
+        up.part.begin()?;
         up.start_threads(queues)?;
-        if let Some(server) = &up.server {
+        if let Upstream::Here(server, _) = up.engine.upstream() {
             open_here(server, &up.engine);
         }
         up.wait_until_open()?;
-        let control = Control::serve(dir, &up.engine, up.server.clone(), up.listener.clone());
+        let control = Control::serve(dir, &up.part);
         up.control = Some(
             control.map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?,
         );
         Ok(up)
-    }
-
-    fn start_server(
-        &mut self,
-        dir: &Path,
-        machine: MachineId,
-        settings: MachineSettings,
-    ) -> Result<(), MachineError> {
-        let shares = Shares::open(&dir.join("shares"))?;
-        let (keeper, chores) = Keeper::new(shares);
-        let keeper = Arc::new(keeper);
-        let server = Server::new(dir, keeper.clone());
-        self.engine.connect(Upstream::Here(server.clone(), machine));
-        server.serve(&self.engine, settings.group)?;
-        let group = server.clone();
-        let settled = move |work| group.group().propose(Input::SharesSettled(work));
-        self.threads.push(thread("shares", move || keeper.run(&chores, settled))?);
-        let ticker = server.clone();
-        self.threads.push(thread("server-tick", move || ticker.tick())?);
-        let (address, must) = match settings.listen {
-            Listen::Nowhere => (None, false),
-            Listen::At(address) => (Some(address), true),
-            Listen::IfFree(address) => (Some(address), false),
-        };
-        self.server = Some(server.clone());
-        if let Some(address) = address {
-            let authority = Authority::open(dir)?;
-            let credentials = authority.credentials(dir, machine)?;
-            match Listener::start(server, authority, &credentials, address) {
-                Ok(listener) => self.listener = Some(Arc::new(listener)),
-                Err(error) if must => return Err(error.into()),
-                Err(error) => tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "other machines cannot join or reach this one"
-                ),
-            }
-        }
-        Ok(())
     }
 
     fn start_threads(&mut self, queues: Queues) -> Result<(), MachineError> {
@@ -201,7 +146,7 @@ impl Machine {
             self.threads.push(thread("upload", move || engine.store_uploads(&uploads))?);
         }
         let chores = Arc::new(Mutex::new(chores));
-        for _ in 0..if self.link.is_some() { REMOTE_READ_THREADS } else { 1 } {
+        for _ in 0..REMOTE_READ_THREADS {
             let (engine, chores) = (self.engine.clone(), chores.clone());
             self.threads.push(thread("chores", move || engine.do_chores(&chores))?);
         }
@@ -211,9 +156,8 @@ impl Machine {
     }
 
     fn wait_until_open(&self) -> Result<(), MachineError> {
-        self.engine.wait_until_open().map_err(|error| match &self.link {
-            Some((link, _)) => {
-                let status = link.status();
+        self.engine.wait_until_open().map_err(|error| match self.part.link_status() {
+            Some(status) => {
                 MachineError::Unreachable { server: status.server, why: status.down.unwrap_or_default() }
             }
             None => error,
@@ -238,12 +182,12 @@ impl Machine {
 
     /// Where other machines can call this one.
     pub fn listens(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(|listener| listener.address())
+        self.part.listener().map(|listener| listener.address())
     }
 
-    /// Where the server of a machine that has none of its own is.
+    /// Where the server is that leads, of a machine whose own does not or that has none.
     pub fn served_by(&self) -> Option<String> {
-        self.link.as_ref().map(|(link, _)| link.status().server)
+        self.part.link_status().map(|status| status.server)
     }
 
     #[cfg(test)]
@@ -251,8 +195,8 @@ impl Machine {
         &self.engine
     }
 
-    pub(crate) fn server(&self) -> Option<&Server> {
-        self.server.as_deref()
+    pub(crate) fn server(&self) -> Option<Arc<Server>> {
+        self.part.server()
     }
 
     /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before.
@@ -266,20 +210,10 @@ impl Machine {
     fn end(&mut self) {
         self.engine.stop();
         drop(self.control.take());
-        drop(self.listener.take());
-        if let Some((link, thread)) = self.link.take() {
-            link.stop();
-            drop(thread);
-        }
-        if let Some(server) = &self.server {
-            server.stop();
-        }
+        self.part.end();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
-        }
-        if let Some(server) = &self.server {
-            server.group().shutdown();
         }
     }
 }
@@ -287,13 +221,14 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.engine.stop();
-        if let Some(server) = &self.server {
-            server.stop();
-        }
+        self.part.stop();
     }
 }
 
-fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, MachineError> {
+pub(crate) fn thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, MachineError> {
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(body)

@@ -78,6 +78,12 @@ impl Routes {
         }
     }
 
+    /// Ends all connections: whoever they are of calls again, and is told who leads, and which servers there are.
+    pub(crate) fn hang_up(&mut self) {
+        self.asked.clear();
+        self.sessions.clear();
+    }
+
     /// Ends the connections of a machine.
     pub(crate) fn disconnect(&mut self, machine: MachineId) {
         self.asked.retain(|_, wire| wire.machine != Some(machine));

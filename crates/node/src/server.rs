@@ -1,9 +1,9 @@
-//! What a machine that serves has: the group with the directory, the share server, and the connections of all clients.
+//! What a machine that serves has: its member of the group with the directory, its share server, and, while it leads, the connections of all clients.
 
 use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
-use crate::group::{Group, GroupSettings};
+use crate::group::{Event, Group, GroupSettings, Keeping, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
 use crate::routes::{Down, HERE, Routes};
@@ -15,12 +15,13 @@ use lease::SessionId;
 use namespace::Attributes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use wire::{ExpelError, InviteError, MachineId, ToClient, ToServer};
+use wire::{ExpelError, InviteError, MachineId, ServerAt, ToClient, ToServer};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
@@ -34,9 +35,19 @@ pub(crate) struct Server {
     /// The client of this very machine.
     here: OnceLock<Weak<Engine>>,
     waiting: Mutex<Waiting>,
+    /// Machines that are to become servers, and their numbers in the group. The leader's memory: who asked for it asks again.
+    chosen: Mutex<BTreeMap<MachineId, u64>>,
+    /// What was told last: whether this member leads, and which servers there are.
+    told: Mutex<(bool, Vec<ServerAt>)>,
+    standing: Standings,
+    /// Free space as proposed last.
+    measured: Mutex<Option<u64>>,
     stopping: AtomicBool,
     dir: PathBuf,
 }
+
+/// Is told how the group stands, on the group's thread: it must not block.
+pub(crate) type Standings = Box<dyn Fn(&Standing) + Send + Sync>;
 
 /// Who waits for what the directory comes to: people at the command line.
 #[derive(Default)]
@@ -47,7 +58,7 @@ pub(crate) struct Waiting {
 
 impl Server {
     /// Of the machine in `dir`. Its group comes by [`Server::serve`].
-    pub(crate) fn new(dir: &Path, keeper: Arc<Keeper>) -> Arc<Server> {
+    pub(crate) fn new(dir: &Path, keeper: Arc<Keeper>, standing: Standings) -> Arc<Server> {
         Arc::new(Server {
             group: OnceLock::new(),
             keeper,
@@ -55,16 +66,22 @@ impl Server {
             traffic: Traffic::default(),
             here: OnceLock::new(),
             waiting: Mutex::default(),
+            chosen: Mutex::default(),
+            told: Mutex::default(),
+            standing,
+            measured: Mutex::default(),
             stopping: AtomicBool::new(false),
             dir: dir.to_path_buf(),
         })
     }
 
-    /// Opens the group and takes the lead. Once, before any thread is started.
+    /// Opens the group's member. Once, before any thread is started.
     pub(crate) fn serve(
         self: &Arc<Self>,
         here: &Arc<Engine>,
         settings: GroupSettings,
+        place: Place,
+        wires: Arc<dyn Wires>,
     ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
@@ -74,17 +91,44 @@ impl Server {
             source,
         })?;
         let deliver = Arc::downgrade(self);
-        let deliver = Box::new(move |outputs| {
+        let deliver = Box::new(move |event| {
             if let Some(server) = deliver.upgrade() {
-                server.deliver(outputs);
+                server.deliver(event);
             }
         });
-        let group = Group::open(&dir, settings, root(), deliver)
+        let group = Group::open(&dir, settings, root(), place, wires, deliver)
             .map_err(|source| MachineError::Group { dir, source })?;
         let _ = self.group.set(group);
-        self.group().propose(Input::Lead);
-        self.measure_space(&mut None);
+        self.look();
         Ok(())
+    }
+
+    /// Who leads or who the members are may have changed. Clients are told by hanging up: their next greeting finds the leader and all servers.
+    fn look(&self) {
+        // While the group is being opened it cannot be asked; it is looked at afterwards.
+        let Some(group) = self.group.get() else { return };
+        let standing = group.standing();
+        let now = (standing.leads, servers(&standing));
+        let before = mem::replace(&mut *self.told.lock(), now.clone());
+        if before.0 && !now.0 || before.1 != now.1 && !before.1.is_empty() {
+            self.routes.lock().hang_up();
+        }
+        if !now.0 {
+            self.chosen.lock().clear();
+        } else if !before.0 {
+            *self.measured.lock() = None;
+            self.measure_space();
+        }
+        (self.standing)(&standing);
+    }
+
+    /// All servers, as clients are told.
+    pub(crate) fn servers(&self) -> Vec<ServerAt> {
+        self.told.lock().1.clone()
+    }
+
+    pub(crate) fn chosen(&self) -> &Mutex<BTreeMap<MachineId, u64>> {
+        &self.chosen
     }
 
     pub(crate) fn group(&self) -> &Group {
@@ -132,10 +176,32 @@ impl Server {
         Some(answer)
     }
 
-    /// Outputs of applied log entries, on the group's thread.
-    fn deliver(&self, outputs: Vec<Output>) {
+    /// On the group's thread.
+    fn deliver(&self, event: Event) {
+        match event {
+            Event::Outputs(outputs) => self.carry_out(outputs),
+            Event::Applied(outputs) => self.follow(outputs),
+            Event::Standing => self.look(),
+        }
+    }
+
+    /// What an entry of another leader's comes to here: each replica has shares of its own.
+    fn follow(&self, outputs: Vec<Output>) {
+        // What a lone server replays while it starts it has done before, but for what it will be told again when it leads.
+        if self.group.get().is_none() {
+            return;
+        }
+        for output in outputs {
+            if let Output::Shares(work) = output {
+                self.keeper.work(work);
+            }
+        }
+    }
+
+    fn carry_out(&self, outputs: Vec<Output>) {
         let mut here = Vec::new();
-        let engine = self.here.get().and_then(Weak::upgrade);
+        // Its client calls over the network once there are several servers.
+        let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.upstream().is_remote());
         let mut its_session = engine.as_ref().and_then(|engine| engine.session());
         let mut opened = None;
         let mut routes = self.routes.lock();
@@ -190,12 +256,16 @@ impl Server {
         }
     }
 
-    /// Looks after time and space until the machine stops.
+    /// Looks after time, space and members until the machine stops.
     pub(crate) fn tick(&self) {
-        let (mut measured, mut said) = (None, LongWaits::default());
+        let mut said = LongWaits::default();
         while !self.is_stopping() {
             std::thread::sleep(TICK);
-            self.measure_space(&mut measured);
+            if !self.group().leads() {
+                continue;
+            }
+            self.measure_space();
+            self.tend_members();
             let waits = self.group().query(|directory, _| directory.anybody_waits());
             if waits {
                 self.group().propose(Input::Tick);
@@ -224,14 +294,26 @@ impl Server {
     }
 
     /// Tells the directory what is free, when that has changed by what matters.
-    fn measure_space(&self, last: &mut Option<u64>) {
+    fn measure_space(&self) {
         let Ok(space) = crate::space::measure(&self.dir) else { return };
+        let mut last = self.measured.lock();
         let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
         if changed {
             *last = Some(space.free);
             self.group().propose(Input::Space(space));
         }
     }
+}
+
+/// The servers of a group, as clients are told.
+pub(crate) fn servers(standing: &Standing) -> Vec<ServerAt> {
+    let told = standing.members.iter().map(|member| ServerAt {
+        machine: MachineId(member.host.machine),
+        addresses: member.host.addresses.clone(),
+        votes: member.votes,
+        keeps: member.host.keeping == Keeping::Keeps,
+    });
+    told.collect()
 }
 
 /// The root of a new cluster: anybody may enter, and who made the cluster may write.

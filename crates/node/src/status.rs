@@ -1,6 +1,6 @@
 //! What `leasehold status` tells.
 
-use crate::engine::Engine;
+use crate::part::Part;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
 use serde::{Deserialize, Serialize};
@@ -84,9 +84,10 @@ const UNRESPONSIVE_MS: u64 = 1_000;
 
 impl StatusReport {
     /// As of now.
-    pub(crate) fn of(engine: &Engine, server: Option<&Server>) -> StatusReport {
+    pub(crate) fn of(part: &Part) -> StatusReport {
+        let (engine, server) = (part.engine(), part.server());
         let (files_known, dirty_bytes) = engine.client_figures();
-        let link = engine.upstream().link().map(|link| LinkReport {
+        let link = part.link_status().map(|link| LinkReport {
             server: link.server,
             since_s: link.since.elapsed().as_secs(),
             down: link.down,
@@ -101,7 +102,7 @@ impl StatusReport {
             dirty_bytes,
             salvaged: engine.salvage().count(),
             link,
-            server: server.map(ServerReport::of),
+            server: server.as_deref().map(ServerReport::of),
         }
     }
 }

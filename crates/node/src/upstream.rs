@@ -1,7 +1,7 @@
 //! The client's way to its server and to shares: within the process, or over the network.
 
 use crate::engine::Engine;
-use crate::net::{Link, LinkStatus};
+use crate::net::Link;
 use crate::routes::HERE;
 use crate::server::Server;
 use client::Upload;
@@ -47,14 +47,6 @@ impl Upstream {
                 self.send(session, message);
                 None
             }
-        }
-    }
-
-    /// How the connection to another machine stands.
-    pub(crate) fn link(&self) -> Option<LinkStatus> {
-        match self {
-            Upstream::Here(..) => None,
-            Upstream::There(link) => Some(link.status()),
         }
     }
 

@@ -10,7 +10,7 @@ use lease::SessionId;
 use serde::{Deserialize, Serialize};
 
 /// The versions of messages that this program speaks, oldest and newest. A change of any message is a new version.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 const MAGIC: &[u8] = b"LEASEHOLD";
 
@@ -35,13 +35,52 @@ pub enum Purpose {
     },
     /// Shares: `ShareRequest` and `ShareReply`.
     Content,
+    /// The server group's own talk. From members of the group, or who is about to be one.
+    Peer,
+    /// To become a server, as [`Welcome::Session`] has said: a certificate for the key that the machine has.
+    Serve {
+        /// Its public key (Ed25519).
+        key: [u8; 32],
+    },
+    /// The server is up, and may be made a member of the group.
+    Ready {
+        /// Its number in the group.
+        member: u64,
+        /// Where it listens, `host:port`.
+        addresses: Vec<String>,
+    },
+    /// What people ask: one request and its answers, as on the control socket. From other servers.
+    Control {
+        /// The request.
+        request: String,
+    },
+}
+
+/// A server of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerAt {
+    /// The machine.
+    pub machine: MachineId,
+    /// Where it listens, `host:port`.
+    pub addresses: Vec<String>,
+    /// Whether it votes in the server group.
+    pub votes: bool,
+    /// Whether it keeps shares.
+    pub keeps: bool,
 }
 
 /// What is said to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Welcome {
-    /// To the session, which is this one.
-    Session(SessionId),
+    /// To the session.
+    Session {
+        /// Which one.
+        session: SessionId,
+        /// All servers. The connection ends when that changes.
+        servers: Vec<ServerAt>,
+        /// This machine is to become a server: see [`Purpose::Serve`].
+        serve: bool,
+    },
     /// To the share server.
     Content,
     /// It is a machine of the cluster now.
@@ -51,6 +90,26 @@ pub enum Welcome {
         /// Its certificate and the authority's (DER).
         certificates: (Vec<u8>, Vec<u8>),
     },
+    /// Another server leads, and has the sessions.
+    Elsewhere {
+        /// Where it is; empty while nobody leads.
+        addresses: Vec<String>,
+    },
+    /// To the server group.
+    Peer,
+    /// It can be a server.
+    Serve {
+        /// Its number in the group.
+        member: u64,
+        /// Its certificate as a server (DER).
+        certificate: Vec<u8>,
+        /// The authority's key (PKCS #8), with which a server lets machines in.
+        authority_key: Vec<u8>,
+    },
+    /// It is done.
+    Done,
+    /// The answers follow, a frame each.
+    Control,
     /// No, and asking again does not help.
     Refused {
         /// What to tell people.
@@ -147,9 +206,9 @@ mod tests {
         assert_eq!(read_greeting(&later), Err(GreetingError::Version { theirs: (9, 12) }));
         let answer = read_answer(&answer_other_version());
         assert_eq!(answer, Err(GreetingError::Version { theirs: VERSIONS }));
-        assert_eq!(answer_other_version(), [0, 0, 2, 0, 2, 0]);
+        assert_eq!(answer_other_version(), [0, 0, 3, 0, 3, 0]);
         // A newer one that still speaks ours is spoken to in ours.
-        later[9..13].copy_from_slice(&[2, 0, 12, 0]);
+        later[9..13].copy_from_slice(&[3, 0, 12, 0]);
         assert_eq!(read_greeting(&later), Ok((VERSIONS.1, Purpose::Content)));
     }
 }

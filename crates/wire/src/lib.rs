@@ -14,7 +14,7 @@ pub use frame::{
     decode_with_body, encode,
 };
 pub use greeting::{
-    GreetingError, Purpose, VERSIONS, Welcome, answer, answer_other_version, greeting, read_answer,
+    GreetingError, Purpose, ServerAt, VERSIONS, Welcome, answer, answer_other_version, greeting, read_answer,
     read_greeting,
 };
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};

@@ -4,15 +4,18 @@ use bytes::Bytes;
 use directory::Input;
 use lease::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::sync::Arc;
 
-/// Version of the encoding: this byte, the time in 8 bytes, little-endian, then inputs in postcard until the end.
-const VERSION: u8 = 1;
+/// Version of the encoding: this byte, the time and the digest in 8 bytes each, little-endian, then inputs in postcard until the end.
+const VERSION: u8 = 2;
 
-/// An entry's inputs and the time at which they happen. Encoded once, when proposed.
+/// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to clone.
 #[derive(Clone)]
 pub struct Batch {
     pub(super) now: Time,
-    pub(super) inputs: Vec<Input>,
+    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]). Whoever comes to another stops: replicas that differ are worse than one less.
+    pub(super) digest: u64,
+    pub(super) inputs: Arc<Vec<Input>>,
     encoded: Bytes,
 }
 
@@ -31,26 +34,34 @@ impl Waiting {
 }
 
 impl Batch {
-    pub(super) fn new(now: Time, waiting: Vec<Waiting>) -> Batch {
+    pub(super) fn new(now: Time, digest: u64, waiting: Vec<Waiting>) -> Batch {
         let bytes = waiting.iter().map(|waiting| waiting.encoded.len()).sum::<usize>();
-        let mut encoded = Vec::with_capacity(9 + bytes);
+        let mut encoded = Vec::with_capacity(17 + bytes);
         encoded.push(VERSION);
         encoded.extend_from_slice(&now.0.to_le_bytes());
+        encoded.extend_from_slice(&digest.to_le_bytes());
         waiting.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded));
-        let inputs = waiting.into_iter().map(|waiting| waiting.input).collect();
-        Batch { now, inputs, encoded: encoded.into() }
+        let inputs = Arc::new(waiting.into_iter().map(|waiting| waiting.input).collect());
+        Batch { now, digest, inputs, encoded: encoded.into() }
+    }
+
+    /// Bytes of its encoding.
+    pub(super) fn len(&self) -> usize {
+        self.encoded.len()
     }
 
     fn decode(encoded: &[u8]) -> Option<Batch> {
         let (&VERSION, rest) = encoded.split_first()? else { return None };
-        let (now, mut rest) = rest.split_first_chunk()?;
+        let (now, rest) = rest.split_first_chunk()?;
+        let (digest, mut rest) = rest.split_first_chunk()?;
         let mut inputs = Vec::new();
         while !rest.is_empty() {
             let (input, after) = postcard::take_from_bytes(rest).ok()?;
             inputs.push(input);
             rest = after;
         }
-        Some(Batch { now: Time(u64::from_le_bytes(*now)), inputs, encoded: Bytes::copy_from_slice(encoded) })
+        let (now, digest) = (Time(u64::from_le_bytes(*now)), u64::from_le_bytes(*digest));
+        Some(Batch { now, digest, inputs: Arc::new(inputs), encoded: Bytes::copy_from_slice(encoded) })
     }
 }
 
@@ -97,16 +108,19 @@ mod tests {
         let (machine, session) = (wire::MachineId(3), Some(lease::SessionId(2)));
         let inputs = [Input::Tick, Input::Open { machine, incarnation: 9, session, connection: 4 }];
         let waiting = inputs.iter().map(|input| Waiting::new(input.clone())).collect();
-        let batch = Batch::new(Time(77), waiting);
+        let batch = Batch::new(Time(77), 5, waiting);
         let bytes = postcard::to_allocvec(&batch).unwrap();
         let back: Batch = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!((back.now, back.inputs.as_slice()), (Time(77), inputs.as_slice()));
+        assert_eq!((back.now, back.digest, back.inputs.as_slice()), (Time(77), 5, inputs.as_slice()));
         assert_eq!(back.encoded, batch.encoded);
     }
 
     #[test]
     fn what_is_no_batch_is_refused() {
-        for bytes in [&[][..], &[1], &[2, 0, 0, 0, 0, 0, 0, 0, 0], &[1, 0, 0, 0, 0, 0, 0, 0, 0, 0xff]] {
+        let [mut later, mut other] = [[0; 17]; 2].map(|bytes| bytes.to_vec());
+        (later[0], other[0]) = (VERSION + 1, VERSION);
+        other.push(0xff);
+        for bytes in [&[][..], &[VERSION], &later, &other] {
             let bytes = postcard::to_allocvec(bytes).unwrap();
             assert!(postcard::from_bytes::<Batch>(&bytes).is_err());
         }

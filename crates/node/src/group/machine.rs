@@ -3,8 +3,9 @@
 //! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in
 //! the background; when that is done openraft purges the log up to it.
 
+use super::batch::Batch;
 use super::log::Log;
-use super::raft::{Applied, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use crate::store::{Checkpoint, RowStore, RowView, stop};
 use directory::{Directory, Output};
 use futures_util::{Stream, TryStreamExt};
@@ -17,8 +18,28 @@ use std::io;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Takes what applied entries come to. Called on the group's thread, in the order of the log, while no lock of the group is held.
-pub type Deliver = Box<dyn Fn(Vec<Output>) + Send + Sync>;
+/// What the group tells its host.
+#[derive(Debug)]
+pub enum Event {
+    /// This member leads, and an entry that it has proposed came to this: it is to be carried out.
+    Outputs(Vec<Output>),
+    /// An entry came to this that another member has proposed, or this one in an earlier life: only what each replica does for itself is to be done.
+    Applied(Vec<Output>),
+    /// Who leads, or who the members are, may have changed: see [`super::Group::standing`].
+    Standing,
+}
+
+/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group is held.
+pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
+
+/// This replica has come to another state than the one that proposed an entry.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug. Move its directory `server` away; a member of a group gets the state anew"
+)]
+struct Diverged {
+    index: u64,
+}
 
 /// How far a state reaches: what a checkpoint stores beside the rows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -50,18 +71,17 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    fn apply(
-        &mut self,
-        log_id: LogId,
-        payload: EntryPayload<super::batch::Batch, u64, openraft::BasicNode>,
-    ) -> Vec<Output> {
+    fn apply(&mut self, log_id: LogId, payload: EntryPayload<Batch, u64, Host>) -> Vec<Output> {
         let mut outputs = Vec::new();
         match payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
+                if batch.digest != self.directory.digest() {
+                    stop(&Diverged { index: log_id.index.saturating_sub(1) });
+                }
                 // The proposer sees to it that time does not go back; a later leader's clock may be behind.
                 let now = batch.now.max(self.position.time);
-                for input in batch.inputs {
+                for input in Arc::unwrap_or_clone(batch.inputs) {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
                     handled.unwrap_or_else(|corrupt| stop(&corrupt));
                     for (session, misdeed) in self.directory.misdeeds() {
@@ -117,17 +137,17 @@ impl StateMachine {
     fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
-            self.tell(outputs);
+            self.tell(Event::Outputs, outputs);
             self.log.lock().sync()?;
             outputs = resting;
         }
-        self.tell(outputs);
+        self.tell(Event::Outputs, outputs);
         Ok(())
     }
 
-    fn tell(&self, outputs: Vec<Output>) {
+    fn tell(&self, event: impl FnOnce(Vec<Output>) -> Event, outputs: Vec<Output>) {
         if !outputs.is_empty() {
-            (self.deliver)(outputs);
+            (self.deliver)(event(outputs));
         }
     }
 
@@ -168,9 +188,12 @@ impl RaftStateMachine<Types> for StateMachine {
             let outputs = self.machine.write().apply(entry.log_id, entry.payload);
             // Only who proposed an entry has a responder for it. Entries replayed at a start, and those of another leader, have none: their outputs
             // were delivered, or died with the sessions that they were for.
-            if let Some(responder) = responder {
-                self.hand_over(outputs)?;
-                responder.send(Applied);
+            match responder {
+                Some(responder) => {
+                    self.hand_over(outputs)?;
+                    responder.send(Applied);
+                }
+                None => self.tell(Event::Applied, outputs),
             }
         }
         Ok(())
@@ -190,6 +213,14 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: RowView) -> io::Result<()> {
+        // A checkpoint under way would write the old rows over the new ones.
+        loop {
+            let ended = self.checkpointed.notified();
+            if !self.machine.read().store.is_checkpointing() {
+                break;
+            }
+            ended.await;
+        }
         let position = Position {
             applied: meta.last_log_id,
             membership: meta.last_membership.clone(),

@@ -1,21 +1,28 @@
-//! The replicated group that hosts the directory: an openraft group of one voter, its log, and its store.
+//! The replicated group that hosts the directory: an openraft group of one member or several, its log, and its store.
 //!
-//! An input that is proposed becomes part of a log entry and is applied; what it comes to is delivered once the entry is durable, if it rests on that. The log
+//! An input that is proposed to the leader becomes part of a log entry and is applied; what it comes to is delivered once the entry is durable, if it rests on that. The log
 //! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
 //! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
 mod batch;
 mod log;
 mod machine;
+mod members;
+mod peers;
 mod proposer;
 mod queue;
 mod raft;
+mod standing;
 mod storage;
 #[cfg(test)]
 mod tests;
 
 pub use log::LogError;
-pub use machine::Deliver;
+pub use machine::{Deliver, Event};
+pub use members::MembersError;
+pub use peers::{Wire, Wires};
+pub use raft::{Host, Keeping};
+pub use standing::{Member, Standing};
 
 use crate::store::{Indispensable, RowStore, StoreError, StoreSettings, StoreStats, stop};
 use batch::Waiting;
@@ -24,12 +31,15 @@ use lease::{SessionId, Time};
 use log::Log;
 use machine::{Machine, Position, StateMachine};
 use namespace::Attributes;
+use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
+use peers::Ear;
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::{ToClient, ToServer};
@@ -45,6 +55,20 @@ pub struct GroupSettings {
     /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
     pub log_bytes: u64,
 }
+
+/// Which member of the group this is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its number in the group.
+    pub member: u64,
+    /// Where it is.
+    pub host: Host,
+    /// It founds the group if there is none; otherwise it waits for the leader to tell it who the members are.
+    pub founds: bool,
+}
+
+/// The founder's number.
+pub const FOUNDER: u64 = 1;
 
 /// Log that is written while the checkpoint that it made necessary is under way.
 const LOG_MARGIN: u64 = 3 * log::SEGMENT_BYTES;
@@ -113,24 +137,29 @@ pub struct GroupStatus {
     pub store: StoreStats,
 }
 
-/// A running group. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
+/// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
 pub struct Group {
     machine: Arc<RwLock<Machine>>,
     log: Arc<Mutex<Log>>,
     queue: Arc<Queue>,
-    clock: Arc<OnceLock<Clock>>,
+    clock: Arc<Mutex<Option<Clock>>>,
+    standing: Arc<Mutex<Standing>>,
+    ear: Ear,
+    member: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Group {
-    /// Starts the group whose files are in the directory `dir`, or founds one, whose root has the attributes `root`. Returns when all that was
-    /// applied before is applied again; what that comes to is not delivered. [`Input::Lead`] is for the host to propose first.
+    /// Starts the member whose files are in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
+    /// applied before is applied again. Whenever this member begins to lead it proposes [`Input::Lead`] first.
     ///
     /// From then on an error of the disk stops the process ([`crate::EXIT_DISK`]).
     pub fn open(
         dir: &Path,
         settings: GroupSettings,
         root: Attributes,
+        place: Place,
+        wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<Group, GroupError> {
         let machine = Arc::new(RwLock::new(open_machine(dir, settings, root)?));
@@ -146,20 +175,30 @@ impl Group {
             deliver: Arc::new(deliver),
             checkpointed: Arc::default(),
         };
-        let clock = Arc::new(OnceLock::new());
-        let proposer =
-            Proposer { queue: queue.clone(), log: log.clone(), state, settings, clock: clock.clone() };
+        let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
+        let member = place.member;
+        let proposer = Proposer {
+            queue: queue.clone(),
+            log: log.clone(),
+            state,
+            settings,
+            clock: clock.clone(),
+            standing: standing.clone(),
+            alone: Arc::new(AtomicBool::new(false)),
+            place,
+            wires,
+        };
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
             let _indispensable = Indispensable;
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(GroupError::Thread(error)))),
             };
             runtime.block_on(async {
                 match proposer.start().await {
                     Ok(raft) => {
-                        drop(ready.send(Ok(())));
+                        drop(ready.send(Ok(raft.clone())));
                         proposer.work(raft).await;
                     }
                     Err(error) => drop(ready.send(Err(error))),
@@ -167,12 +206,25 @@ impl Group {
             });
         });
         let thread = thread.map_err(GroupError::Thread)?;
-        let group = Group { machine, log, queue, clock, thread: Mutex::new(Some(thread)) };
-        match started.recv() {
-            Ok(Ok(())) => Ok(group),
-            Ok(Err(error)) => Err(error),
-            Err(error) => Err(GroupError::raft("starting", error)),
-        }
+        let raft = started.recv().map_err(|error| GroupError::raft("starting", error))??;
+        let ear = Ear { raft, dir: dir.to_owned(), incoming: Default::default() };
+        let thread = Mutex::new(Some(thread));
+        Ok(Group { machine, log, queue, clock, standing, ear, member, thread })
+    }
+
+    /// Answers what another member says.
+    pub(crate) async fn hear(&self, call: &[u8]) -> bytes::Bytes {
+        self.ear.answer(call).await
+    }
+
+    /// Who the members are and who leads.
+    pub fn standing(&self) -> Standing {
+        self.standing.lock().clone()
+    }
+
+    /// Whether this member leads. What is proposed to others is dropped.
+    pub fn leads(&self) -> bool {
+        self.standing.lock().leads
     }
 
     /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a group must look at [`Group::backlog_bytes`].
@@ -191,6 +243,12 @@ impl Group {
         ask(&machine.directory, &machine.store)
     }
 
+    /// Returns when it is certain that this member still leads, and all that was committed before is applied: then [`Group::answer`] says what is so. False if
+    /// others lead. Costs no message while the leader's lease lasts.
+    pub async fn confirm(&self) -> bool {
+        self.standing.lock().alone || self.ear.raft.ensure_linearizable(ReadPolicy::LeaseRead).await.is_ok()
+    }
+
     /// Answers a question of a client that changes no state. What it is told is durable.
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
@@ -200,7 +258,8 @@ impl Group {
 
     /// What time an entry would have that is proposed now, about.
     pub fn now(&self) -> Time {
-        self.clock.get().map_or_else(|| self.machine.read().position.time, Clock::now)
+        let clock = *self.clock.lock();
+        clock.as_ref().map_or_else(|| self.machine.read().position.time, Clock::now)
     }
 
     /// Returns when all that was proposed before is in the store's file. Not to be called from `deliver`.

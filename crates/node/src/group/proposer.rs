@@ -4,23 +4,39 @@
 
 use super::batch::Batch;
 use super::log::Log;
-use super::machine::StateMachine;
+use super::machine::{Event, StateMachine};
+use super::peers::{Peers, Wires};
 use super::queue::{End, Queue, Turn};
-use super::raft::{Alone, Raft};
+use super::raft::Raft;
+use super::standing::{Member, Standing};
 use super::storage::LogStorage;
-use super::{GroupError, GroupSettings};
+use super::{GroupError, GroupSettings, Place};
 use crate::store::stop;
+use directory::Input;
 use lease::Time;
-use openraft::{BasicNode, Config, ServerState, SnapshotPolicy};
+use openraft::async_runtime::instant::Instant as _;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::error::{ClientWriteError, RaftError};
+use openraft::raft::ReadPolicy;
+use openraft::{Config, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// The one voter. More of them will have the numbers of their machines.
-const VOTER: u64 = 1;
 /// How long to wait for a checkpoint before asking openraft again: it ignores who asks while another is being written.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// How often a member of several looks how it stands.
+const LOOK: Duration = Duration::from_millis(250);
+/// A leader that no majority has answered for so long may have been deposed without knowing it: it hangs up on its clients, so that they look for another.
+const QUORUM_LOST: Duration = Duration::from_millis(1500);
+/// openraft's times, ms. A leader is missed after the time-out, and until then pauses of a disk or a scheduler are forgiven.
+const HEARTBEAT_MS: u64 = 250;
+const ELECTION_MS: (u64, u64) = (1000, 1600);
+/// Sending a snapshot may take so long, ms.
+const SNAPSHOT_MS: u64 = 3_600_000;
 
 /// What the group's thread works with.
 pub(super) struct Proposer {
@@ -28,50 +44,79 @@ pub(super) struct Proposer {
     pub(super) log: Arc<Mutex<Log>>,
     pub(super) state: StateMachine,
     pub(super) settings: GroupSettings,
-    pub(super) clock: Arc<OnceLock<Clock>>,
+    pub(super) clock: Arc<Mutex<Option<Clock>>>,
+    pub(super) standing: Arc<Mutex<Standing>>,
+    pub(super) alone: Arc<AtomicBool>,
+    pub(super) place: Place,
+    pub(super) wires: Arc<dyn Wires>,
 }
 
 impl Proposer {
-    /// Starts openraft; when it returns all that was committed before is applied.
+    /// Starts openraft. When it returns, a lone voter leads, and has applied all that it ever promised; a member of several has begun to look for the others.
     pub(super) async fn start(&self) -> Result<Raft, GroupError> {
         let config = Config {
             cluster_name: "leasehold".to_owned(),
             // A lone voter needs no heartbeats and waits for nobody's: it is elected when asked, and idles without a wake-up.
             enable_tick: false,
+            // Who was cut off and comes back disturbs nobody.
+            enable_pre_vote: Some(true),
+            heartbeat_interval: HEARTBEAT_MS,
+            election_timeout_min: ELECTION_MS.0,
+            election_timeout_max: ELECTION_MS.1,
+            install_snapshot_timeout: SNAPSHOT_MS,
             snapshot_policy: SnapshotPolicy::Never,
             // Whoever falls behind the log gets the checkpoint.
             max_in_snapshot_log_to_keep: 0,
             ..Config::default()
         };
         let config = config.validate().map_err(|e| GroupError::raft("configuring", e))?;
-        let storage = LogStorage { log: self.log.clone() };
-        let raft = Raft::new(VOTER, Arc::new(config), Alone, storage, self.state.clone()).await;
+        let storage = LogStorage { log: self.log.clone(), alone: self.alone.clone() };
+        let peers = Peers(self.wires.clone());
+        let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
-        if !raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))? {
-            let voters = BTreeMap::from([(VOTER, BasicNode::default())]);
+        if self.place.founds && !raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))? {
+            let voters = BTreeMap::from([(self.place.member, self.place.host.clone())]);
             raft.initialize(voters).await.map_err(|e| GroupError::raft("founding", e))?;
         }
-        raft.trigger().elect(false).await.map_err(|e| GroupError::raft("electing", e))?;
-        let leader = raft.wait(None).state(ServerState::Leader, "elected").await;
-        leader.map_err(|e| GroupError::raft("electing", e))?;
-        // Applied behind everything that an earlier run has left.
-        raft.write_blank().await.map_err(|e| GroupError::raft("replaying", e))?;
+        if self.is_alone(&raft) {
+            self.alone.store(true, SeqCst);
+            raft.trigger().elect(false).await.map_err(|e| GroupError::raft("electing", e))?;
+            let leader = raft.wait(None).state(ServerState::Leader, "elected").await;
+            leader.map_err(|e| GroupError::raft("electing", e))?;
+            // Applied behind everything that an earlier run has left.
+            raft.write_blank().await.map_err(|e| GroupError::raft("replaying", e))?;
+        }
+        self.look(&raft).await;
         Ok(raft)
     }
 
     /// Works until told to end. An error of the disk stops the process.
     pub(super) async fn work(&self, raft: Raft) {
-        let clock = *self.clock.get_or_init(|| Clock::after(self.state.machine.read().position.time));
+        let mut members = raft.server_metrics();
         let mut changed_at: Option<Instant> = None;
         loop {
-            let at_most = changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()));
-            let Turn { batch, batch_bytes, checkpoints, end } = self.queue.next(at_most).await;
-            if !batch.is_empty() {
-                let batch = Batch::new(clock.now(), batch);
-                raft.client_write(batch).await.unwrap_or_else(|error| stop(&error));
-                self.queue.applied(batch_bytes);
-                changed_at.get_or_insert_with(Instant::now);
+            let until_checkpoint =
+                changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()));
+            let until_look = (!self.alone.load(SeqCst)).then_some(LOOK);
+            let at_most = until_checkpoint.into_iter().chain(until_look).min();
+            let Turn { batch, batch_bytes, checkpoints, end } = tokio::select! {
+                turn = self.queue.next(at_most) => turn,
+                // It ends with openraft, of which the next proposal tells.
+                changed = members.changed() => match changed {
+                    Ok(()) => Turn::default(),
+                    Err(_) => return,
+                },
+            };
+            if !self.alone.load(SeqCst) || batch.is_empty() {
+                self.look(&raft).await;
             }
+            if !batch.is_empty() {
+                let (now, digest) = (self.now(), self.state.machine.read().directory.digest());
+                self.write(&raft, Batch::new(now, digest, batch)).await;
+                self.queue.applied(batch_bytes);
+            }
+            let is_clean = self.state.machine.read().store.is_clean();
+            changed_at = if is_clean { None } else { changed_at.or_else(|| Some(Instant::now())) };
             if !checkpoints.is_empty() || end == Some(End::Orderly) {
                 self.finish_checkpoint(&raft).await;
                 changed_at = None;
@@ -86,6 +131,92 @@ impl Proposer {
                 return;
             }
         }
+    }
+
+    /// Returns when `batch` is applied, or others lead and it may or may not come to something: clients ask them.
+    async fn write(&self, raft: &Raft, batch: Batch) {
+        let mut writing = pin!(raft.client_write(batch));
+        loop {
+            tokio::select! {
+                written = &mut writing => match written {
+                    Ok(_) => return,
+                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => return self.look(raft).await,
+                    Err(error) => stop(&error),
+                },
+                // Without a majority it may take for ever.
+                () = tokio::time::sleep(LOOK), if !self.alone.load(SeqCst) => {
+                    self.look(raft).await;
+                    if self.queue.is_ending() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The time of what is proposed now.
+    fn now(&self) -> Time {
+        self.clock.lock().as_ref().map_or_else(|| self.state.machine.read().position.time, Clock::now)
+    }
+
+    fn is_alone(&self, raft: &Raft) -> bool {
+        let metrics = raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let mut members = metrics.membership_config.membership().nodes();
+        members.next().is_some_and(|(id, _)| *id == self.place.member) && members.next().is_none()
+    }
+
+    /// Looks who leads and who the members are, and begins or ends to lead.
+    async fn look(&self, raft: &Raft) {
+        let alone = self.is_alone(raft);
+        self.alone.store(alone, SeqCst);
+        raft.runtime_config().tick(!alone);
+        let (members, leader, leads) = {
+            let metrics = raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let membership = metrics.membership_config.membership();
+            let voters: Vec<u64> = membership.voter_ids().collect();
+            let reached = |id: &u64| Some(metrics.replication.as_ref()?.get(id)?.as_ref()?.index);
+            let now = Instant::now();
+            let heard = |id: &u64| now.checked_sub(metrics.heartbeat.as_ref()?.get(id)?.as_ref()?.elapsed());
+            let members = membership.nodes().map(|(id, host)| Member {
+                id: *id,
+                host: host.clone(),
+                votes: voters.contains(id),
+                reached: reached(id),
+                heard: heard(id),
+            });
+            let lost = metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() > QUORUM_LOST);
+            let leads = metrics.state == ServerState::Leader && (alone || !lost);
+            (members.collect(), metrics.current_leader, leads)
+        };
+        let led = self.standing.lock().leads;
+        if leads && !led && !self.begin_to_lead(raft).await {
+            return;
+        }
+        if !leads && led {
+            self.queue.close();
+        }
+        let mut standing = self.standing.lock();
+        let before = std::mem::replace(&mut *standing, Standing { members, leader, leads, alone });
+        let changed = !before.tells_the_same(&standing);
+        drop(standing);
+        if changed {
+            (self.state.deliver)(Event::Standing);
+        }
+    }
+
+    /// Applies all that was committed before, and goes on from its time. False if others lead after all.
+    async fn begin_to_lead(&self, raft: &Raft) -> bool {
+        let confirmed =
+            tokio::time::timeout(QUORUM_LOST, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+        if !matches!(confirmed, Ok(Ok(_))) {
+            return false;
+        }
+        let last = self.state.machine.read().position.time;
+        *self.clock.lock() = Some(Clock::after(last));
+        self.queue.open(Input::Lead);
+        true
     }
 
     fn is_checkpoint_due(&self, changed_at: Option<Instant>) -> bool {

@@ -4,6 +4,7 @@
 //! the client slows its writers by [`Queue::backlog_bytes`].
 
 use super::batch::Waiting;
+use directory::Input;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,8 @@ pub(super) struct Turn {
 
 #[derive(Default)]
 struct State {
+    /// This member leads: what is proposed comes to something.
+    open: bool,
     waiting: VecDeque<Waiting>,
     checkpoints: Vec<SyncSender<()>>,
     end: Option<End>,
@@ -50,9 +53,26 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn push(&self, waiting: Waiting) {
-        self.backlog.fetch_add(waiting.encoded.len(), Ordering::Relaxed);
+    /// From now on this member leads, and `first` is what it proposes first.
+    pub(super) fn open(&self, first: Input) {
+        self.state.lock().open = true;
+        self.push(Waiting::new(first));
+    }
+
+    /// Others lead. What waits is dropped: it is for them, and clients say it again.
+    pub(super) fn close(&self) {
         let mut state = self.state.lock();
+        state.open = false;
+        let dropped: usize = state.waiting.drain(..).map(|waiting| waiting.encoded.len()).sum();
+        self.backlog.fetch_sub(dropped, Ordering::Relaxed);
+    }
+
+    pub(super) fn push(&self, waiting: Waiting) {
+        let mut state = self.state.lock();
+        if !state.open {
+            return;
+        }
+        self.backlog.fetch_add(waiting.encoded.len(), Ordering::Relaxed);
         let is_first = state.waiting.is_empty();
         state.waiting.push_back(waiting);
         drop(state);
@@ -69,6 +89,10 @@ impl Queue {
     pub(super) fn end(&self, end: End) {
         self.state.lock().end = Some(end);
         self.wake.notify_one();
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.state.lock().end.is_some()
     }
 
     pub(super) fn backlog_bytes(&self) -> usize {
@@ -122,7 +146,6 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use directory::Input;
 
     fn waiting(bytes: usize) -> Waiting {
         Waiting { input: Input::Tick, encoded: vec![0; bytes] }
@@ -131,6 +154,9 @@ mod tests {
     #[test]
     fn batches_are_bounded_and_an_orderly_end_comes_last() {
         let queue = Queue::default();
+        queue.push(waiting(1));
+        assert!(queue.take().is_none() && queue.backlog_bytes() == 0, "only a leader proposes");
+        queue.state.lock().open = true;
         for bytes in [400 << 10, 400 << 10, 400 << 10, 5 << 20, 1] {
             queue.push(waiting(bytes));
         }
@@ -148,7 +174,7 @@ mod tests {
     #[test]
     fn an_abrupt_end_does_not_wait() {
         let queue = Queue::default();
-        queue.push(waiting(1));
+        queue.open(Input::Lead);
         queue.end(End::Abrupt);
         let turn = queue.take().unwrap();
         assert!(turn.batch.is_empty() && turn.end == Some(End::Abrupt));

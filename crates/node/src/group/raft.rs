@@ -1,23 +1,17 @@
-//! openraft as this group uses it: the types, and the network of a group that has one voter.
+//! openraft as this group uses it: its types.
 
 use super::batch::Batch;
 use super::machine::StateMachine;
 use crate::store::RowView;
-use openraft::BasicNode;
-use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
-use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
-};
 use openraft::type_config::alias;
 use serde::{Deserialize, Serialize};
-use std::future::Future;
 
 openraft::declare_raft_types!(
     /// What the group's log holds.
     pub Types:
         D = Batch,
         R = Applied,
+        Node = Host,
 );
 
 pub(super) type Entry = alias::EntryOf<Types>;
@@ -38,51 +32,27 @@ impl std::fmt::Display for Applied {
     }
 }
 
-/// Reaches nobody: the group has one voter, so a peer that is asked for does not exist yet.
-pub(super) struct Alone;
-
-#[derive(Debug, thiserror::Error)]
-#[error("this group has one voter")]
-struct NoPeers;
-
-fn unreachable() -> Unreachable<Types> {
-    Unreachable::new(&NoPeers)
+/// The machine of a member, as the membership has it: so all members know it, and whoever is led by one of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its number in the cluster. A member's own number is another: it is never given twice, and a machine may be a member again.
+    pub machine: u64,
+    /// Its name, for people.
+    pub name: String,
+    /// Where it listens, `host:port`.
+    pub addresses: Vec<String>,
+    /// Whether it keeps shares.
+    pub keeping: Keeping,
 }
 
-impl RaftNetworkFactory<Types> for Alone {
-    type Network = Alone;
-
-    async fn new_client(&mut self, _target: u64, _node: &BasicNode) -> Alone {
-        Alone
-    }
-}
-
-impl RaftNetworkV2<Types> for Alone {
-    type SnapshotData = RowView;
-
-    async fn append_entries(
-        &mut self,
-        _rpc: AppendEntriesRequest<Types>,
-        _option: RPCOption,
-    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
-        Err(RPCError::Unreachable(unreachable()))
-    }
-
-    async fn vote(
-        &mut self,
-        _rpc: VoteRequest<Types>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        Err(RPCError::Unreachable(unreachable()))
-    }
-
-    async fn full_snapshot(
-        &mut self,
-        _vote: Vote,
-        _snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
-        _option: RPCOption,
-    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        Err(StreamingError::Unreachable(unreachable()))
-    }
+/// Whether a server keeps shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Keeping {
+    /// It does.
+    #[default]
+    Keeps,
+    /// It has not been heard of for long: others keep what it kept, until it is back.
+    Away,
+    /// It is being emptied, for good.
+    Drains,
 }

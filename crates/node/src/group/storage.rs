@@ -1,35 +1,55 @@
 //! The log as openraft drives it.
 //!
-//! A lone voter has nobody to promise anything to by storing an entry: it may apply it at once, and makes it durable before anything that rests on it leaves
+//! A member of several says with its answer that an entry is durable here, so that is made so at once. A lone voter has nobody to promise anything to by storing an entry: it may apply it at once, and makes it durable before anything that rests on it leaves
 //! ([`super::machine::StateMachine`]). So an entry that nobody is told of costs no flush. That blocks the group's thread for one fdatasync instead of handing it to
 //! another thread and back, which would cost two wake-ups across cores. What is proposed meanwhile waits and becomes the next batch.
 
-use super::log::Log;
+use super::log::{Log, bytes_of};
 use super::raft::{Entry, LogId, Types, Vote};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
-use openraft::{OptionalSend, RaftLogReader};
+use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// openraft's handle on the log.
 #[derive(Clone)]
 pub(super) struct LogStorage {
     pub(super) log: Arc<Mutex<Log>>,
+    /// This is the group's only member. Also a learner makes it one of several: what that has applied a crash here must not undo.
+    pub(super) alone: Arc<AtomicBool>,
 }
 
-/// Openraft asks for all that is committed; entries of up to a batch each are read this many at a time.
-const READ_MAX: u64 = 64;
+/// Entries are sent so many at a time, and so many bytes: whoever is behind gets them in frames that are no burden.
+const SEND_MAX: (u64, usize) = (256, 4 << 20);
+
+impl LogStorage {
+    fn read(&self, indices: std::ops::Range<u64>, bytes_max: usize) -> io::Result<Vec<Entry>> {
+        let alone = self.alone.load(SeqCst);
+        let mut log = self.log.lock();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
+        for index in indices {
+            let entry = if alone { log.take(index)? } else { log.get(index)? };
+            let Some(entry) = entry else { continue };
+            bytes += bytes_of(&entry);
+            entries.push(entry);
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        Ok(entries)
+    }
+}
 
 impl RaftLogReader<Types> for LogStorage {
     async fn try_get_log_entries<R>(&mut self, range: R) -> io::Result<Vec<Entry>>
     where
         R: RangeBounds<u64> + Clone + Debug + OptionalSend,
     {
-        let mut log = self.log.lock();
-        let there = log.indices();
+        let there = self.log.lock().indices();
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
             Bound::Excluded(start) => start + 1,
@@ -40,12 +60,11 @@ impl RaftLogReader<Types> for LogStorage {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
-        let wanted = start.max(there.start)..end.min(there.end);
-        wanted.filter_map(|index| log.take(index).transpose()).map(|entry| Ok(entry?)).collect()
+        self.read(start.max(there.start)..end.min(there.end), usize::MAX)
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        self.try_get_log_entries(start..end.min(start + READ_MAX)).await
+        self.read(start..end.min(start + SEND_MAX.0), SEND_MAX.1)
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
@@ -74,7 +93,16 @@ impl RaftLogStorage<Types> for LogStorage {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let appended = self.log.lock().append(entries);
+        let mut log = self.log.lock();
+        let mut several = !self.alone.load(SeqCst);
+        let appended = log.append(entries.into_iter().inspect(|entry| {
+            several |= matches!(&entry.payload, EntryPayload::Membership(members) if members.nodes().count() > 1);
+        }));
+        let appended = appended.and_then(|()| if several { log.sync() } else { Ok(()) });
+        if several {
+            self.alone.store(false, SeqCst);
+        }
+        drop(log);
         callback.io_completed(appended.map_err(io::Error::from));
         Ok(())
     }

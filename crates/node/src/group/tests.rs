@@ -1,10 +1,12 @@
 //! The group over real files. Inputs are sessions' beginnings: each makes an output that says which it was.
 
 mod figures;
+mod several;
 
 use super::*;
 use crate::store::stop;
 use directory::Output;
+use peers::Wire;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -31,8 +33,27 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
     let delivered = Delivered::default();
     let into = delivered.clone();
     std::fs::create_dir_all(dir).unwrap();
-    let deliver = Box::new(move |outputs: Vec<Output>| into.lock().extend(outputs));
-    (Group::open(dir, settings, root(), deliver).unwrap_or_else(|e| stop(&e)), delivered)
+    let deliver: Deliver = Box::new(move |event| {
+        if let Event::Outputs(outputs) = event {
+            into.lock().extend(outputs);
+        }
+    });
+    (open_alone(dir, settings, deliver), delivered)
+}
+
+fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
+    let place = Place { member: FOUNDER, host: Host::default(), founds: true };
+    let group = Group::open(dir, settings, root(), place, Arc::new(Nobody), deliver);
+    group.unwrap_or_else(|e| stop(&e))
+}
+
+/// There are no other members.
+struct Nobody;
+
+impl Wires for Nobody {
+    fn to(&self, _: u64, _: &Host) -> Box<dyn Wire> {
+        unreachable!("a lone voter calls nobody")
+    }
 }
 
 fn input(incarnation: u64) -> Input {
@@ -48,7 +69,7 @@ fn begun(delivered: &Delivered) -> Vec<u64> {
     delivered.lock().iter().filter_map(begun).collect()
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
         assert!(started.elapsed() < Duration::from_secs(30), "waiting for {what}");

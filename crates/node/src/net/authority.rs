@@ -43,7 +43,7 @@ pub struct Credentials {
     pub(super) authority: CertificateDer<'static>,
 }
 
-/// The cluster's authority. Its key is in the founder's data directory (`authority.key`) and nowhere else.
+/// The cluster's authority. Its key is in the data directories of servers (`authority.key`) and nowhere else: each of them must be able to let machines in when the others are gone.
 pub(crate) struct Authority {
     key: KeyPair,
     certificate: CertificateDer<'static>,
@@ -82,6 +82,15 @@ impl Authority {
         key: [u8; 32],
     ) -> Result<CertificateDer<'static>, CertificateError> {
         self.issue(machine, &Ed25519(key), false)
+    }
+
+    /// A certificate for `machine`, whose public key is `key`, as a server; and the authority's own key (PKCS #8), which a server needs.
+    pub(crate) fn make_server(
+        &self,
+        machine: MachineId,
+        key: [u8; 32],
+    ) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
+        Ok((self.issue(machine, &Ed25519(key), true)?.to_vec(), self.key.serialize_der()))
     }
 
     /// Their DER.
@@ -129,10 +138,18 @@ impl Authority {
 impl Credentials {
     /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to join has made it: by that key it is known again.
     pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
-        let key = key_in(dir, "machine.key")?;
-        key.public_key_raw()
-            .try_into()
-            .map_err(|_| CertificateError::Make(rcgen::Error::UnsupportedSignatureAlgorithm))
+        public_key(&key_in(dir, "machine.key")?)
+    }
+
+    /// The public half of the machine's key.
+    pub(super) fn public_key(&self) -> Result<[u8; 32], CertificateError> {
+        public_key(&self.key)
+    }
+
+    /// Keeps what makes the machine in `dir` a server.
+    pub(crate) fn keep_server(dir: &Path, certificate: &[u8], authority_key: &[u8]) -> Result<(), DataError> {
+        replace_file(dir, "authority.key", authority_key)?;
+        replace_file(dir, "machine.crt", certificate)
     }
 
     /// Keeps what the authority has given a machine that joins.
@@ -168,6 +185,12 @@ pub(super) fn machine_of(certificate: &CertificateDer<'_>) -> Option<MachineId> 
     numbers.next()
 }
 
+/// Whether a certificate that was checked against the authority is a server's.
+pub(super) fn is_server(certificate: &CertificateDer<'_>) -> bool {
+    let certificate = webpki::EndEntityCert::try_from(certificate);
+    certificate.is_ok_and(|certificate| certificate.valid_dns_names().any(|name| name == SERVER_NAME))
+}
+
 /// Always the same, since the issuer's name is taken from it.
 fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
@@ -185,6 +208,12 @@ fn key_in(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
         replace_file(dir, name, &key.serialize_der())?;
     }
     Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(read(&file)?), &PKCS_ED25519)?)
+}
+
+fn public_key(key: &KeyPair) -> Result<[u8; 32], CertificateError> {
+    key.public_key_raw()
+        .try_into()
+        .map_err(|_| CertificateError::Make(rcgen::Error::UnsupportedSignatureAlgorithm))
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, DataError> {

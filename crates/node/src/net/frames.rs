@@ -32,6 +32,14 @@ pub(super) fn messages<S>(frames: &mut Frames<S>) {
     frames.codec_mut().set_max_frame_length(FRAME_BYTES_MAX);
 }
 
+/// Bytes of a frame between members of the server group: an entry is at least one message of a client's, with what goes around it.
+const PEER_FRAME_BYTES_MAX: usize = 64 << 20;
+
+/// The other side is a member of the server group.
+pub(super) fn peers<S>(frames: &mut Frames<S>) {
+    frames.codec_mut().set_max_frame_length(PEER_FRAME_BYTES_MAX);
+}
+
 /// How connections are set up: small messages at once, and nobody waits for a peer that is gone.
 pub(super) fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
@@ -49,7 +57,15 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames<S>,
     bytes: Vec<u8>,
 ) -> io::Result<()> {
-    frames.send(Bytes::from(bytes)).await
+    send_bytes(frames, Bytes::from(bytes)).await
+}
+
+/// Sends one.
+pub(super) async fn send_bytes<S: AsyncRead + AsyncWrite + Unpin>(
+    frames: &mut Frames<S>,
+    bytes: Bytes,
+) -> io::Result<()> {
+    frames.send(bytes).await
 }
 
 /// What a peer has done, rather than what became of the connection: one that breaks within a frame ends without TLS' closing word, which is another error.

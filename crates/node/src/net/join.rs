@@ -4,6 +4,7 @@ use super::authority::{CertificateError, Credentials};
 use super::link::{End, call, greet};
 use super::{NetThread, Token, frames, tls};
 use crate::data::{DataDir, DataError};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -12,6 +13,9 @@ use wire::{MachineId, Purpose, Welcome};
 
 /// How long one of the server's addresses is tried.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How often servers may say that another one leads, and how long to wait when none does.
+const ELSEWHERE_MAX: u32 = 20;
+const ELECTION_PAUSE: Duration = Duration::from_millis(500);
 
 /// The machine has not joined.
 #[derive(Debug, thiserror::Error)]
@@ -45,14 +49,25 @@ pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinErro
     let (addresses, secret, name) = (token.addresses.clone(), token.secret, name.to_owned());
     let thread = NetThread::spawn("join", move || async move {
         let mut why = "the token has no address".to_owned();
-        for address in &addresses {
+        let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();
+        let mut told_elsewhere = 0;
+        while let Some(address) = to_ask.pop_front() {
             let asked = async {
-                let mut frames = frames::greetings(call(address, &config).await?);
+                let mut frames = frames::greetings(call(&address, &config).await?);
                 greet(&mut frames, &Purpose::Join { secret, name: name.clone(), key }).await
             };
             match timeout(TIMEOUT, asked).await.map_err(End::from).and_then(|asked| asked) {
                 Ok(Welcome::Joined { machine, certificates }) => {
                     return drop(told.send(Ok((machine, certificates))));
+                }
+                Ok(Welcome::Elsewhere { addresses }) if told_elsewhere < ELSEWHERE_MAX => {
+                    told_elsewhere += 1;
+                    why = "its servers have no leader".to_owned();
+                    if addresses.is_empty() {
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                        to_ask.push_back(address);
+                    }
+                    addresses.into_iter().rev().for_each(|leader| to_ask.push_front(leader));
                 }
                 Ok(_) => why = "its answer is none to this question".to_owned(),
                 Err(End::Refused(why)) => return drop(told.send(Err(JoinError::Refused(why)))),

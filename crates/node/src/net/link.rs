@@ -12,6 +12,7 @@ use futures_util::{SinkExt, StreamExt};
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
+use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -20,12 +21,18 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::{GreetingError, Purpose, ShareCall, ToClient, ToServer, Welcome, decode, encode};
+use wire::{GreetingError, Purpose, ServerAt, ShareCall, ToClient, ToServer, Welcome, decode, encode};
 
 /// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long one of several servers may take to take a call, and to answer a greeting: another may be quicker.
+const IMPATIENCE: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_secs(4));
+/// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
+const ELECTION_PAUSE: Duration = Duration::from_millis(100);
+/// A server that says nothing for so long is asked whether it is there; after as much again, another one is called. Only where there are others.
+const QUIET: Duration = Duration::from_millis(800);
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Messages taken from the connection at a time, so that they go to the client together.
@@ -49,6 +56,10 @@ pub(super) enum End {
     Silence(#[from] tokio::time::error::Elapsed),
     #[error("the session is over")]
     Over,
+    #[error("another server leads")]
+    Elsewhere(Vec<String>),
+    #[error("the server has gone silent")]
+    Gone,
 }
 
 /// How the connection stands.
@@ -62,11 +73,17 @@ pub(crate) struct LinkStatus {
     pub down: Option<String>,
 }
 
+/// Is told which servers there are, whenever a session goes on, and whether this machine is to become one.
+pub(crate) type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
+
 /// See the module.
 pub(crate) struct Link {
     /// To the connection that is up.
     outbox: Mutex<Option<mpsc::UnboundedSender<ToServer>>>,
     status: Mutex<LinkStatus>,
+    /// Where servers listen, those of one after those of another.
+    addresses: Mutex<Vec<String>>,
+    servers: Servers,
     /// The session is over: call again.
     again: Notify,
     shares: ShareClient,
@@ -78,6 +95,7 @@ impl Link {
         addresses: Vec<String>,
         credentials: &Credentials,
         engine: Weak<Engine>,
+        servers: Servers,
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
         let config = tls::client(credentials)?;
         let (shares, share_link) = ShareClient::new();
@@ -89,15 +107,14 @@ impl Link {
         let link = Arc::new(Link {
             outbox: Mutex::new(None),
             status: Mutex::new(status),
+            addresses: Mutex::new(addresses.clone()),
+            servers,
             again: Notify::new(),
             shares,
         });
         let calling = link.clone();
         let thread = NetThread::spawn("link", move || async move {
-            tokio::join!(
-                calling.keep(&addresses, config.clone(), &engine),
-                share_link.keep(&addresses, config.clone())
-            );
+            tokio::join!(calling.keep(config.clone(), &engine), share_link.keep(&addresses, config.clone()));
         })
         .map_err(|source| crate::data::DataError::Io {
             verb: "start a thread for",
@@ -118,6 +135,11 @@ impl Link {
     /// The session is over: another one is to be opened.
     pub(crate) fn begin_again(&self) {
         self.again.notify_one();
+    }
+
+    /// Where servers listen.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.addresses.lock().clone()
     }
 
     /// How it stands.
@@ -145,11 +167,22 @@ impl Link {
         self.shares.stop();
     }
 
-    async fn keep(&self, addresses: &[String], config: Arc<ClientConfig>, engine: &Weak<Engine>) {
-        let mut pause = PAUSE.0;
-        for address in addresses.iter().cycle() {
-            self.status.lock().server.clone_from(address);
-            let ended = self.hold(address, &config, engine, &mut pause).await;
+    /// Where the next server is, `turn` addresses on.
+    fn address(&self, turn: usize) -> String {
+        let addresses = self.addresses.lock();
+        addresses.get(turn % addresses.len().max(1)).cloned().unwrap_or_default()
+    }
+
+    async fn keep(&self, config: Arc<ClientConfig>, engine: &Weak<Engine>) {
+        let (mut pause, mut turn) = (PAUSE.0, 0);
+        // Where a server has said that the leader is.
+        let mut hints: Vec<String> = Vec::new();
+        loop {
+            let hinted = hints.pop();
+            let is_hint = hinted.is_some();
+            let address = hinted.unwrap_or_else(|| self.address(turn));
+            self.status.lock().server.clone_from(&address);
+            let ended = self.hold(&address, &config, engine, &mut pause).await;
             *self.outbox.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
@@ -163,14 +196,25 @@ impl Link {
                 tracing::debug!(server = address, why = text, "the server cannot be reached");
             }
             self.went_down(was_up, text);
+            turn += usize::from(!is_hint);
             match why {
                 End::Over => pause = PAUSE.0,
+                End::Elsewhere(leader) => {
+                    // One that leads no more may name one that leads not yet.
+                    if is_hint || leader.is_empty() {
+                        hints.clear();
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                    } else {
+                        hints = leader.into_iter().rev().collect();
+                    }
+                }
                 End::Refused(_) => {
                     if let Some(engine) = engine.upgrade() {
                         engine.refused();
                     }
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
+                _ if self.addresses.lock().len() > 1 => tokio::time::sleep(ELECTION_PAUSE).await,
                 _ => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
@@ -195,15 +239,23 @@ impl Link {
         engine: &Weak<Engine>,
         pause: &mut Duration,
     ) -> Result<(), End> {
-        let stream = call(address, config).await?;
+        let patience =
+            if self.addresses.lock().len() > 1 { IMPATIENCE } else { (CALL_TIMEOUT * 4, CALL_TIMEOUT * 12) };
+        let stream = timeout(patience.0, call(address, config)).await??;
         let mut frames = frames::greetings(stream);
         let Some(client) = engine.upgrade() else { return Ok(()) };
         let (_, incarnation, session) = client.greet();
         drop(client);
         let purpose = Purpose::Session { incarnation, session };
-        let welcome = timeout(CALL_TIMEOUT * 12, greet(&mut frames, &purpose)).await??;
-        let Welcome::Session(session) = welcome else { return Err(GreetingError::Foreign.into()) };
+        let welcome = timeout(patience.1, greet(&mut frames, &purpose)).await??;
+        let (session, servers, serve) = match welcome {
+            Welcome::Session { session, servers, serve } => (session, servers, serve),
+            Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
+            _ => return Err(GreetingError::Foreign.into()),
+        };
         frames::messages(&mut frames);
+        let several = servers.len() > 1;
+        self.heard(servers, serve);
         let (outbox, inbox) = mpsc::unbounded_channel();
         *self.outbox.lock() = Some(outbox);
         *pause = PAUSE.0;
@@ -215,7 +267,15 @@ impl Link {
         let Some(client) = engine.upgrade() else { return Ok(()) };
         client.deliver(vec![Down::Opened(session)]);
         drop(client);
-        self.converse(frames, inbox, engine).await
+        self.converse(frames, inbox, engine, several).await
+    }
+
+    fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
+        let told: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
+        if !told.is_empty() {
+            *self.addresses.lock() = told;
+        }
+        (self.servers)(servers, serve);
     }
 
     async fn converse(
@@ -223,14 +283,24 @@ impl Link {
         frames: Frames<Stream>,
         mut inbox: mpsc::UnboundedReceiver<ToServer>,
         engine: &Weak<Engine>,
+        several: bool,
     ) -> Result<(), End> {
         let (mut sink, stream) = frames.split();
         let mut stream = stream.ready_chunks(TOGETHER);
+        let (heard, ask) = (Cell::new(Instant::now()), Notify::new());
         let reading = async {
             while let Some(together) = stream.next().await {
+                heard.set(Instant::now());
                 let mut told = Vec::with_capacity(together.len());
                 for frame in together {
-                    told.push(Down::Message(decode::<ToClient>(&frame?)?));
+                    let frame = frame?;
+                    if frame.is_empty() {
+                        continue;
+                    }
+                    told.push(Down::Message(decode::<ToClient>(&frame)?));
+                }
+                if told.is_empty() {
+                    continue;
                 }
                 let Some(engine) = engine.upgrade() else { return Ok(()) };
                 engine.deliver(told);
@@ -238,17 +308,37 @@ impl Link {
             Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
         };
         let writing = async {
-            while let Some(message) = inbox.recv().await {
-                sink.feed(Bytes::from(encode(&message))).await?;
+            loop {
+                tokio::select! {
+                    message = inbox.recv() => match message {
+                        Some(message) => sink.feed(Bytes::from(encode(&message))).await?,
+                        None => return Ok::<(), End>(()),
+                    },
+                    () = ask.notified() => sink.feed(Bytes::new()).await?,
+                }
                 if inbox.is_empty() {
                     sink.flush().await?;
                 }
             }
-            Ok::<(), End>(())
+        };
+        let watching = async {
+            loop {
+                let quiet = heard.get().elapsed();
+                if quiet < QUIET {
+                    tokio::time::sleep(QUIET - quiet).await;
+                    continue;
+                }
+                ask.notify_one();
+                tokio::time::sleep(QUIET).await;
+                if heard.get().elapsed() >= 2 * QUIET {
+                    return;
+                }
+            }
         };
         tokio::select! {
             ended = reading => ended,
             ended = writing => ended,
+            () = watching, if several => Err(End::Gone),
             () = self.again.notified() => Err(End::Over),
         }
     }

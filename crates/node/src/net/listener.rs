@@ -1,8 +1,10 @@
 //! The server's side of connections: who calls, and what for.
 
-use super::authority::{Authority, CertificateError, Credentials, fingerprint, machine_of};
+use super::authority::{Authority, CertificateError, Credentials, fingerprint, is_server, machine_of};
 use super::frames::{self, Frames};
 use super::{NetThread, Token, tls};
+use crate::control::answer_server;
+use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
 use bytes::{Bytes, BytesMut};
@@ -12,7 +14,7 @@ use lease::SessionId;
 use shares::NewShare;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -71,13 +73,15 @@ impl From<io::Error> for End {
 
 /// What all connections share.
 struct Host {
+    part: Weak<Part>,
     server: Arc<Server>,
     authority: Authority,
 }
 
 impl Listener {
-    /// Listens on `address` for the machines of `server`.
+    /// Listens on `address` for the machines of `server`, which is that of `part`.
     pub(crate) fn start(
+        part: Weak<Part>,
         server: Arc<Server>,
         authority: Authority,
         credentials: &Credentials,
@@ -90,7 +94,7 @@ impl Listener {
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
         let fingerprint = fingerprint(authority.certificate());
-        let host = Arc::new(Host { server, authority });
+        let host = Arc::new(Host { part, server, authority });
         let thread = NetThread::spawn("listen", move || accept(host, acceptor, socket)).map_err(listening)?;
         Ok(Listener { address, authority: fingerprint, _thread: thread })
     }
@@ -144,9 +148,7 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
             let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, tcp)).await;
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
-                Ok(Ok(Greeted { frames, machine, version, purpose })) => {
-                    serve(&host, frames, machine, version, purpose).await
-                }
+                Ok(Ok(greeted)) => serve(&host, greeted).await,
                 Ok(Err(end)) | Err(end) => Err(end),
             };
             if let Err(end) = ended {
@@ -160,6 +162,8 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
 struct Greeted {
     frames: Frames<Stream>,
     machine: Option<MachineId>,
+    /// It has a server's certificate.
+    serves: bool,
     version: u16,
     purpose: Purpose,
 }
@@ -168,11 +172,11 @@ async fn greet(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
     let stream = acceptor.accept(tcp).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let machine = certificate.and_then(machine_of);
+    let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;
     match wire::read_greeting(&greeting) {
-        Ok((version, purpose)) => Ok(Greeted { frames, machine, version, purpose }),
+        Ok((version, purpose)) => Ok(Greeted { frames, machine, serves, version, purpose }),
         Err(error) => {
             if matches!(error, GreetingError::Version { .. }) {
                 frames::send(&mut frames, wire::answer_other_version()).await?;
@@ -182,13 +186,14 @@ async fn greet(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<Greeted, End> {
     }
 }
 
-async fn serve(
-    host: &Host,
-    mut frames: Frames<Stream>,
-    machine: Option<MachineId>,
-    version: u16,
-    purpose: Purpose,
-) -> Result<(), End> {
+async fn serve(host: &Host, greeted: Greeted) -> Result<(), End> {
+    let Greeted { mut frames, machine, serves, version, purpose } = greeted;
+    let is_the_leaders = !matches!(purpose, Purpose::Content | Purpose::Peer);
+    if is_the_leaders && !host.server.group().leads() {
+        let leader = host.server.group().standing().leader().map(|leader| leader.addresses.clone());
+        let elsewhere = Welcome::Elsewhere { addresses: leader.unwrap_or_default() };
+        return Ok(frames::send(&mut frames, wire::answer(version, &elsewhere)).await?);
+    }
     let refused = match (purpose, machine) {
         (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
@@ -198,8 +203,9 @@ async fn serve(
         (Purpose::Session { incarnation, session }, Some(machine)) => {
             match host.open(machine, incarnation, session).await {
                 Ok((session, down)) => {
-                    let welcome = wire::answer(version, &Welcome::Session(session));
-                    frames::send(&mut frames, welcome).await?;
+                    let serve = host.server.chosen().lock().contains_key(&machine);
+                    let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
+                    frames::send(&mut frames, wire::answer(version, &welcome)).await?;
                     frames::messages(&mut frames);
                     return host.converse(frames, session, down).await;
                 }
@@ -215,6 +221,37 @@ async fn serve(
             }
             Some(why) => why,
         },
+        (Purpose::Peer, Some(machine)) if serves => match host.refuses_peer(machine) {
+            None => {
+                frames::send(&mut frames, wire::answer(version, &Welcome::Peer)).await?;
+                frames::peers(&mut frames);
+                return host.hear_peer(frames).await;
+            }
+            Some(why) => why,
+        },
+        (Purpose::Control { request }, Some(machine)) if serves => match host.server.refuses(machine) {
+            None => {
+                frames::send(&mut frames, wire::answer(version, &Welcome::Control)).await?;
+                frames::messages(&mut frames);
+                return host.answer_people(frames, request).await;
+            }
+            Some(why) => why,
+        },
+        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => "only servers may ask that".to_owned(),
+        (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
+            Err(why) => why,
+        },
+        (Purpose::Ready { member, addresses }, Some(machine)) => {
+            let server = host.server.clone();
+            // It waits for the log.
+            let ready =
+                tokio::task::spawn_blocking(move || server.is_ready(machine, member, addresses)).await;
+            match ready.map_err(|error| error.to_string()).and_then(|ready| ready) {
+                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, &Welcome::Done)).await?),
+                Err(why) => why,
+            }
+        }
     };
     frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: refused.clone() })).await?;
     Err(End::Refused(refused))
@@ -234,6 +271,45 @@ impl Host {
             Ok(Some(Down::Refused(why))) => Err(why),
             _ => Err("the directory does not answer".to_owned()),
         }
+    }
+
+    /// What a machine needs to be a server, if it has been chosen.
+    fn make_server(&self, machine: MachineId, key: [u8; 32]) -> Result<Welcome, String> {
+        let member = self.server.chosen().lock().get(&machine).copied();
+        let member = member.ok_or("nobody has asked this machine to serve: leasehold server add")?;
+        let made = self.authority.make_server(machine, key).map_err(|error| error.to_string())?;
+        let (certificate, authority_key) = made;
+        Ok(Welcome::Serve { member, certificate, authority_key })
+    }
+
+    /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.
+    fn refuses_peer(&self, machine: MachineId) -> Option<String> {
+        let knows = !self.server.group().standing().members.is_empty();
+        knows.then(|| self.server.refuses(machine)).flatten()
+    }
+
+    async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
+        loop {
+            let call = frames::receive(&mut frames).await?;
+            let answer = self.server.group().hear(&call).await;
+            frames::send_bytes(&mut frames, answer).await?;
+        }
+    }
+
+    /// What people have asked another server.
+    async fn answer_people(&self, mut frames: Frames<Stream>, request: String) -> Result<(), End> {
+        let (tell, mut told) = mpsc::channel(REQUESTS_MAX);
+        let part = self.part.clone();
+        std::thread::Builder::new().name("control".to_owned()).spawn(move || {
+            if let Some(part) = part.upgrade() {
+                // Whoever asked may have gone away.
+                answer_server(&part, &request, &mut |line| drop(tell.blocking_send(line)));
+            }
+        })?;
+        while let Some(line) = told.recv().await {
+            frames::send(&mut frames, line).await?;
+        }
+        Ok(frames::send(&mut frames, Vec::new()).await?)
     }
 
     async fn open(
@@ -263,10 +339,21 @@ impl Host {
         let (answers, mut answered) = mpsc::channel(REQUESTS_MAX);
         let reading = async {
             while let Some(frame) = stream.next().await {
-                let message: ToServer = decode(&frame?)?;
+                let frame = frame?;
+                // Nothing said is asked whether anybody is there.
+                if frame.is_empty() {
+                    if answers.send(None).await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                let message: ToServer = decode(&frame)?;
                 if matches!(message, ToServer::Extents { .. }) {
+                    if !self.server.group().confirm().await {
+                        break;
+                    }
                     if let Some(reply) = self.server.answer(session, &message)
-                        && answers.send(reply).await.is_err()
+                        && answers.send(Some(reply)).await.is_err()
                     {
                         break;
                     }
@@ -283,13 +370,13 @@ impl Host {
             loop {
                 let message = tokio::select! {
                     told = down.recv() => match told {
-                        Some(Down::Message(message)) => message,
+                        Some(Down::Message(message)) => Some(message),
                         Some(_) => continue,
                         None => return Ok::<(), End>(sink.flush().await?),
                     },
                     Some(reply) = answered.recv() => reply,
                 };
-                sink.feed(Bytes::from(encode(&message))).await?;
+                sink.feed(message.map_or_else(Bytes::new, |message| encode(&message).into())).await?;
                 // Flushed only when no more is ready: one system call for many messages.
                 if down.is_empty() && answered.is_empty() {
                     sink.flush().await?;

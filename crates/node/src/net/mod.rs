@@ -6,6 +6,8 @@ mod frames;
 mod join;
 mod link;
 mod listener;
+mod peers;
+mod serve;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -17,6 +19,8 @@ pub use join::{JoinError, join};
 pub(crate) use link::{Link, LinkStatus};
 pub use listener::ListenError;
 pub(crate) use listener::Listener;
+pub(crate) use peers::PeerNet;
+pub(crate) use serve::{ServeError, ask_control, ask_to_serve, tell_ready};
 pub use token::{Token, TokenError};
 
 use std::io;

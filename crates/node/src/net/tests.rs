@@ -88,7 +88,7 @@ async fn greeted(address: &str, config: &Arc<ClientConfig>, purpose: &Purpose) -
 async fn session(address: &str, config: &Arc<ClientConfig>) -> (Frames<Stream>, ToClient) {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = Purpose::Session { incarnation: 1, session: None };
-    assert!(matches!(link::greet(&mut frames, &purpose).await, Ok(Welcome::Session(_))));
+    assert!(matches!(link::greet(&mut frames, &purpose).await, Ok(Welcome::Session { .. })));
     frames::messages(&mut frames);
     let opened = told(&mut frames).await.unwrap();
     (frames, opened)
@@ -227,7 +227,7 @@ fn updates_and_releases_without_leases_end_the_session() {
 async fn goes_on(address: &str, config: &Arc<ClientConfig>, session: SessionId) -> bool {
     let purpose = Purpose::Session { incarnation: 1, session: Some(session) };
     match greeted(address, config, &purpose).await {
-        Ok(Welcome::Session(now)) => now == session,
+        Ok(Welcome::Session { session: now, .. }) => now == session,
         other => panic!("{other:?}"),
     }
 }
@@ -237,7 +237,7 @@ async fn sends(address: &str, config: &Arc<ClientConfig>, bytes: &[u8], ends: bo
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = Purpose::Session { incarnation: 1, session: None };
     let welcome = link::greet(&mut frames, &purpose).await.unwrap();
-    let Welcome::Session(session) = welcome else { panic!("{welcome:?}") };
+    let Welcome::Session { session, .. } = welcome else { panic!("{welcome:?}") };
     frames::messages(&mut frames);
     assert!(matches!(told(&mut frames).await, Some(ToClient::Opened { .. })));
     frames.get_mut().write_all(bytes).await.unwrap();
@@ -269,7 +269,7 @@ fn frames_that_are_none_end_the_session() {
         // A connection that breaks within a frame is nobody's misdeed.
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         let purpose = Purpose::Session { incarnation: 1, session: None };
-        let Ok(Welcome::Session(session)) = link::greet(&mut frames, &purpose).await else { panic!() };
+        let Ok(Welcome::Session { session, .. }) = link::greet(&mut frames, &purpose).await else { panic!() };
         frames.get_mut().write_all(&[0, 0, 1, 0, 7, 7]).await.unwrap();
         frames.get_mut().flush().await.unwrap();
         drop(frames);

@@ -5,8 +5,8 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
-    AskMode, FileGrant, LogEntry, MachineId, Purpose, Rights, ShareCall, ShareReply, ShareRequest, Space,
-    ToClient, ToServer, Values, Welcome,
+    AskMode, FileGrant, LogEntry, MachineId, Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest,
+    Space, ToClient, ToServer, Values, Welcome,
 };
 
 /// A message of any kind.
@@ -51,11 +51,29 @@ every! { purposes -> Purpose {
     Join { secret: [1; 16], name: "hall".to_owned(), key: [2; 32] },
     Session { incarnation: 300, session: Some(lease::SessionId(5)) },
     Content,
+    Peer,
+    Serve { key: [3; 32] },
+    Ready { member: 300, addresses: vec!["10.0.0.7:7777".to_owned()] },
+    Control { request: "\"Machines\"".to_owned() },
 } }
 every! { welcomes -> Welcome {
-    Session(lease::SessionId(5)),
+    Session {
+        session: lease::SessionId(5),
+        servers: vec![ServerAt {
+            machine: MachineId(1),
+            addresses: vec!["hall:7777".to_owned()],
+            votes: true,
+            keeps: false,
+        }],
+        serve: true,
+    },
     Content,
     Joined { machine: MachineId(2), certificates: (b"its".to_vec(), b"the authority's".to_vec()) },
+    Elsewhere { addresses: vec!["hall:7777".to_owned()] },
+    Peer,
+    Serve { member: 300, certificate: b"its".to_vec(), authority_key: b"secret".to_vec() },
+    Done,
+    Control,
     Refused { why: "no".to_owned() },
 } }
 every! { share_calls -> ShareCall {

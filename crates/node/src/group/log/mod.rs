@@ -9,11 +9,15 @@
 //! another thread (two wake-ups across cores), and does not open again when a power cut has left part of an unacknowledged write
 //! behind a gap.
 
+mod recent;
 mod segment;
 #[cfg(test)]
 mod tests;
 
+pub(super) use recent::bytes_of;
+
 use super::raft::{Entry, LogId, Vote};
+use recent::Recent;
 use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -105,8 +109,7 @@ pub(super) struct Log {
     spots: VecDeque<Spot>,
     /// Entries that are not written yet: the body of their frame, and which they are. They follow those of `spots`.
     waiting: (Vec<u8>, Vec<LogId>),
-    /// Entries appended and not read yet: the one reader of a lone voter is the state machine, which takes each once.
-    unread: BTreeMap<u64, Entry>,
+    recent: Recent,
     /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
     gone_below: u64,
 }
@@ -131,7 +134,7 @@ impl Log {
             purged: None,
             spots: VecDeque::new(),
             waiting: Default::default(),
-            unread: BTreeMap::new(),
+            recent: Recent::default(),
             gone_below: 0,
         };
         let last = first_frames.last().copied();
@@ -186,7 +189,7 @@ impl Log {
             self.waiting.0 = postcard::to_extend(&record, body).map_err(|e| self.invalid(&e))?;
             self.waiting.1.push(log_id);
             if let Record::Append(entry) = record {
-                self.unread.insert(log_id.index, entry);
+                self.recent.add(entry);
             }
         }
         if self.waiting.0.len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
@@ -217,11 +220,23 @@ impl Log {
         self.retire()
     }
 
-    /// The entry at `index`. Each is kept in memory until it is first read.
+    /// The entry at `index`, for who is the only one to read it: a lone voter's state machine takes each once.
     pub(super) fn take(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
-        if let Some(entry) = self.unread.remove(&index) {
-            return Ok(Some(entry));
+        match self.recent.take(index) {
+            Some(entry) => Ok(Some(entry)),
+            None => self.read(index),
         }
+    }
+
+    /// The entry at `index`, which others will read, too.
+    pub(super) fn get(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
+        match self.recent.get(index) {
+            Some(entry) => Ok(Some(entry)),
+            None => self.read(index),
+        }
+    }
+
+    fn read(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
         if self.waiting.1.iter().any(|log_id| log_id.index == index) {
             self.sync()?;
         }
@@ -441,14 +456,14 @@ impl Log {
         while self.spots.back().is_some_and(|spot| spot.log_id.index >= end) {
             self.spots.pop_back();
         }
-        self.unread.split_off(&end);
+        self.recent.forget_from(end);
     }
 
     fn forget_upto(&mut self, upto: LogId) {
         while self.spots.front().is_some_and(|spot| spot.log_id.index <= upto.index) {
             self.spots.pop_front();
         }
-        self.unread = self.unread.split_off(&(upto.index + 1));
+        self.recent.forget_before(upto.index + 1);
         self.purged = self.purged.max(Some(upto));
     }
 

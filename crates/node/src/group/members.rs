@@ -1,0 +1,129 @@
+//! Who belongs to the group: one change at a time, each by a log entry.
+
+use super::raft::{Host, Keeping, Types};
+use super::{Group, Member};
+use openraft::ChangeMembers;
+use openraft::error::{ClientWriteError, RaftError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// Groups have so many voters at most: more make each entry dearer, and the failure of three at once no likelier to matter.
+const VOTERS_MAX: usize = 5;
+
+/// Entries that a newcomer may be behind and still counts as having caught up.
+const CAUGHT_UP: u64 = 64;
+/// How long a change may take to be committed.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The members cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MembersError {
+    /// Only the leader can.
+    #[error("another server leads now; try again")]
+    NotLeading,
+    /// What was begun goes on once there is a majority again.
+    #[error("not enough servers answer to change the servers")]
+    NoMajority,
+    /// openraft refuses.
+    #[error("the servers cannot be changed: {0}")]
+    Raft(Box<RaftError<Types, ClientWriteError<Types>>>),
+}
+
+impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
+    fn from(error: RaftError<Types, ClientWriteError<Types>>) -> MembersError {
+        match error {
+            RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => MembersError::NotLeading,
+            error => MembersError::Raft(Box::new(error)),
+        }
+    }
+}
+
+/// Which of these members are to vote, those that do now first. An odd number: of two voters neither can go on without the other, and four stand no more than three.
+fn voters(members: &[Member]) -> BTreeSet<u64> {
+    let mut order: Vec<&Member> =
+        members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
+    order.sort_by_key(|member| (!member.votes, member.id));
+    let odd = order.len().saturating_sub(1) / 2 * 2 + 1;
+    order.iter().take(odd.min(VOTERS_MAX)).map(|member| member.id).collect()
+}
+
+impl Group {
+    /// A number that no member ever had.
+    pub fn next_member(&self) -> u64 {
+        // Each member that is added takes an entry.
+        self.machine.read().position.applied.map_or(0, |log_id| log_id.index) + 1
+    }
+
+    /// Adds `host` as a member that follows, or changes what is said of one. Blocks until that is committed; a newcomer still has all to learn.
+    pub fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
+        let is_there = self.standing().members.iter().any(|member| member.id == id);
+        let nodes = BTreeMap::from([(id, host)]);
+        self.change(if is_there { ChangeMembers::SetNodes(nodes) } else { ChangeMembers::AddNodes(nodes) })
+    }
+
+    /// Lets as many members vote as should, of those that have caught up. Blocks until that is committed.
+    pub fn settle_voters(&self) -> Result<(), MembersError> {
+        let mut members = self.standing().members;
+        let applied = self.status().applied;
+        let caught_up =
+            |member: &Member| member.reached.is_some_and(|reached| reached + CAUGHT_UP >= applied);
+        members.retain(|member| member.votes || caught_up(member));
+        let are: BTreeSet<u64> =
+            members.iter().filter(|member| member.votes).map(|member| member.id).collect();
+        let should = voters(&members);
+        if are == should { Ok(()) } else { self.change(ChangeMembers::ReplaceAllVoters(should)) }
+    }
+
+    /// Removes a member. Blocks until that is committed.
+    pub fn remove_member(&self, id: u64) -> Result<(), MembersError> {
+        let mut left = self.standing().members;
+        left.retain(|member| member.id != id);
+        let vote = voters(&left);
+        self.change(ChangeMembers::Batch(vec![
+            ChangeMembers::ReplaceAllVoters(vote),
+            ChangeMembers::RemoveNodes(BTreeSet::from([id])),
+        ]))
+    }
+
+    fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|_| MembersError::NoMajority)?;
+        let changed =
+            async { tokio::time::timeout(TIMEOUT, self.ear.raft.change_membership(change, true)).await };
+        runtime.block_on(changed).map_err(|_| MembersError::NoMajority)?.map(drop)?;
+        Ok(())
+    }
+
+    /// This member's number.
+    pub fn member(&self) -> u64 {
+        self.member
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(votes: &[bool]) -> Vec<Member> {
+        let host = Host::default();
+        let member = |(id, votes): (usize, &bool)| Member {
+            id: id as u64,
+            host: host.clone(),
+            votes: *votes,
+            reached: None,
+            heard: None,
+        };
+        votes.iter().enumerate().map(member).collect()
+    }
+
+    #[test]
+    fn an_odd_number_votes_and_who_does_stays() {
+        let count = |votes: &[bool]| voters(&members(votes)).len();
+        let alone = [true];
+        assert_eq!(count(&alone), 1);
+        assert_eq!(voters(&members(&[true, false])), BTreeSet::from([0]));
+        assert_eq!(count(&[true, false, false]), 3);
+        assert_eq!(voters(&members(&[false, true, true, true])), BTreeSet::from([1, 2, 3]));
+        assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
+    }
+}

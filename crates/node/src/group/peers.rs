@@ -1,0 +1,266 @@
+//! What members of the group say to each other, and how openraft says it: each call is answered before the next is made.
+
+use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
+use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings};
+use bytes::Bytes;
+use directory::Store;
+use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// Rows that go in one call of a snapshot: the longest are inline extents (128 KiB).
+const ROWS_TOGETHER: usize = 256;
+/// How long a member may take to make entries durable before it counts as away. Longer than openraft's own idea of it, a heartbeat: disks are slow at times.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the other side may take for such a call: it writes to its disk.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The way to other members.
+pub trait Wires: Send + Sync + 'static {
+    /// One to the member `id` on `host`, for one conversation. Nothing is connected before something is said.
+    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire>;
+}
+
+/// A conversation with a member.
+pub trait Wire: Send + Sync {
+    /// Says `call` and waits for the answer. After an error, or when this was not waited for, the next call goes over a new connection.
+    fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>>;
+}
+
+/// What one member says to another.
+#[derive(Debug, Serialize, Deserialize)]
+enum Call {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<Types>),
+    PreVote(VoteRequest<Types>),
+    /// A snapshot begins: whatever came of another is forgotten.
+    Begin(SnapshotMeta),
+    Rows(Vec<Row>),
+    /// All rows were said; the position that goes with them.
+    Install(Vote, Vec<u8>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Append(AppendEntriesResponse<Types>),
+    Vote(VoteResponse<Types>),
+    Taken,
+    Installed(Vote),
+    Failed(String),
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("a member's message cannot be read")]
+    Code(#[from] postcard::Error),
+    #[error("no answer in time")]
+    Time(#[from] tokio::time::error::Elapsed),
+    #[error("the member cannot: {0}")]
+    Failed(String),
+    #[error("the member's answer is none to this call")]
+    Other,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("given up")]
+    Closed,
+}
+
+impl From<CallError> for RPCError<Types> {
+    fn from(error: CallError) -> RPCError<Types> {
+        RPCError::Unreachable(Unreachable::new(&error))
+    }
+}
+
+impl From<CallError> for StreamingError<Types> {
+    fn from(error: CallError) -> StreamingError<Types> {
+        StreamingError::Unreachable(Unreachable::new(&error))
+    }
+}
+
+/// Makes openraft's conversations.
+pub(super) struct Peers(pub(super) Arc<dyn Wires>);
+
+/// openraft's handle on one.
+pub(super) struct Peer(Box<dyn Wire>);
+
+impl RaftNetworkFactory<Types> for Peers {
+    type Network = Peer;
+
+    async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
+        Peer(self.0.to(id, host))
+    }
+}
+
+impl Peer {
+    async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
+        let call = Bytes::from(postcard::to_allocvec(call)?);
+        let answer = tokio::time::timeout(within, self.0.ask(call)).await??;
+        match postcard::from_bytes(&answer)? {
+            Answer::Failed(why) => Err(CallError::Failed(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn send(&mut self, vote: Vote, snapshot: Snapshot) -> Result<Vote, CallError> {
+        let view = snapshot.snapshot;
+        self.ask(&Call::Begin(snapshot.meta), SNAPSHOT_TIMEOUT).await?;
+        let mut after: Option<Vec<u8>> = None;
+        loop {
+            let rows = view.page(after.as_deref(), ROWS_TOGETHER)?;
+            let Some((last, _)) = rows.last() else { break };
+            after = Some(last.clone());
+            self.ask(&Call::Rows(rows), SNAPSHOT_TIMEOUT).await?;
+        }
+        let position = view.position().unwrap_or_default().to_vec();
+        match self.ask(&Call::Install(vote, position), SNAPSHOT_TIMEOUT).await? {
+            Answer::Installed(vote) => Ok(vote),
+            _ => Err(CallError::Other),
+        }
+    }
+}
+
+impl RaftNetworkV2<Types> for Peer {
+    type SnapshotData = RowView;
+
+    async fn append_entries(
+        &mut self,
+        request: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        match self.ask(&Call::Append(request), option.soft_ttl().max(APPEND_TIMEOUT)).await? {
+            Answer::Append(response) => Ok(response),
+            _ => Err(CallError::Other.into()),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        match self.ask(&Call::Vote(request), option.soft_ttl()).await? {
+            Answer::Vote(response) => Ok(response),
+            _ => Err(CallError::Other.into()),
+        }
+    }
+
+    async fn pre_vote(
+        &mut self,
+        request: VoteRequest<Types>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        match self.ask(&Call::PreVote(request), option.soft_ttl()).await? {
+            Answer::Vote(response) => Ok(response),
+            _ => Err(CallError::Other.into()),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        _option: RPCOption,
+    ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
+        let mut cancel = pin!(cancel);
+        tokio::select! {
+            sent = self.send(vote, snapshot) => Ok(SnapshotResponse::new(sent?)),
+            _ = &mut cancel => Err(CallError::Closed.into()),
+        }
+    }
+}
+
+/// The other side: answers what members say.
+pub(super) struct Ear {
+    pub(super) raft: Raft,
+    /// Where a snapshot that is coming in is kept.
+    pub(super) dir: PathBuf,
+    /// The snapshot that is coming in.
+    pub(super) incoming: Mutex<Option<Incoming>>,
+}
+
+pub(super) struct Incoming {
+    meta: SnapshotMeta,
+    rows: RowStore,
+}
+
+impl Incoming {
+    fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+        for (key, value) in rows {
+            self.rows.put(&key, value);
+        }
+        // What is not whole has no position.
+        if self.rows.is_full() {
+            self.rows.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Ear {
+    /// Answers `call`, which comes from another member.
+    pub(super) async fn answer(&self, call: &[u8]) -> Bytes {
+        let answer = match postcard::from_bytes(call) {
+            Ok(call) => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+            Err(error) => Answer::Failed(error.to_string()),
+        };
+        postcard::to_allocvec(&answer).unwrap_or_default().into()
+    }
+
+    async fn take(&self, call: Call) -> Result<Answer, CallError> {
+        let failed = |error: &dyn std::error::Error| CallError::Failed(error.to_string());
+        Ok(match call {
+            Call::Append(request) => {
+                Answer::Append(self.raft.append_entries(request).await.map_err(|e| failed(&e))?)
+            }
+            Call::Vote(request) => Answer::Vote(self.raft.vote(request).await.map_err(|e| failed(&e))?),
+            Call::PreVote(request) => {
+                Answer::Vote(self.raft.pre_vote(request).await.map_err(|e| failed(&e))?)
+            }
+            Call::Begin(meta) => {
+                let mut incoming = self.incoming.lock().await;
+                *incoming = None;
+                let rows = fresh(&self.dir.join("incoming"))?;
+                *incoming = Some(Incoming { meta, rows });
+                Answer::Taken
+            }
+            Call::Rows(rows) => {
+                let mut incoming = self.incoming.lock().await;
+                incoming.as_mut().ok_or(CallError::Other)?.take(rows)?;
+                Answer::Taken
+            }
+            Call::Install(vote, position) => {
+                let incoming = self.incoming.lock().await.take().ok_or(CallError::Other)?;
+                let Incoming { meta, mut rows } = incoming;
+                rows.checkpoint(position).map_or(Ok(()), Checkpoint::write)?;
+                let snapshot = Snapshot { meta, snapshot: rows.view() };
+                let installed = self.raft.install_full_snapshot(vote, snapshot).await;
+                drop(rows);
+                let _ = std::fs::remove_file(self.dir.join("incoming"));
+                Answer::Installed(installed.map_err(|e| failed(&e))?.vote)
+            }
+        })
+    }
+}
+
+fn fresh(path: &Path) -> Result<RowStore, CallError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        Ok(()) | Err(_) => {}
+    }
+    Ok(RowStore::open(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
+}

@@ -1,0 +1,235 @@
+//! Three members, over wires that a test can cut.
+
+use super::*;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use tempfile::TempDir;
+
+/// Who can be reached: the members that are up, and between whom nothing passes.
+#[derive(Default)]
+struct Net {
+    up: RwLock<BTreeMap<u64, Arc<Group>>>,
+    cut: RwLock<BTreeSet<(u64, u64)>>,
+}
+
+struct From(u64, Arc<Net>);
+struct Between(u64, u64, Arc<Net>);
+
+impl Wires for From {
+    fn to(&self, id: u64, _: &Host) -> Box<dyn Wire> {
+        Box::new(Between(self.0, id, self.1.clone()))
+    }
+}
+
+impl Wire for Between {
+    fn ask(
+        &mut self,
+        call: bytes::Bytes,
+    ) -> Pin<Box<dyn Future<Output = io::Result<bytes::Bytes>> + Send + '_>> {
+        Box::pin(async move {
+            let Between(from, to, net) = self;
+            let lost = || net.cut.read().contains(&(*from, *to));
+            let group = net.up.read().get(to).filter(|_| !lost()).cloned();
+            let group = group.ok_or(io::ErrorKind::ConnectionRefused)?;
+            let answer = group.hear(&call).await;
+            let lost = net.cut.read().contains(&(*to, *from));
+            if lost { std::future::pending().await } else { Ok(answer) }
+        })
+    }
+}
+
+/// A group, its members' directories, and what each has delivered.
+struct Building {
+    net: Arc<Net>,
+    dirs: Vec<TempDir>,
+    delivered: Delivered,
+    opened: u64,
+}
+
+impl Building {
+    /// With so many members, the first of which has founded it.
+    fn new(members: u64) -> Building {
+        let dirs = (0..members).map(|_| tempfile::tempdir().unwrap()).collect();
+        let mut building = Building { net: Arc::default(), dirs, delivered: Delivered::default(), opened: 0 };
+        building.start(1);
+        building.open();
+        for id in 2..=members {
+            building.start(id);
+            building.leader().set_member(id, Host::default()).unwrap();
+            wait_until("a newcomer to learn", || {
+                building
+                    .leader()
+                    .standing()
+                    .members
+                    .iter()
+                    .all(|member| member.id == building.leader().member() || member.reached.is_some())
+            });
+        }
+        wait_until("the voters to be settled", || {
+            building.leader().settle_voters().unwrap();
+            let votes =
+                building.leader().standing().members.iter().filter(|member| member.votes).count() as u64;
+            votes == (members - 1) / 2 * 2 + 1
+        });
+        building
+    }
+
+    fn start(&self, id: u64) {
+        let into = self.delivered.clone();
+        let deliver: Deliver = Box::new(move |event| {
+            if let Event::Outputs(outputs) = event {
+                into.lock().extend(outputs);
+            }
+        });
+        let place =
+            Place { member: id, host: Host { machine: id, ..Host::default() }, founds: id == FOUNDER };
+        let wires = Arc::new(From(id, self.net.clone()));
+        let dir = self.dirs[id as usize - 1].path();
+        let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
+        let group = Group::open(dir, settings, root(), place, wires, deliver).unwrap();
+        self.net.up.write().insert(id, Arc::new(group));
+    }
+
+    /// As a crash does.
+    fn kill(&self, id: u64) {
+        let group = self.net.up.write().remove(&id);
+        // Calls under way hold it a little longer.
+        let mut group = group.unwrap();
+        loop {
+            match Arc::try_unwrap(group) {
+                Ok(group) => return drop(group),
+                Err(still) => group = still,
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn leader(&self) -> Arc<Group> {
+        let mut found = None;
+        wait_until("a leader", || {
+            found = self.net.up.read().values().find(|group| group.leads()).cloned();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Has another session opened, by whoever leads, however often that changes.
+    fn open(&mut self) {
+        self.opened += 1;
+        let opened = self.opened;
+        wait_until("an entry", || {
+            self.leader().propose(input(opened));
+            let proposed = Instant::now();
+            while proposed.elapsed() < Duration::from_millis(500) {
+                if begun(&self.delivered).last() >= Some(&opened) {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            false
+        });
+    }
+
+    /// All that are up have come to the same state.
+    fn agree(&self) {
+        let digests = || {
+            let up = self.net.up.read();
+            let state =
+                |group: &Arc<Group>| (group.status().applied, group.query(|directory, _| directory.digest()));
+            up.values().map(state).collect::<BTreeSet<_>>()
+        };
+        wait_until("agreement", || digests().len() == 1);
+        let up = self.net.up.read();
+        let rows = |group: &Arc<Group>| {
+            // The row of what is not keyed by file is written with checkpoints only.
+            group.checkpoint();
+            group.query(|_, store| store.scan(&[], &[0xff; 64], usize::MAX))
+        };
+        let mut all = up.values().map(rows);
+        let first = all.next().unwrap();
+        assert!(all.all(|rows| rows.iter().map(|row| &row.0).eq(first.iter().map(|row| &row.0))));
+    }
+}
+
+#[test]
+fn any_one_of_three_may_die_and_come_back() {
+    let mut building = Building::new(3);
+    for round in 0..4 {
+        building.open();
+        // The leader, or another.
+        let leader = building.leader().member();
+        let victim = if round % 2 == 0 { leader } else { leader % 3 + 1 };
+        building.kill(victim);
+        (0..20).for_each(|_| building.open());
+        building.start(victim);
+        building.open();
+        building.agree();
+    }
+}
+
+#[test]
+fn all_may_die_at_once() {
+    let mut building = Building::new(3);
+    (0..50).for_each(|_| building.open());
+    for id in 1..=3 {
+        building.kill(id);
+    }
+    let before = begun(&building.delivered).len();
+    for id in 1..=3 {
+        building.start(id);
+    }
+    building.open();
+    building.agree();
+    let sessions = building
+        .delivered
+        .lock()
+        .iter()
+        .filter_map(|output| match output {
+            Output::Opened { session, .. } => Some(session.0),
+            _ => None,
+        })
+        .collect::<Vec<_>>();
+    assert!(*sessions.last().unwrap() > before as u64, "what was delivered is not given again: {sessions:?}");
+    assert!(sessions.is_sorted());
+}
+
+#[test]
+fn who_is_cut_off_leads_nobody_and_learns_what_it_missed() {
+    let mut building = Building::new(3);
+    building.open();
+    let cut = building.leader();
+    let id = cut.member();
+    for other in (1..=3).filter(|other| *other != id) {
+        building.net.cut.write().extend([(id, other), (other, id)]);
+    }
+    wait_until("it to notice", || !cut.leads());
+    drop(cut);
+    (0..20).for_each(|_| building.open());
+    assert_ne!(building.leader().member(), id);
+    // The others no longer have the log that it misses: it gets the rows.
+    for group in building.net.up.read().values() {
+        group.checkpoint();
+    }
+    building.net.cut.write().clear();
+    building.open();
+    building.agree();
+}
+
+#[test]
+fn two_servers_have_one_vote_and_both_have_everything() {
+    let mut building = Building::new(2);
+    (0..10).for_each(|_| building.open());
+    building.kill(2);
+    (0..10).for_each(|_| building.open());
+    building.start(2);
+    building.open();
+    building.agree();
+    let leader = building.leader();
+    leader.remove_member(2).unwrap();
+    wait_until("it to be alone", || leader.standing().alone);
+    building.kill(2);
+    building.open();
+}

@@ -1,0 +1,79 @@
+//! What members of the server group say to each other: over connections of their own, between machines that both have a server's certificate.
+
+use super::authority::Credentials;
+use super::frames::{self, Frames};
+use super::link::{Stream, call, greet};
+use super::tls;
+use crate::group::{Host, Wire, Wires};
+use bytes::Bytes;
+use rustls::ClientConfig;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use wire::{Purpose, Welcome};
+
+/// The way to other members, by their addresses.
+pub(crate) struct PeerNet {
+    config: Arc<ClientConfig>,
+}
+
+impl PeerNet {
+    /// Of a machine with these credentials.
+    pub(crate) fn new(credentials: &Credentials) -> Result<PeerNet, super::CertificateError> {
+        Ok(PeerNet { config: tls::client(credentials)? })
+    }
+}
+
+impl Wires for PeerNet {
+    fn to(&self, _: u64, host: &Host) -> Box<dyn Wire> {
+        Box::new(PeerWire {
+            config: self.config.clone(),
+            addresses: host.addresses.clone(),
+            turn: 0,
+            frames: None,
+        })
+    }
+}
+
+struct PeerWire {
+    config: Arc<ClientConfig>,
+    addresses: Vec<String>,
+    /// Which address is tried next.
+    turn: usize,
+    /// Between two calls only: a conversation that was broken off is not gone on with.
+    frames: Option<Frames<Stream>>,
+}
+
+impl Wire for PeerWire {
+    fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
+        Box::pin(async move {
+            let mut frames = match self.frames.take() {
+                Some(frames) => frames,
+                None => self.connect().await?,
+            };
+            frames::send_bytes(&mut frames, call).await?;
+            let answer = frames::receive(&mut frames).await?.freeze();
+            self.frames = Some(frames);
+            Ok(answer)
+        })
+    }
+}
+
+impl PeerWire {
+    async fn connect(&mut self) -> io::Result<Frames<Stream>> {
+        let address = self.addresses.get(self.turn % self.addresses.len().max(1));
+        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        self.turn += 1;
+        let connected = async {
+            let mut frames = frames::greetings(call(address, &self.config).await?);
+            match greet(&mut frames, &Purpose::Peer).await? {
+                Welcome::Peer => Ok(frames),
+                _ => Err(wire::GreetingError::Foreign.into()),
+            }
+        };
+        let mut frames = connected.await.map_err(|error: super::link::End| io::Error::other(error))?;
+        frames::peers(&mut frames);
+        Ok(frames)
+    }
+}

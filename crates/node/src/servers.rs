@@ -1,0 +1,223 @@
+//! Servers as people see them: adding, emptying and removing them, and how they stand. On the leader.
+
+use crate::group::{Host, Keeping, Member};
+use crate::server::Server;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::{Duration, Instant};
+use wire::MachineId;
+
+/// How long a machine may take to become a server, but for what it has to learn.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How often people are told how it goes.
+const LOOK: Duration = Duration::from_millis(500);
+/// A server that was not heard of for so long is away: others keep what it kept.
+const AWAY: Duration = Duration::from_secs(600);
+
+/// A server, as the leader knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerStanding {
+    /// The machine's number.
+    pub machine: u64,
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub addresses: Vec<String>,
+    /// Whether it leads.
+    pub leads: bool,
+    /// Whether it votes; otherwise it follows, and votes once there are others with which it makes an odd number.
+    pub votes: bool,
+    /// Whether it keeps shares, in words.
+    pub keeping: String,
+    /// Log entries that it is behind.
+    pub behind: Option<u64>,
+    /// When it was last heard of, ms ago.
+    pub heard_ms: Option<u64>,
+}
+
+impl Server {
+    /// How the servers stand.
+    pub(crate) fn server_standings(&self) -> Vec<ServerStanding> {
+        let (standing, applied) = (self.group().standing(), self.group().status().applied);
+        let report = |member: &Member| {
+            let leads = standing.leader == Some(member.id);
+            ServerStanding {
+                machine: member.host.machine,
+                name: member.host.name.clone(),
+                addresses: member.host.addresses.clone(),
+                leads,
+                votes: member.votes,
+                keeping: match member.host.keeping {
+                    Keeping::Keeps => "keeps content",
+                    Keeping::Away => "away: others keep its content",
+                    Keeping::Drains => "is being drained",
+                }
+                .to_owned(),
+                behind: if leads { Some(0) } else { member.reached.map(|at| applied.saturating_sub(at)) },
+                heard_ms: member.heard.map(|at| at.elapsed().as_millis() as u64),
+            }
+        };
+        standing.members.iter().map(report).collect()
+    }
+
+    /// Makes the machine `who` (a name or a number) a server. Blocks until it has learnt all that there is.
+    pub(crate) fn add_server(
+        &self,
+        who: &str,
+        here: Option<Vec<String>>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(), String> {
+        let here = here.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
+        let machine = self.machine(who)?;
+        if self.member_on(machine).is_some() {
+            return Err(format!("{who} is a server already"));
+        }
+        let own =
+            self.group().standing().members.into_iter().find(|member| member.id == self.group().member());
+        if let Some(Member { id, host, .. }) = own.filter(|own| own.host.addresses != here) {
+            let host = Host { addresses: here, name: self.name_of(MachineId(host.machine)), ..host };
+            self.group().set_member(id, host).map_err(|error| error.to_string())?;
+        }
+        {
+            let mut chosen = self.chosen().lock();
+            let number = chosen.values().max().map_or(0, |last| last + 1).max(self.group().next_member());
+            chosen.insert(machine, number);
+        }
+        // Its next greeting tells it.
+        self.routes().lock().disconnect(machine);
+        progress(&format!("{who} is asked to serve"));
+        let (began, mut said) = (Instant::now(), None);
+        loop {
+            std::thread::sleep(LOOK);
+            if !self.group().leads() {
+                return Err("another server leads now; look at: leasehold server list".to_owned());
+            }
+            let Some(member) = self.member_on(machine) else {
+                if began.elapsed() > TIMEOUT {
+                    self.chosen().lock().remove(&machine);
+                    return Err(format!("{who} does not begin to serve; its log says why (is it up?)"));
+                }
+                continue;
+            };
+            let applied = self.group().status().applied;
+            let behind = member.reached.map(|at| applied.saturating_sub(at));
+            if behind.is_some_and(|behind| behind == 0) {
+                progress(&format!("{who} serves"));
+                return Ok(());
+            }
+            if behind != said {
+                progress(&format!(
+                    "{who} is {} entries behind",
+                    behind.map_or("all".to_owned(), |n| n.to_string())
+                ));
+                said = behind;
+            }
+        }
+    }
+
+    /// Makes the machine `who` an ordinary one again. Its shares are expected to be elsewhere: see [`Server::drain`].
+    pub(crate) fn remove_server(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
+        let machine = self.machine(who)?;
+        let member = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
+        if self.group().standing().alone {
+            return Err("the only server cannot be removed".to_owned());
+        }
+        self.group().remove_member(member.id).map_err(|error| error.to_string())?;
+        progress(&format!("{who} is no server any more"));
+        Ok(())
+    }
+
+    /// Says of the server `who` whether it is being drained.
+    pub(crate) fn set_drain(&self, who: &str, drains: bool) -> Result<MachineId, String> {
+        let machine = self.machine(who)?;
+        let Member { id, host, .. } = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
+        let keeping = if drains { Keeping::Drains } else { Keeping::Keeps };
+        self.group().set_member(id, Host { keeping, ..host }).map_err(|error| error.to_string())?;
+        Ok(machine)
+    }
+
+    /// A machine that was chosen is up as the server `member`, at these addresses; or one that is a member is so at others.
+    pub(crate) fn is_ready(
+        &self,
+        machine: MachineId,
+        member: u64,
+        addresses: Vec<String>,
+    ) -> Result<(), String> {
+        let known = self.member_on(machine);
+        let host = match known {
+            Some(known) if known.id == member => Host { addresses, ..known.host },
+            Some(_) => return Err("this machine is a server by another number".to_owned()),
+            None if self.chosen().lock().get(&machine) == Some(&member) => {
+                Host { machine: machine.0, name: self.name_of(machine), addresses, keeping: Keeping::Keeps }
+            }
+            None => return Err("nobody has asked this machine to serve: leasehold server add".to_owned()),
+        };
+        self.group().set_member(member, host).map_err(|error| error.to_string())?;
+        self.chosen().lock().remove(&machine);
+        Ok(())
+    }
+
+    /// Lets vote who can, and says who has been away for long, and who is back.
+    pub(crate) fn tend_members(&self) {
+        let standing = self.group().standing();
+        if standing.alone {
+            return;
+        }
+        if let Err(error) = self.group().settle_voters() {
+            tracing::warn!(%error, "the servers that vote could not be settled; it is tried again");
+        }
+        for Member { id, host, heard, .. } in standing.members {
+            let silent = heard.is_some_and(|at| at.elapsed() > AWAY);
+            let keeping = match host.keeping {
+                Keeping::Keeps if silent => Keeping::Away,
+                Keeping::Away if !silent && heard.is_some() => Keeping::Keeps,
+                _ => continue,
+            };
+            tracing::warn!(server = host.name, ?keeping, "what a server keeps changes");
+            if let Err(error) = self.group().set_member(id, Host { keeping, ..host }) {
+                tracing::warn!(%error, "the servers could not be changed; it is tried again");
+            }
+        }
+    }
+
+    fn member_on(&self, machine: MachineId) -> Option<Member> {
+        self.group().standing().members.into_iter().find(|member| member.host.machine == machine.0)
+    }
+
+    fn name_of(&self, machine: MachineId) -> String {
+        let named = self.machines().into_iter().find(|report| report.machine == machine.0);
+        named.map_or_else(|| machine.0.to_string(), |report| report.name)
+    }
+
+    /// The machine of this name or number.
+    pub(crate) fn machine(&self, who: &str) -> Result<MachineId, String> {
+        let named = self.machines().into_iter().find(|report| {
+            !report.expelled
+                && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
+        });
+        let named =
+            named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
+        Ok(MachineId(named.machine))
+    }
+}
+
+impl fmt::Display for ServerStanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.leads {
+            "leads"
+        } else if self.votes {
+            "votes"
+        } else {
+            "follows"
+        };
+        write!(f, "{:<16} {role:<8} {}", self.name, self.keeping)?;
+        match self.behind {
+            Some(0) | None => {}
+            Some(behind) => write!(f, ", {behind} entries behind")?,
+        }
+        if let Some(ms) = self.heard_ms.filter(|ms| *ms > 2_000 && !self.leads) {
+            write!(f, ", not heard of for {} s", ms / 1000)?;
+        }
+        write!(f, "  ({})", self.addresses.first().map_or("", String::as_str))
+    }
+}
