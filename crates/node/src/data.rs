@@ -17,6 +17,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::MachineId;
@@ -95,6 +96,9 @@ pub(crate) struct Cluster {
     /// Its number in the server group, if it is a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<u64>,
+    /// Where its server listens, if nobody says otherwise: the others look for it there when all have been down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listens: Option<SocketAddr>,
 }
 
 impl Cluster {
@@ -126,7 +130,7 @@ pub(crate) struct Joining {
 impl Joining {
     /// The machine has joined as `machine`.
     pub(crate) fn finish_join(&self, machine: MachineId, addresses: &[String]) -> Result<(), DataError> {
-        Cluster { addresses: addresses.to_vec(), member: None }.keep(&self.path)?;
+        Cluster { addresses: addresses.to_vec(), member: None, listens: None }.keep(&self.path)?;
         replace_file(&self.path, "machine.json", &identity_json(Identity { machine: machine.0, starts: 0 }))?;
         replace_file(&self.path, "format", format!("{FORMAT}\n").as_bytes())
     }

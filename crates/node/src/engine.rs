@@ -159,6 +159,11 @@ impl Engine {
         self.there.get().or_else(|| self.here.get()).expect("connected")
     }
 
+    /// Whether its server is on another machine, or is called as if it were.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.there.get().is_some()
+    }
+
     pub(crate) fn salvage(&self) -> &SalvageStore {
         &self.salvage
     }

@@ -75,7 +75,7 @@ impl Part {
     pub(crate) fn begin(&self) -> Result<(), MachineError> {
         match Cluster::of(&self.dir)? {
             None => {
-                let serving = self.serve(FOUNDER)?;
+                let serving = self.serve(FOUNDER, None)?;
                 let standing = serving.server.group().standing();
                 if standing.alone {
                     self.engine.connect(Upstream::Here(serving.server.clone(), self.machine));
@@ -83,9 +83,9 @@ impl Part {
                 *self.serving.lock() = Some(serving);
                 self.stands(&standing);
             }
-            Some(Cluster { addresses, member }) => {
+            Some(Cluster { addresses, member, listens }) => {
                 if let Some(member) = member {
-                    *self.serving.lock() = Some(self.serve(member)?);
+                    *self.serving.lock() = Some(self.serve(member, listens)?);
                 }
                 self.connect(addresses)?;
             }
@@ -122,7 +122,8 @@ impl Part {
         Ok(Credentials::open(&self.dir)?)
     }
 
-    fn serve(&self, member: u64) -> Result<Serving, MachineError> {
+    /// Starts the server `member`, which listened there before.
+    fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
         let authority = Authority::open(&self.dir)?;
         let credentials = authority.credentials(&self.dir, self.machine)?;
         let wires = Arc::new(PeerNet::new(&credentials)?);
@@ -147,7 +148,7 @@ impl Part {
         ];
         let (address, must) = match self.settings.listen {
             Listen::Nowhere if member == FOUNDER => (None, false),
-            Listen::Nowhere => (Some(ANYWHERE), true),
+            Listen::Nowhere => (Some(listened.unwrap_or(ANYWHERE)), true),
             Listen::At(address) => (Some(address), true),
             Listen::IfFree(address) => (Some(address), false),
         };
@@ -240,7 +241,7 @@ impl Part {
     fn remember(&self, servers: &[ServerAt], member: Option<u64>) -> Result<(), DataError> {
         let Some(before) = Cluster::of(&self.dir)? else { return Ok(()) };
         let addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
-        let now = Cluster { addresses, member };
+        let now = Cluster { addresses, member, listens: before.listens };
         if now.addresses.is_empty() || now == before { Ok(()) } else { now.keep(&self.dir) }
     }
 
@@ -267,9 +268,10 @@ impl Part {
         // What an earlier member on this machine knew is not this one's.
         discard(&self.dir)?;
         Credentials::keep_server(&self.dir, &certificate, &authority_key)?;
-        let serving = self.serve(member).map_err(|error| ServeError::Machine(Box::new(error)))?;
+        let serving = self.serve(member, None).map_err(|error| ServeError::Machine(Box::new(error)))?;
         let addresses = Cluster::of(&self.dir)?.map(|cluster| cluster.addresses).unwrap_or_default();
-        Cluster { addresses, member: Some(member) }.keep(&self.dir)?;
+        let listens = serving.listener.as_ref().map(|listener| listener.address());
+        Cluster { addresses, member: Some(member), listens }.keep(&self.dir)?;
         *self.serving.lock() = Some(serving);
         Ok(())
     }
@@ -300,7 +302,9 @@ impl Part {
         tracing::warn!("this machine is no server any more");
         serving.end();
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
-        let kept = Cluster { addresses, member: None }.keep(&self.dir).and_then(|()| discard(&self.dir));
+        let kept = Cluster { addresses, member: None, listens: None }
+            .keep(&self.dir)
+            .and_then(|()| discard(&self.dir));
         if let Err(error) = kept {
             tracing::error!(
                 error = &error as &dyn std::error::Error,

@@ -201,7 +201,7 @@ impl Server {
     fn carry_out(&self, outputs: Vec<Output>) {
         let mut here = Vec::new();
         // Its client calls over the network once there are several servers.
-        let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.upstream().is_remote());
+        let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.is_remote());
         let mut its_session = engine.as_ref().and_then(|engine| engine.session());
         let mut opened = None;
         let mut routes = self.routes.lock();

@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# Three servers and five mounts. Servers are killed, stopped, cut off and cut off one way, one fault after the other, while machines that are no servers work: no call of theirs fails, nothing that was
+# promised is lost, and how long each fault held them up is printed. FAULTS=200 does so many (12); FAULT="kill-leader ..." only those kinds.
+. "$(dirname "$0")/machines.sh"
+journal=$root/tests/workload/journal beat=$root/tests/workload/beat
+faults=${FAULTS:-12}
+read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader kill-leader one-way-to-leader kill-all}"
+
+# A server that answers, other than $1.
+any_server() {
+    local i
+    for i in 1 2 3; do
+        [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 5 "$leasehold" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
+    done
+    return 1
+}
+
+# Machine numbers are those of the machines here: they joined in that order.
+leader() {
+    local tries
+    for tries in $(seq 100); do
+        any_server "${1:-}" && python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    fail "no leader for 10 s"
+}
+
+# All three servers have all that there is.
+settled() {
+    local tries
+    for tries in $(seq 300); do
+        any_server && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == 3 and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 for x in s)))' "$scratch/servers" && return 0
+        sleep 0.1
+    done
+    fail "the servers have not settled within 30 s: $(cat "$scratch/servers")"
+}
+
+follower_of() { for i in 1 2 3; do [ "$i" = "$1" ] || { echo "$i"; return; }; done; }
+others_of() { for i in 1 2 3 4 5; do [ "$i" = "$1" ] || echo "$i"; done; }
+
+# What one says does not arrive at the other: it has a neighbour there that is not.
+deafen() { inside "$1" neigh replace "$(address "$2")" lladdr 02:00:00:00:ff:ff nud permanent dev eth0; }
+undeafen() { inside "$1" neigh del "$(address "$2")" dev eth0 2>/dev/null || true; }
+
+begin_work() {
+    local i=$1 state=$scratch/work-$1-$2
+    mkdir -p "${mounts[i]}/work-$i-$2" "$state"
+    job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/work-$i-$2" "$state" 2>"$state/errors"
+    workers[$i]=$job work[$i]=work-$i-$2
+    job "$beat" "${mounts[i]}/beat-$i" "$scratch/beats-$i" 2>"$state/beat-errors"
+    beaters[$i]=$job
+}
+
+end_work() {
+    local group
+    for group in "${workers[$1]}" "${beaters[$1]}"; do
+        kill -9 -- "-$group" 2>/dev/null || true
+        wait "$group" 2>/dev/null || true
+        unset "jobs[$group]"
+    done
+    done_work+=("${work[$1]}")
+}
+
+still_works() {
+    local i=$1 state=$scratch/${work[$1]}
+    kill -0 "${workers[$i]}" 2>/dev/null && kill -0 "${beaters[$i]}" 2>/dev/null && ! grep -q Error "$state/errors" "$state/beat-errors" ||
+        fail "a call failed on machine $i, that was not at fault: $(tail -n 3 "$state/errors" "$state/beat-errors")"
+}
+
+# The longest that a beat took that began or ended since $1, on machine 4; in ms.
+stall() { python3 - "$1" "$scratch/beats-4" <<'PY'
+import sys
+since = float(sys.argv[1])
+beats = [tuple(map(float, line.split())) for line in open(sys.argv[2]) if line.count(" ") == 1]
+print(int(1000 * max((took for began, took in beats if began + took >= since), default=-1)))
+PY
+}
+
+# beats_again SINCE: machine 4 has done something that began after it.
+beats_again() {
+    local tries
+    for tries in $(seq 400); do
+        python3 - "$1" "$scratch/beats-4" <<'PY' && return 0
+import sys
+lines = [line.split() for line in open(sys.argv[2]).read().splitlines()[-1:]]
+sys.exit(not (lines and float(lines[0][0]) > float(sys.argv[1])))
+PY
+        still_works 4
+        sleep 0.1
+    done
+    fail "machine 4 does nothing for 40 s"
+}
+
+fault() {
+    local kind=$1 at victim i now
+    at=$(leader) now=$(date +%s.%N)
+    case $kind in
+    kill-leader) victim=$at; kill_machine "$victim" ;;
+    kill-follower) victim=$(follower_of "$at"); kill_machine "$victim" ;;
+    kill-server-and-client)
+        victim=$(follower_of "$at")
+        end_work 5
+        kill_machine 5
+        kill_machine "$victim" ;;
+    kill-all) victim=; for i in 1 2 3; do kill_machine "$i"; done ;;
+    stop-leader) victim=$at; pause "$victim" ;;
+    cut-leader) victim=$at; cut "$victim" ;;
+    cut-follower) victim=$(follower_of "$at"); cut "$victim" ;;
+    one-way-from-leader) victim=$at; for i in $(others_of "$at"); do deafen "$at" "$i"; done ;;
+    one-way-to-leader) victim=$at; for i in $(others_of "$at"); do deafen "$i" "$at"; done ;;
+    esac
+    if [ "$kind" = kill-all ]; then
+        for i in 1 2 3; do start_only "$i"; done
+        for i in 1 2 3; do wait_for "$i"; done
+        beats_again "$(date +%s.%N)"
+    else
+        beats_again "$(python3 -c "print($now + 0.2)")"
+        sleep 1
+    fi
+    stalled=$(stall "$now")
+    case $kind in
+    kill-leader | kill-follower) start "$victim" ;;
+    kill-server-and-client) start "$victim"; start 5; begin_work 5 "$number" ;;
+    stop-leader) go_on "$victim" ;;
+    cut-*) mend "$victim" ;;
+    one-way-from-leader) for i in $(others_of "$at"); do undeafen "$at" "$i"; done ;;
+    one-way-to-leader) for i in $(others_of "$at"); do undeafen "$i" "$at"; done ;;
+    esac
+    settled
+    for i in 4 5; do still_works "$i"; done
+    echo "$kind $stalled" >>"$scratch/stalls"
+    say "fault $number, $kind of machine ${victim:-1, 2 and 3}: held up for $stalled ms"
+}
+
+declare -A workers=() beaters=() work=()
+done_work=()
+build 5
+within "${WITHIN:-$((120 + faults * 25))}"
+SEED=${SEED:-$((RANDOM % 1000))}
+say "SEED=$SEED"
+for i in 1 2 3 4 5; do start "$i"; done
+for i in 2 3; do lh 1 server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
+settled
+for i in 4 5; do begin_work "$i" first; done
+sleep 1
+for number in $(seq "$faults"); do
+    fault "${kinds[$(((number - 1) % ${#kinds[@]}))]}"
+done
+for i in 4 5; do still_works "$i"; done
+for i in 4 5; do end_work "$i"; done
+say "all promises are looked at"
+for name in "${done_work[@]}"; do
+    for i in 1 2 3 4 5; do
+        "$journal" check "${mounts[i]}/$name" "$scratch/$name" >"$scratch/check.log" 2>&1 ||
+            fail "$name was promised what machine $i does not see: $(tail -n 4 "$scratch/check.log")"
+    done
+done
+lh "$(leader)" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the leader: $(tail -n 5 "$scratch/fsck.log")"
+python3 - "$scratch/stalls" <<'PY'
+import sys
+kinds = {}
+for line in open(sys.argv[1]):
+    kind, ms = line.split()
+    kinds.setdefault(kind, []).append(int(ms))
+for kind, all in sorted(kinds.items()):
+    all.sort()
+    print(f"held up by {kind:<24} {len(all):>3} times: median {all[len(all) // 2]:>6} ms, longest {all[-1]:>6} ms")
+PY
+stop_all
+passed "$faults faults; SEED=$SEED"
