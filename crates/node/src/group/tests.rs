@@ -219,6 +219,8 @@ fn time_goes_on_after_a_restart() {
     let mut last = Time(0);
     for machine in 1..4 {
         let (group, delivered) = open(dir.path(), GroupSettings::default());
+        // Its thread begins to count when it comes to it.
+        wait_until("the clock", || group.clock.get().is_some());
         // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the leader.
         std::thread::sleep(Duration::from_millis(700));
         group.propose(input(machine));
