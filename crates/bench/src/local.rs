@@ -74,6 +74,15 @@ impl Default for Settings {
     }
 }
 
+/// So many files to one directory that is made for itself.
+const FILES_PER_MKDIR: usize = 10;
+
+impl Settings {
+    fn layout(&self, threads: usize, dirs: usize) -> Layout {
+        Layout { threads, dirs, files: self.files, mkdirs: self.files / FILES_PER_MKDIR }
+    }
+}
+
 /// Measures below `base`, which is on the disk to compare with. `tell` hears of progress.
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     end_on_signals()?;
@@ -83,7 +92,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
         match part {
             Part::Names => {
                 for (threads, dirs) in [(1, 1), (1, 100), (4, 1), (4, 100)] {
-                    let layout = Layout { threads, dirs, files: settings.files };
+                    let layout = settings.layout(threads, dirs);
                     rows.extend(names(base.path(), layout, settings.rounds, tell)?);
                 }
             }
@@ -152,7 +161,7 @@ fn names(base: &Path, layout: Layout, rounds: usize, tell: &mut dyn FnMut(&str))
 
 fn cold(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = base.join("cold");
-    let layout = Layout { threads: 1, dirs: 100, files: settings.files };
+    let layout = settings.layout(1, 100);
     let mut mount = Target::start(Kind::Mount, &base)?;
     let mut disk = Target::start(Kind::Disk, &base)?;
     for target in [&mount, &disk] {

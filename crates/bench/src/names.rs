@@ -14,10 +14,9 @@ pub struct Layout {
     pub dirs: usize,
     /// Files in all.
     pub files: usize,
+    /// Directories that [`Work::Mkdir`] makes.
+    pub mkdirs: usize,
 }
-
-/// So many files to one directory that [`Work::Mkdir`] makes.
-const FILES_PER_MKDIR: usize = 10;
 
 impl Layout {
     /// Makes the directories that the files will be in.
@@ -29,7 +28,7 @@ impl Layout {
 /// One kind of work; each builds on what those before it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Make other directories, a tenth as many as files, all in one.
+    /// Make other directories, all in one.
     Mkdir,
     /// Create each file and close it.
     Create,
@@ -79,10 +78,15 @@ impl Work {
         matches!(self, Work::Mkdir | Work::Create | Work::Rename | Work::Unlink)
     }
 
+    /// Whether it costs the same a second time. (A name that was missing once is known to the kernel.)
+    pub fn is_repeatable(self) -> bool {
+        matches!(self, Work::Stat | Work::Open | Work::List)
+    }
+
     /// How many operations it is.
     pub fn operations(self, layout: Layout) -> u64 {
         match self {
-            Work::Mkdir => (layout.files / FILES_PER_MKDIR) as u64,
+            Work::Mkdir => layout.mkdirs as u64,
             _ => layout.files as u64,
         }
     }
@@ -90,9 +94,7 @@ impl Work {
     /// Does it below `root`, which is prepared.
     pub fn run(self, root: &Path, layout: Layout) -> io::Result<()> {
         if self == Work::Mkdir {
-            return each(layout.threads, layout.files / FILES_PER_MKDIR, |n| {
-                fs::create_dir(root.join(format!("m{n}")))
-            });
+            return each(layout.threads, layout.mkdirs, |n| fs::create_dir(root.join(format!("m{n}"))));
         }
         if self == Work::List {
             return each(layout.threads, layout.dirs, |n| list(&root.join(format!("d{n}"))));

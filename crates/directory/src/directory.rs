@@ -61,6 +61,7 @@ pub struct Directory {
     live: FxHashSet<SessionId>,
     policy: Policy,
     misdeeds: Vec<(SessionId, Misdeed)>,
+    lasts: bool,
     subtrees: Subtrees,
 }
 
@@ -100,8 +101,8 @@ impl Directory {
 
     fn of(state: State) -> Directory {
         let live = state.sessions.all.keys().copied().collect();
-        let (policy, misdeeds, subtrees) = Default::default();
-        Directory { state, live, policy, misdeeds, subtrees }
+        let (policy, misdeeds, lasts, subtrees) = Default::default();
+        Directory { state, live, policy, misdeeds, lasts, subtrees }
     }
 
     /// The same with another policy.
@@ -118,7 +119,8 @@ impl Directory {
         out: &mut Vec<Output>,
     ) -> Result<(), Corrupt> {
         self.misdeeds.clear();
-        let before = out.len();
+        self.lasts = true;
+        let (before, asks, digest) = (out.len(), input.asks(), self.state.digest);
         let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest, self.state.dying);
         let (shares, again) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
@@ -128,6 +130,8 @@ impl Directory {
         match turn.finish() {
             Ok(live) => {
                 self.live = live;
+                let told = out.get(before..).unwrap_or_default();
+                self.lasts = !asks || self.state.digest != digest || !told.iter().all(Output::tells_of_rows);
                 Ok(())
             }
             Err(corrupt) => {
@@ -203,6 +207,12 @@ impl Directory {
     /// What peers did in the last turn that no client does; their sessions are over.
     pub fn misdeeds(&self) -> &[(SessionId, Misdeed)] {
         &self.misdeeds
+    }
+
+    /// Whether the last input came to what must not be lost once anybody was told what rests on it. If not, nobody would miss it after a crash, so nothing has to wait for its
+    /// entry to be durable: it was a question whose answer told what rows said before, or one that waits for somebody to flush.
+    pub fn lasts(&self) -> bool {
+        self.lasts
     }
 
     /// How the server stands.

@@ -3,7 +3,9 @@
 use lease::{SessionId, Time};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
-use wire::{EnrolError, ExpelError, InviteError, MachineId, Refusal, Rights, Space, ToClient, ToServer};
+use wire::{
+    EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, Rights, Space, ToClient, ToServer,
+};
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
 /// log entry; a store that can no longer read or write stops the server (a wrong server is worse than a stopped one), so nothing here fails.
@@ -92,8 +94,8 @@ pub enum ShareWork {
     Drop(ShareId),
 }
 
-/// What the host is to do. Only a leader's outputs leave the process, and those that [rest on the log](Output::rests_on_the_log) not before all its entries so far are
-/// durable. Outputs for one session, connection or caller keep their order.
+/// What the host is to do. Only a leader's outputs leave the process, and those that [rest on the log](Output::rests_on_the_log) not before all its entries so far that
+/// [last](crate::Directory::lasts) are durable. Outputs for one session, connection or caller keep their order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Answers [`Input::Open`]: from here on what is sent in the session goes over that connection and no other. `ToClient::Opened` or
@@ -149,7 +151,27 @@ pub enum Output {
     Again,
 }
 
+impl Input {
+    /// Whether it is a question, or says that nothing is pending: lost, it is said again over the next connection, and what it came to beside rows and answers (a place
+    /// in the queue, a term begun anew, how far a log has come) is what a crash may take.
+    pub(crate) fn asks(&self) -> bool {
+        let Input::Message { message, .. } = self else { return false };
+        match message {
+            ToServer::Ask { .. } | ToServer::Renew => true,
+            ToServer::Log { entries, .. } => {
+                entries.iter().all(|entry| matches!(entry, LogEntry::Flushed { .. }))
+            }
+            _ => false,
+        }
+    }
+}
+
 impl Output {
+    /// Whether it tells at most what rows say.
+    pub(crate) fn tells_of_rows(&self) -> bool {
+        !self.rests_on_the_log() || matches!(self, Output::Send { message: ToClient::Reported { .. }, .. })
+    }
+
     /// Whether who gets this may count on what came before being durable. Else it is as good as unsaid if the server crashes: who was asked to flush, or was
     /// told that it was heard of, holds nothing by that.
     pub fn rests_on_the_log(&self) -> bool {

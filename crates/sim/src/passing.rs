@@ -72,6 +72,24 @@ fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_fl
     }
 }
 
+/// As when a file is opened each time: the kernel asks for its size first.
+#[test]
+fn who_is_told_once_more_what_nobody_has_changed_costs_no_flush() {
+    let mut machines = Machines::new(7, 2).unwrap();
+    let file = machines.file(0);
+    for round in 0..100 {
+        let text = format!("round {round:03}");
+        let first = machines.cost(|machines| {
+            machines.writes(0, &text);
+            assert_eq!(machines.stats(1, &file).0.size, text.len() as u64);
+        });
+        let second = machines.cost(|machines| assert_eq!(machines.reads(1), text));
+        if round >= 8 {
+            assert_eq!((first.unwrap(), second.unwrap()), ((4, 1), (4, 0)), "round {round}");
+        }
+    }
+}
+
 #[test]
 fn what_does_not_change_any_more_is_leased() {
     let mut machines = Machines::new(2, 2).unwrap();

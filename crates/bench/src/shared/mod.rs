@@ -6,6 +6,7 @@
 mod handover;
 mod office;
 mod private;
+mod processor;
 mod relay;
 mod row;
 mod saves;

@@ -185,6 +185,31 @@ fn a_report_gets_the_value_and_the_holder_keeps_its_lease() {
 }
 
 #[test]
+fn what_a_report_takes_does_not_last_and_what_is_flushed_for_it_does() {
+    let (mut world, a, b, n) = shared();
+    let asks = |world: &mut World| -> Vec<LogEntry> {
+        world.ask(b, stat(&ROOT), vec![], AskMode::Report);
+        assert!(!world.server.lasts(), "a question that waits");
+        let flushes = world.told(a).into_iter().filter_map(|message| match message {
+            ToClient::Flush { number, .. } => Some(LogEntry::Flushed { number }),
+            _ => None,
+        });
+        flushes.collect()
+    };
+    let reported = |world: &mut World| matches!(world.told(b).as_slice(), [ToClient::Reported { .. }]);
+    let flushed = asks(&mut world);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    world.send_log(a, std::iter::once(update(op)).chain(flushed).collect(), false);
+    assert!(world.server.lasts() && reported(&mut world));
+    let flushed = asks(&mut world);
+    world.send_log(a, flushed, false);
+    assert!(!world.server.lasts() && reported(&mut world), "nothing was pending");
+    // How far its log has come a client is told to forget it by.
+    assert_eq!(world.log(a, Vec::new()), []);
+    assert!(world.server.lasts());
+}
+
+#[test]
 fn a_report_does_not_wait_for_whoever_is_gone() {
     let (mut world, a, b, _) = shared();
     let number = world.ask(b, stat(&ROOT), vec![], AskMode::Report);

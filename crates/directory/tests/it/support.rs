@@ -186,10 +186,15 @@ impl World {
 
     /// Logs entries; what was refused.
     pub fn log(&mut self, session: SessionId, entries: Vec<LogEntry>) -> Vec<(u64, namespace::Error)> {
+        self.send_log(session, entries, true);
+        self.applied(session)
+    }
+
+    /// Logs entries, to be acknowledged at once or some time.
+    pub fn send_log(&mut self, session: SessionId, entries: Vec<LogEntry>, answer: bool) {
         let first = *self.next_entry.get(&session).unwrap();
         self.next_entry.insert(session, first + entries.len() as u64);
-        self.send(session, ToServer::Log { answer: true, first, entries });
-        self.applied(session)
+        self.send(session, ToServer::Log { answer, first, entries });
     }
 
     /// The refusals in the answer to a log.

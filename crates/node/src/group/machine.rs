@@ -68,6 +68,8 @@ pub(super) struct Machine {
     pub(super) directory: Directory,
     pub(super) store: RowStore,
     pub(super) position: Position,
+    /// Something that lasts was applied since what rested on the log was told last.
+    pub(super) lasting: bool,
 }
 
 impl Machine {
@@ -84,6 +86,7 @@ impl Machine {
                 for input in Arc::unwrap_or_clone(batch.inputs) {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
                     handled.unwrap_or_else(|corrupt| stop(&corrupt));
+                    self.lasting |= self.directory.lasts();
                     for (session, misdeed) in self.directory.misdeeds() {
                         tracing::error!(session = session.0, %misdeed, "a machine's session was ended for a misdeed");
                     }
@@ -133,12 +136,15 @@ impl StateMachine {
         !machine.store.is_full() || !machine.store.is_checkpointing()
     }
 
-    /// Hands over what an entry came to: what rests on the log once that is durable, and what comes before the first of that at once.
+    /// Hands over what an entry came to: what rests on the log once all in it that lasts is durable, and what comes before the first of that at once.
     fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
             self.tell(Event::Outputs, outputs);
-            self.log.lock().sync()?;
+            if self.machine.read().lasting {
+                self.log.lock().sync()?;
+                self.machine.write().lasting = false;
+            }
             outputs = resting;
         }
         self.tell(Event::Outputs, outputs);

@@ -324,5 +324,5 @@ fn open_machine(dir: &Path, settings: GroupSettings, root: Attributes) -> Result
         }
     };
     let directory = Directory::open(&store).map_err(GroupError::state)?;
-    Ok(Machine { directory, store, position })
+    Ok(Machine { directory, store, position, lasting: false })
 }

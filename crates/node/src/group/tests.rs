@@ -200,11 +200,48 @@ fn what_was_delivered_is_in_a_copy_of_the_files() {
 }
 
 #[test]
+fn an_answer_that_rests_on_nothing_new_waits_for_no_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (group, delivered) = open(dir.path(), GroupSettings::default());
+    group.propose(input(1));
+    wait_until("the session", || begun(&delivered) == [1]);
+    let opened = |output: &Output| match output {
+        Output::Opened { session, .. } => Some(*session),
+        _ => None,
+    };
+    let session = delivered.lock().iter().find_map(opened).unwrap();
+    let ask = |number| {
+        let operation = namespace::Operation::Stat { file: ident::FileId::root() };
+        let message = ToServer::Ask { number, operation, wants: Vec::new(), mode: wire::AskMode::Report };
+        group.propose(Input::Message { session, message });
+        let reported = |output: &Output| {
+            let Output::Send { message: ToClient::Reported { number: told, .. }, .. } = output else {
+                return false;
+            };
+            *told == number
+        };
+        wait_until("the report", || delivered.lock().iter().any(reported));
+    };
+    let flushes = || group.status().log_flushes;
+    let before = flushes();
+    ask(1);
+    assert_eq!(flushes(), before);
+    // With what lasts before it, it does.
+    group.propose(Input::Invite { token: [1; 32], rights: wire::Rights::FULL, until: Time(u64::MAX) });
+    ask(2);
+    assert_eq!(flushes(), before + 1);
+    ask(3);
+    assert_eq!(flushes(), before + 1);
+}
+
+#[test]
 fn time_goes_on_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let mut last = Time(0);
     for machine in 1..4 {
         let (group, delivered) = open(dir.path(), GroupSettings::default());
+        // Its thread begins to count when it comes to it.
+        wait_until("the clock", || group.clock.get().is_some());
         // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the leader.
         std::thread::sleep(Duration::from_millis(700));
         group.propose(input(machine));

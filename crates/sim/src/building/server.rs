@@ -28,8 +28,10 @@ pub(super) struct Server {
     pending: VecDeque<(Time, Input)>,
     /// When the last of them will be.
     applied_at: u64,
-    /// Entries that are applied and not durable, with what came of them: nothing rests on any.
+    /// Entries that are applied and not durable, with what came of them: nothing rests on any that lasts.
     unsaid: Vec<(Time, Input, Vec<Output>)>,
+    /// Whether any of them lasts.
+    lasting: bool,
     /// Durable entries since the checkpoint, and what it has.
     log: Vec<(Time, Input)>,
     /// What the state came to after the last of them.
@@ -68,6 +70,7 @@ impl Server {
             pending: VecDeque::new(),
             applied_at: 0,
             unsaid: Vec::new(),
+            lasting: false,
             log: Vec::new(),
             listens: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -175,9 +178,10 @@ impl Building {
         });
         self.notes(|| format!("the server: {input:?}, so {out:?}"));
         let server = &mut self.server;
+        server.lasting |= server.directory.lasts();
         let rests = out.iter().any(Output::rests_on_the_log);
         server.unsaid.push((time, input, out.clone()));
-        if rests {
+        if rests && server.lasting {
             self.sync()?;
         }
         for output in out {
@@ -193,6 +197,7 @@ impl Building {
             self.server.log.push((time, input));
         }
         let server = &mut self.server;
+        server.lasting = false;
         server.digest = server.directory.digest();
         if server.log.len() >= CHECKPOINT_EVERY {
             server.directory.checkpoint(&mut server.store);
@@ -302,6 +307,7 @@ impl Building {
         server.start += 1;
         server.pending.clear();
         server.unsaid.clear();
+        server.lasting = false;
         server.listens.clear();
         server.sessions.clear();
         server.routes.clear();

@@ -51,6 +51,8 @@ pub(crate) struct Machines {
     pub messages: u64,
     /// Times that the server's log had to be durable before something left.
     pub flushes: u64,
+    /// Something that lasts was applied since.
+    lasting: bool,
 }
 
 impl Machines {
@@ -74,6 +76,7 @@ impl Machines {
             breaks: 0,
             messages: 0,
             flushes: 0,
+            lasting: false,
         };
         for at in 0..count as usize {
             let client = all.new_client();
@@ -305,7 +308,11 @@ impl Machines {
         self.again &= !matches!(input, Input::Tick);
         let mut out = Vec::new();
         self.directory.handle(self.now, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
-        self.flushes += u64::from(out.iter().any(directory::Output::rests_on_the_log));
+        self.lasting |= self.directory.lasts();
+        if self.lasting && out.iter().any(directory::Output::rests_on_the_log) {
+            self.flushes += 1;
+            self.lasting = false;
+        }
         for output in out {
             match output {
                 directory::Output::Opened { machine, session, connection, .. } => {
