@@ -4,6 +4,7 @@
 //! neither order can close a circle.
 
 use crate::clock;
+use crate::copies::Copies;
 use crate::door::{Answer, Below, Door, Told};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     /// Signalled when the session opens and when the client has nothing left to get out.
     changed: Condvar,
     upstream: OnceLock<Upstream>,
+    copies: OnceLock<Copies>,
     me: OnceLock<Weak<Engine>>,
     pieces: Pieces,
     uploads: Sender<Upload>,
@@ -119,6 +121,7 @@ impl Engine {
             hosted: Mutex::new(hosted),
             changed: Condvar::new(),
             upstream: OnceLock::new(),
+            copies: OnceLock::new(),
             me: OnceLock::new(),
             pieces: Pieces::new(),
             uploads: to_upload,
@@ -134,8 +137,9 @@ impl Engine {
         (engine, Queues { uploads, chores, yields })
     }
 
-    /// The way to the server. Once, before any thread is started.
-    pub(crate) fn connect(self: &Arc<Self>, upstream: Upstream) {
+    /// The ways to the server and to shares. Once, before any thread is started.
+    pub(crate) fn connect(self: &Arc<Self>, upstream: Upstream, copies: Copies) {
+        let _ = self.copies.set(copies);
         let _ = self.me.set(Arc::downgrade(self));
         let _ = self.upstream.set(upstream);
     }
@@ -149,6 +153,11 @@ impl Engine {
     pub(crate) fn upstream(&self) -> &Upstream {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
         self.upstream.get().expect("connected")
+    }
+
+    pub(crate) fn copies(&self) -> &Copies {
+        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
+        self.copies.get().expect("connected")
     }
 
     pub(crate) fn salvage(&self) -> &SalvageStore {
@@ -321,11 +330,17 @@ impl Engine {
     fn tell(&self, answer: Answer, result: Result<Reply, Error>, may_block: bool) {
         match result {
             Ok(Reply::Data(parts)) => {
-                let waits = parts.iter().any(|part| matches!(part, content::Part::Piece { .. }));
-                if waits && (!may_block || self.upstream().is_remote()) {
+                let shares = || {
+                    parts.iter().filter_map(|part| match part {
+                        content::Part::Piece { share, .. } => Some(*share),
+                        content::Part::Bytes(_) | content::Part::Zeros(_) => None,
+                    })
+                };
+                let waits = shares().next().is_some();
+                if waits && (!may_block || !self.copies().are_here(shares())) {
                     self.chore(Chore::Gather(parts, answer));
                 } else {
-                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
+                    answer(self.pieces.gather(self.copies(), parts).map(Told::Data));
                 }
             }
             Ok(Reply::Passing(reply)) => answer(Ok(Told::Passing(*reply))),
@@ -415,7 +430,9 @@ impl Engine {
                 };
                 std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
             };
-            let stored = self.upstream().store(uploads);
+            // What belongs to no session is swept at the next.
+            let session = self.session().unwrap_or(SessionId(0));
+            let stored = self.copies().store(session, uploads);
             let mut after = After::default();
             let mut hosted = self.hosted.lock();
             for (upload, result) in stored {
@@ -432,12 +449,12 @@ impl Engine {
         loop {
             let chore = chores.lock().recv_timeout(STOP_LOOK);
             match chore {
-                Ok(Chore::Unneeded(shares)) => self.upstream().let_go(shares),
+                Ok(Chore::Unneeded(shares)) => self.copies().let_go(&shares),
                 Ok(Chore::Gather(parts, answer)) => {
-                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
+                    answer(self.pieces.gather(self.copies(), parts).map(Told::Data));
                 }
                 Ok(Chore::Salvage(salvage)) => {
-                    self.salvage.keep(salvage, |parts| self.pieces.gather(self.upstream(), parts));
+                    self.salvage.keep(salvage, |parts| self.pieces.gather(self.copies(), parts));
                 }
                 Err(_) if self.is_stopping() => return,
                 Err(_) => {}

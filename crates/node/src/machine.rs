@@ -1,17 +1,21 @@
 //! A machine: its client, and its server if it has one, in one process, from start to end.
 
 use crate::control::Control;
+use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
 use crate::door::Door;
 use crate::engine::{Engine, Queues};
 use crate::group::{GroupError, GroupSettings};
+use crate::hosts::Host;
 use crate::keeper::Keeper;
+use crate::ledger::Ledger;
 use crate::net::{Authority, CertificateError, Credentials, Link, ListenError, Listener, NetThread};
+use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{Shares, SharesError};
 use crate::upstream::{Upstream, open_here};
-use directory::Input;
+use directory::FOUNDER;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -107,6 +111,7 @@ pub struct MachineSettings {
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.
 pub struct Machine {
     engine: Arc<Engine>,
+    peers: Arc<Peers>,
     server: Option<Arc<Server>>,
     listener: Option<Arc<Listener>>,
     link: Option<(Arc<Link>, NetThread)>,
@@ -124,6 +129,7 @@ impl Machine {
         let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
         let mut up = Machine {
             engine: Arc::new(engine),
+            peers: Peers::new(machine),
             server: None,
             listener: None,
             link: None,
@@ -136,8 +142,13 @@ impl Machine {
             Some(cluster) => {
                 let credentials = Credentials::open(dir)?;
                 let (link, thread) =
-                    Link::start(cluster.addresses, &credentials, Arc::downgrade(&up.engine))?;
-                up.engine.connect(Upstream::There(link.clone()));
+                    Link::start(cluster.addresses.clone(), &credentials, Arc::downgrade(&up.engine))?;
+                up.peers.know(&credentials)?;
+                // Until it is told who else there is.
+                let founder = Host { machine: FOUNDER, addresses: cluster.addresses, keeps: true };
+                up.peers.hosts().set(vec![founder], 1);
+                let copies = Copies::new(up.peers.clone(), None);
+                up.engine.connect(Upstream::There(link.clone()), copies);
                 up.link = Some((link, thread));
             }
         }
@@ -160,14 +171,14 @@ impl Machine {
         settings: MachineSettings,
     ) -> Result<(), MachineError> {
         let shares = Shares::open(&dir.join("shares"))?;
-        let (keeper, chores) = Keeper::new(shares);
-        let keeper = Arc::new(keeper);
+        self.peers.hosts().set(vec![Host { machine, addresses: Vec::new(), keeps: true }], 1);
+        let (keeper, chores) = Keeper::new(shares, self.peers.clone());
         let server = Server::new(dir, keeper.clone());
-        self.engine.connect(Upstream::Here(server.clone(), machine));
+        let copies = Copies::new(self.peers.clone(), Some(keeper.clone()));
+        self.engine.connect(Upstream::Here(server.clone()), copies);
         server.serve(&self.engine, settings.group)?;
-        let group = server.clone();
-        let settled = move |work| group.group().propose(Input::SharesSettled(work));
-        self.threads.push(thread("shares", move || keeper.run(&chores, settled))?);
+        let ledger: Arc<dyn Ledger> = server.clone();
+        self.threads.push(thread("shares", move || keeper.run(&chores, &ledger))?);
         let ticker = server.clone();
         self.threads.push(thread("server-tick", move || ticker.tick())?);
         let (address, must) = match settings.listen {
@@ -179,6 +190,7 @@ impl Machine {
         if let Some(address) = address {
             let authority = Authority::open(dir)?;
             let credentials = authority.credentials(dir, machine)?;
+            self.peers.know(&credentials)?;
             match Listener::start(server, authority, &credentials, address) {
                 Ok(listener) => self.listener = Some(Arc::new(listener)),
                 Err(error) if must => return Err(error.into()),
@@ -268,9 +280,9 @@ impl Machine {
         drop(self.control.take());
         drop(self.listener.take());
         if let Some((link, thread)) = self.link.take() {
-            link.stop();
-            drop(thread);
+            drop((link, thread));
         }
+        self.peers.stop();
         if let Some(server) = &self.server {
             server.stop();
         }
@@ -287,6 +299,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.engine.stop();
+        self.peers.stop();
         if let Some(server) = &self.server {
             server.stop();
         }

@@ -92,6 +92,10 @@ impl Server {
         self.group.get().expect("the group is open")
     }
 
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+
     pub(crate) fn shares(&self) -> &Shares {
         self.keeper.shares()
     }
@@ -154,7 +158,7 @@ impl Server {
                     self.traffic.tell(&message);
                     let new = matches!(message, ToClient::Opened { .. });
                     if let Some((_, machine)) = opened.filter(|(opened, _)| new && *opened == session) {
-                        self.keeper.begin(machine);
+                        self.keeper.begin(machine, session);
                     }
                     if its_session == Some(session) {
                         here.push(Down::Message(message));

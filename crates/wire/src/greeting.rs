@@ -10,7 +10,7 @@ use lease::SessionId;
 use serde::{Deserialize, Serialize};
 
 /// The versions of messages that this program speaks, oldest and newest. A change of any message is a new version.
-pub const VERSIONS: (u16, u16) = (2, 2);
+pub const VERSIONS: (u16, u16) = (3, 3);
 
 const MAGIC: &[u8] = b"LEASEHOLD";
 
@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(read_greeting(&later), Err(GreetingError::Version { theirs: (9, 12) }));
         let answer = read_answer(&answer_other_version());
         assert_eq!(answer, Err(GreetingError::Version { theirs: VERSIONS }));
-        assert_eq!(answer_other_version(), [0, 0, 2, 0, 2, 0]);
+        assert_eq!(answer_other_version(), [0, 0, 3, 0, 3, 0]);
         // A newer one that still speaks ours is spoken to in ours.
-        later[9..13].copy_from_slice(&[2, 0, 12, 0]);
+        later[9..13].copy_from_slice(&[3, 0, 12, 0]);
         assert_eq!(read_greeting(&later), Ok((VERSIONS.1, Purpose::Content)));
     }
 }

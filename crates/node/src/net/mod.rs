@@ -7,16 +7,21 @@ mod join;
 mod link;
 mod listener;
 #[cfg(test)]
+mod replicas;
+mod serving;
+#[cfg(test)]
 mod tests;
 mod tls;
 mod token;
 
 pub use authority::CertificateError;
 pub(crate) use authority::{Authority, Credentials};
+pub(crate) use content::{Pending, ShareClient, ShareLink, Unanswered};
 pub use join::{JoinError, join};
 pub(crate) use link::{Link, LinkStatus};
 pub use listener::ListenError;
 pub(crate) use listener::Listener;
+pub(crate) use tls::client as client_config;
 pub use token::{Token, TokenError};
 
 use std::io;
