@@ -11,12 +11,14 @@ mod flight;
 mod flush;
 mod fold;
 mod overlay;
+mod placement;
 mod plan;
 mod read;
 mod seal;
 
 pub use extents::{ExtentMap, Span, What};
 pub use file::FileContent;
+pub use placement::{COPIES, place};
 pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};
 pub use seal::{Cipher, Damaged, Hash, Key, Nonce, TAG_BYTES, open, seal, seal_share};
 

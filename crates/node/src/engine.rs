@@ -4,6 +4,7 @@
 //! neither order can close a circle.
 
 use crate::clock;
+use crate::copies::Copies;
 use crate::door::{Answer, Below, Door, Told};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     /// The way to the server: here, as long as it is the only one; there from when it is another, or there are several.
     here: OnceLock<Upstream>,
     there: OnceLock<Upstream>,
+    copies: OnceLock<Copies>,
     me: OnceLock<Weak<Engine>>,
     pieces: Pieces,
     uploads: Sender<Upload>,
@@ -122,6 +124,7 @@ impl Engine {
             changed: Condvar::new(),
             here: OnceLock::new(),
             there: OnceLock::new(),
+            copies: OnceLock::new(),
             me: OnceLock::new(),
             pieces: Pieces::new(),
             uploads: to_upload,
@@ -137,14 +140,15 @@ impl Engine {
         (engine, Queues { uploads, chores, yields })
     }
 
-    /// It knows itself. Once, before anything else.
-    pub(crate) fn introduce(self: &Arc<Self>) {
+    /// It knows itself, and the way to shares. Once, before anything else.
+    pub(crate) fn introduce(self: &Arc<Self>, copies: Copies) {
+        let _ = self.copies.set(copies);
         let _ = self.me.set(Arc::downgrade(self));
     }
 
     /// The way to the server: before any thread is started that needs it, and once more if that changes from this machine to another.
     pub(crate) fn connect(&self, upstream: Upstream) {
-        let way = if upstream.is_remote() { &self.there } else { &self.here };
+        let way = if matches!(upstream, Upstream::There(_)) { &self.there } else { &self.here };
         let _ = way.set(upstream);
     }
 
@@ -162,6 +166,11 @@ impl Engine {
     /// Whether its server is on another machine, or is called as if it were.
     pub(crate) fn is_remote(&self) -> bool {
         self.there.get().is_some()
+    }
+
+    pub(crate) fn copies(&self) -> &Copies {
+        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
+        self.copies.get().expect("connected")
     }
 
     pub(crate) fn salvage(&self) -> &SalvageStore {
@@ -334,11 +343,17 @@ impl Engine {
     fn tell(&self, answer: Answer, result: Result<Reply, Error>, may_block: bool) {
         match result {
             Ok(Reply::Data(parts)) => {
-                let waits = parts.iter().any(|part| matches!(part, content::Part::Piece { .. }));
-                if waits && (!may_block || self.upstream().is_remote()) {
+                let shares = || {
+                    parts.iter().filter_map(|part| match part {
+                        content::Part::Piece { share, .. } => Some(*share),
+                        content::Part::Bytes(_) | content::Part::Zeros(_) => None,
+                    })
+                };
+                let waits = shares().next().is_some();
+                if waits && (!may_block || !self.copies().are_here(shares())) {
                     self.chore(Chore::Gather(parts, answer));
                 } else {
-                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
+                    answer(self.pieces.gather(self.copies(), parts).map(Told::Data));
                 }
             }
             Ok(Reply::Passing(reply)) => answer(Ok(Told::Passing(*reply))),
@@ -428,7 +443,9 @@ impl Engine {
                 };
                 std::iter::once(first).chain(queue.try_iter().take(UPLOADS_TOGETHER - 1)).collect()
             };
-            let stored = self.upstream().store(uploads);
+            // What belongs to no session is swept at the next.
+            let session = self.session().unwrap_or(SessionId(0));
+            let stored = self.copies().store(session, uploads);
             let mut after = After::default();
             let mut hosted = self.hosted.lock();
             for (upload, result) in stored {
@@ -445,12 +462,12 @@ impl Engine {
         loop {
             let chore = chores.lock().recv_timeout(STOP_LOOK);
             match chore {
-                Ok(Chore::Unneeded(shares)) => self.upstream().let_go(shares),
+                Ok(Chore::Unneeded(shares)) => self.copies().let_go(&shares),
                 Ok(Chore::Gather(parts, answer)) => {
-                    answer(self.pieces.gather(self.upstream(), parts).map(Told::Data));
+                    answer(self.pieces.gather(self.copies(), parts).map(Told::Data));
                 }
                 Ok(Chore::Salvage(salvage)) => {
-                    self.salvage.keep(salvage, |parts| self.pieces.gather(self.upstream(), parts));
+                    self.salvage.keep(salvage, |parts| self.pieces.gather(self.copies(), parts));
                 }
                 Err(_) if self.is_stopping() => return,
                 Err(_) => {}

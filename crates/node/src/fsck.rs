@@ -117,8 +117,10 @@ fn look(
     let Tree { pieces, report, mut faults, progress } = tree;
     report.shares = pieces.len();
     let mut suspects = Suspects::new();
+    let (hosts, me) = (server.keeper().peers().hosts().now(), server.keeper().peers().me());
     for (share, pieces) in &pieces {
-        if only.is_some_and(|only| !only.contains(share)) {
+        // Each host's copies are its own to check.
+        if only.is_some_and(|only| !only.contains(share)) || !hosts.placed(share).contains(&me) {
             continue;
         }
         if let Some(fault) = content_fault(server, *share, pieces, report, progress) {

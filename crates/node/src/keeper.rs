@@ -1,45 +1,77 @@
-//! What a host does about the shares that it keeps: leases taken and let go as the directory says, and what sessions have left behind swept.
+//! What a host does about the shares that it keeps: leases taken and let go as the directory says, what sessions have left behind swept, what other
+//! machines ask answered, and ([`crate::repair`]) what it lacks fetched.
 
+use crate::hosts::HostList;
+use crate::ledger::Ledger;
 use crate::machine::STOP_LOOK;
+use crate::net::Pending;
+use crate::peers::Peers;
+use crate::repair::{Repair, Standing};
 use crate::shares_server::Shares;
+use bytes::Bytes;
 use directory::ShareWork;
-use std::collections::BTreeMap;
+use lease::SessionId;
+use namespace::{Error, ShareId};
+use parking_lot::Mutex;
+use shares::{DatabaseError, Holds, NewShare, ReadError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use wire::MachineId;
+use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding};
 
 /// Between two attempts at what failed.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a host may say nothing of how it stands.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Shares that may be asked for at a time whether they are kept.
+const KEEP_MAX: usize = 4096;
+/// Bytes of a share that are sent or taken in one frame.
+const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// See the module.
 pub(crate) struct Keeper {
     shares: Shares,
+    peers: Arc<Peers>,
+    repair: Repair,
     chores: Sender<Chore>,
+    /// While this is held, nothing is let go that others are said to keep, and nobody is told that it is kept here. So of two hosts that each rely on
+    /// the other one at most lets go.
+    promises: Mutex<()>,
     stopping: AtomicBool,
 }
 
 /// What [`Keeper::run`] is to do.
 pub(crate) enum Chore {
     Work(Vec<ShareWork>),
-    /// Uploads of the machine from before this time (UTC seconds) that nobody has adopted by now are nobody's.
-    Sweep(MachineId, u64),
+    /// Uploads of the machine in sessions before this one that nobody has adopted by now are nobody's.
+    Sweep(MachineId, SessionId),
 }
 
 impl Keeper {
     /// Of the share server `shares`; what it puts off is for [`Keeper::run`].
-    pub(crate) fn new(shares: Shares) -> (Keeper, Receiver<Chore>) {
+    pub(crate) fn new(shares: Shares, peers: Arc<Peers>) -> (Arc<Keeper>, Receiver<Chore>) {
         let (chores, to_do) = channel();
-        (Keeper { shares, chores, stopping: AtomicBool::new(false) }, to_do)
+        let (repair, promises, stopping) = (Repair::default(), Mutex::new(()), AtomicBool::new(false));
+        (Arc::new(Keeper { shares, peers, repair, chores, promises, stopping }), to_do)
     }
 
     pub(crate) fn shares(&self) -> &Shares {
         &self.shares
     }
 
-    /// Its thread ends when it next looks.
+    pub(crate) fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// Its threads end when they next look.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// An applied log entry says so. In the order of the log; never blocks.
@@ -47,10 +79,14 @@ impl Keeper {
         self.chore(Chore::Work(work));
     }
 
-    /// A new session of `machine` in the log: what its earlier ones have left behind is swept.
-    pub(crate) fn begin(&self, machine: MachineId) {
-        let since = self.shares.begin(machine);
-        self.chore(Chore::Sweep(machine, since));
+    /// A new session of `machine` in the log: what its earlier ones have left behind is swept. As [`Keeper::work`].
+    pub(crate) fn begin(&self, machine: MachineId, session: SessionId) {
+        self.chore(Chore::Sweep(machine, session));
+    }
+
+    /// The directory's state has changed otherwise than by log entries, whose work was told: all of it is compared with what is here.
+    pub(crate) fn compare(&self) {
+        self.repair.compare();
     }
 
     fn chore(&self, chore: Chore) {
@@ -58,28 +94,214 @@ impl Keeper {
         let _ = self.chores.send(chore);
     }
 
-    /// Settles share leases until the machine stops. What is settled goes to `settled`.
-    pub(crate) fn run(&self, chores: &Receiver<Chore>, settled: impl Fn(Vec<ShareWork>)) {
+    /// Settles share leases until the machine stops; beside that, in a group of several hosts, repairs what is amiss.
+    pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, ledger: &Arc<dyn Ledger>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
-        let mut sweeps: BTreeMap<MachineId, u64> = BTreeMap::new();
+        let mut sweeps: BTreeMap<MachineId, SessionId> = BTreeMap::new();
+        let mut repairing = None;
         loop {
             match chores.recv_timeout(STOP_LOOK) {
                 Ok(Chore::Work(work)) => unsettled.extend(work),
-                Ok(Chore::Sweep(machine, since)) => drop(sweeps.insert(machine, since)),
-                Err(_) if self.stopping.load(Ordering::SeqCst) => return,
+                Ok(Chore::Sweep(machine, session)) => drop(sweeps.insert(machine, session)),
+                Err(_) if self.is_stopping() => break,
                 Err(_) if unsettled.is_empty() => {}
                 // Tried again.
                 Err(_) => std::thread::sleep(PAUSE),
             }
-            if !unsettled.is_empty() && self.shares.settle(&unsettled) {
-                settled(std::mem::take(&mut unsettled));
+            let alone = self.is_alone();
+            if !unsettled.is_empty()
+                && let Some(missing) = self.shares.settle(&unsettled)
+            {
+                let settled = std::mem::take(&mut unsettled);
+                if !alone {
+                    self.note(&settled, &missing);
+                }
+                ledger.settled(settled);
             }
-            // What is pending may be the adoption of such an upload.
-            if unsettled.is_empty() {
-                for (machine, since) in std::mem::take(&mut sweeps) {
-                    self.shares.sweep(machine, since);
+            // What is pending may be the adoption of such an upload. A host among several may have crashed before it adopted what was in its log.
+            if unsettled.is_empty() && (alone || self.repair.has_adopted()) {
+                for (machine, session) in std::mem::take(&mut sweeps) {
+                    self.shares.sweep(machine, session);
                 }
             }
+            if !alone && repairing.is_none() {
+                let (keeper, ledger) = (self.clone(), ledger.clone());
+                let thread = std::thread::Builder::new().name("repair".to_owned());
+                let thread = thread.spawn(move || keeper.repair.run(&keeper, &*ledger));
+                repairing =
+                    thread.inspect_err(|error| tracing::error!(%error, "shares are not repaired")).ok();
+            }
         }
+        if let Some(thread) = repairing {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+
+    /// What of this work is not as it is to be: shares that are not here, and shares that are here in place of a host that was passed over.
+    fn note(&self, settled: &[ShareWork], missing: &[ShareId]) {
+        let missing: BTreeSet<ShareId> = missing.iter().copied().collect();
+        missing.iter().for_each(|share| self.repair.want(*share));
+        let (hosts, me) = (self.peers.hosts().now(), self.peers.me());
+        for work in settled {
+            if let ShareWork::Adopt(share) = work
+                && !missing.contains(share)
+                && !hosts.placed(share).contains(&me)
+            {
+                self.repair.took(*share);
+            }
+        }
+    }
+
+    /// Reads a part of a share. What is damaged or missing is repaired, if there are others to have it from.
+    pub(crate) fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
+        self.shares.server().read(&share, at, length).map_err(|error| self.lacks(share, &error))
+    }
+
+    /// A reader has found bytes of `share` that are not what they were.
+    pub(crate) fn doubt(&self, share: ShareId) {
+        if self.is_alone() {
+            // There is nothing to repair it from, and the rest of it may be sound.
+            return;
+        }
+        if let Err(error) = self.shares.server().verify(&share) {
+            self.lacks(share, &error);
+        }
+    }
+
+    /// How the copies stand that are kept here.
+    pub(crate) fn standing(&self) -> ShareStanding {
+        let hosts = self.peers.hosts().now();
+        let usage = self.shares.server().usage(self.shares.group).unwrap_or_default();
+        let Standing { missing, fetching, leaving, complete_for } = self.repair.standing();
+        let still = missing == 0 && fetching == 0 && leaving == 0;
+        let fingerprint = hosts.fingerprint();
+        ShareStanding {
+            kept: usage.shares,
+            bytes: usage.bytes,
+            missing,
+            fetching,
+            leaving,
+            hosts: fingerprint,
+            complete: hosts.is_only(self.peers.me()) || (still && complete_for == fingerprint),
+        }
+    }
+
+    /// How they stand at each host, as far as it answers.
+    pub(crate) fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
+        let hosts = self.peers.hosts().now();
+        let machines = hosts.all().iter().map(|host| host.machine);
+        let asked: Vec<(MachineId, Option<Pending>)> = machines
+            .map(|machine| {
+                let ask = || self.peers.call(&hosts, machine, ShareCall::Standing, Vec::new());
+                (machine, if machine == self.peers.me() { None } else { ask() })
+            })
+            .collect();
+        let standing = |(machine, pending): (MachineId, Option<Pending>)| {
+            if machine == self.peers.me() {
+                return (machine, Some(self.standing()));
+            }
+            let answer = pending.and_then(|pending| pending.wait(Some(PATIENCE)).ok());
+            (machine, answer.and_then(|(_, body)| wire::decode(&body).ok()))
+        };
+        asked.into_iter().map(standing).collect()
+    }
+
+    /// What `machine` asks over a connection.
+    pub(crate) fn answer(
+        &self,
+        machine: MachineId,
+        what: ShareCall,
+        mut body: Bytes,
+    ) -> (Vec<Result<(), Error>>, Vec<u8>) {
+        let mut told = Vec::new();
+        let results = match what {
+            ShareCall::Store { session, shares } => {
+                let fit = shares.iter().all(|(_, length)| *length as usize <= BYTES_MAX);
+                let all: usize = shares.iter().map(|(_, length)| *length as usize).sum();
+                if fit && all == body.len() {
+                    let parts = |(id, length)| NewShare { id, parts: vec![body.split_to(length as usize)] };
+                    self.shares.store(machine, session, shares.into_iter().map(parts).collect())
+                } else {
+                    vec![Err(Error::Invalid); shares.len()]
+                }
+            }
+            ShareCall::Read { length, .. } if length as usize > BYTES_MAX => vec![Err(Error::Invalid)],
+            ShareCall::Read { share, at, length } => {
+                vec![self.read(share, at, length).map(|bytes| told = bytes)]
+            }
+            ShareCall::LetGo(shares) => {
+                self.shares.let_go(machine, &shares);
+                vec![Ok(())]
+            }
+            ShareCall::Fetch(share) => vec![self.whole(share).map(|whole| told = whole)],
+            ShareCall::Keep(shares) if shares.len() > KEEP_MAX => vec![Err(Error::Invalid); shares.len()],
+            ShareCall::Keep(shares) => {
+                let kept = self.promise(&shares).into_iter();
+                kept.map(|kept| if kept { Ok(()) } else { Err(Error::NotFound) }).collect()
+            }
+            ShareCall::Doubt(share) => {
+                self.doubt(share);
+                vec![Ok(())]
+            }
+            ShareCall::Standing => {
+                told = wire::encode(&self.standing());
+                vec![Ok(())]
+            }
+        };
+        (results, told)
+    }
+
+    fn whole(&self, share: ShareId) -> Result<Vec<u8>, Error> {
+        let (body, digest) = self.shares.server().whole(&share).map_err(|error| self.lacks(share, &error))?;
+        if body.len() > BYTES_MAX {
+            return Err(Error::Invalid);
+        }
+        let mut whole = Vec::with_capacity(digest.len() + body.len());
+        whole.extend(digest);
+        whole.extend(body);
+        Ok(whole)
+    }
+
+    /// Whether each of these is kept here, and is to be.
+    fn promise(&self, shares: &[ShareId]) -> Vec<bool> {
+        let _promises = self.promises.lock();
+        let (hosts, me) = (self.peers.hosts().now(), self.peers.me());
+        let holds = self.shares.server().holds(self.shares.group, shares).unwrap_or_else(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "what is kept here is not known");
+            Vec::new()
+        });
+        let holds = holds.into_iter().chain(std::iter::repeat(Holds::Nothing));
+        let kept = shares.iter().zip(holds);
+        kept.map(|(share, holds)| holds == Holds::Leased && hosts.placed(share).contains(&me)).collect()
+    }
+
+    /// Lets go what all hosts have promised to keep that are to have it; not if other hosts are to have it by now.
+    pub(crate) fn leave(&self, hosts: &HostList, shares: &[ShareId]) -> Result<bool, DatabaseError> {
+        let _promises = self.promises.lock();
+        if self.peers.hosts().now().fingerprint() != hosts.fingerprint() {
+            return Ok(false);
+        }
+        self.shares.let_go_of_group(shares)?;
+        Ok(true)
+    }
+
+    /// Whether there are no other hosts.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.peers.hosts().now().is_only(self.peers.me())
+    }
+
+    fn lacks(&self, share: ShareId, error: &ReadError) -> Error {
+        let absent = matches!(error, ReadError::NotFound(_) | ReadError::Going(_));
+        let alone = self.is_alone();
+        if absent && !alone {
+            tracing::debug!(%error, "a share is not here");
+        } else {
+            tracing::error!(error = error as &dyn std::error::Error, "a share cannot be read");
+        }
+        if !alone && (absent || matches!(error, ReadError::Damaged { .. })) {
+            self.repair.want(share);
+        }
+        Error::Damaged
     }
 }

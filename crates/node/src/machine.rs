@@ -1,12 +1,14 @@
 //! A machine: its client, and its server if it has one, in one process, from start to end.
 
 use crate::control::Control;
+use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
 use crate::door::Door;
 use crate::engine::{Engine, Queues};
 use crate::group::{GroupError, GroupSettings};
 use crate::net::{CertificateError, ListenError};
 use crate::part::Part;
+use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::SharesError;
@@ -120,12 +122,13 @@ impl Machine {
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
         let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
         let engine = Arc::new(engine);
-        engine.introduce();
-        let part = Part::new(dir.to_path_buf(), machine, settings, engine.clone());
+        let peers = Peers::new(machine);
+        engine.introduce(Copies::new(peers.clone()));
+        let part = Part::new(dir.to_path_buf(), machine, settings, engine.clone(), peers);
         let mut up = Machine { engine, part, threads: Vec::new(), control: None, data };
         up.part.begin()?;
         up.start_threads(queues)?;
-        if let Upstream::Here(server, _) = up.engine.upstream() {
+        if let Upstream::Here(server) = up.engine.upstream() {
             open_here(server, &up.engine);
         }
         up.wait_until_open()?;

@@ -4,16 +4,18 @@ use crate::cluster::reachable_at;
 use crate::data::{Cluster, DataError};
 use crate::engine::Engine;
 use crate::group::{FOUNDER, Host, Keeping, Place, Standing};
+use crate::hosts;
 use crate::keeper::Keeper;
+use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, thread};
 use crate::net::{
-    Authority, Credentials, Link, LinkStatus, Listener, NetThread, PeerNet, ServeError, ask_to_serve,
+    Authority, Credentials, Link, LinkStatus, Listener, MemberNet, NetThread, ServeError, ask_to_serve,
     tell_ready,
 };
-use crate::server::Server;
+use crate::peers::Peers;
+use crate::server::{Server, servers};
 use crate::shares_server::Shares;
 use crate::upstream::Upstream;
-use directory::Input;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +37,7 @@ pub(crate) struct Part {
     machine: MachineId,
     settings: MachineSettings,
     engine: Arc<Engine>,
+    peers: Arc<Peers>,
     serving: Mutex<Option<Serving>>,
     link: Mutex<Option<(Arc<Link>, NetThread)>>,
     /// A thread changes what the machine is.
@@ -57,6 +60,7 @@ impl Part {
         machine: MachineId,
         settings: MachineSettings,
         engine: Arc<Engine>,
+        peers: Arc<Peers>,
     ) -> Arc<Part> {
         Arc::new_cyclic(|me| Part {
             me: me.clone(),
@@ -64,6 +68,7 @@ impl Part {
             machine,
             settings,
             engine,
+            peers,
             serving: Mutex::new(None),
             link: Mutex::new(None),
             changing: AtomicBool::new(false),
@@ -78,7 +83,7 @@ impl Part {
                 let serving = self.serve(FOUNDER, None)?;
                 let standing = serving.server.group().standing();
                 if standing.alone {
-                    self.engine.connect(Upstream::Here(serving.server.clone(), self.machine));
+                    self.engine.connect(Upstream::Here(serving.server.clone()));
                 }
                 *self.serving.lock() = Some(serving);
                 self.stands(&standing);
@@ -126,9 +131,16 @@ impl Part {
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
         let authority = Authority::open(&self.dir)?;
         let credentials = authority.credentials(&self.dir, self.machine)?;
-        let wires = Arc::new(PeerNet::new(&credentials)?);
-        let (keeper, chores) = Keeper::new(Shares::open(&self.dir.join("shares"))?);
-        let keeper = Arc::new(keeper);
+        let wires = Arc::new(MemberNet::new(&credentials)?);
+        self.peers.know(&credentials)?;
+        if member == FOUNDER {
+            // Unless the group says otherwise.
+            self.peers
+                .hosts()
+                .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), keeps: true }], 1);
+        }
+        let (keeper, chores) = Keeper::new(Shares::open(&self.dir.join("shares"))?, self.peers.clone());
+        self.engine.copies().set_here(Some(keeper.clone()));
         let part = self.me.clone();
         let standing = Box::new(move |standing: &Standing| {
             if let Some(part) = part.upgrade() {
@@ -139,11 +151,10 @@ impl Part {
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
         let place = Place { member, host, founds: member == FOUNDER };
         server.serve(&self.engine, self.settings.group, place, wires)?;
-        let group = server.clone();
-        let settled = move |work| group.group().propose(Input::SharesSettled(work));
+        let ledger: Arc<dyn Ledger> = server.clone();
         let ticker = server.clone();
         let threads = vec![
-            thread("shares", move || keeper.run(&chores, settled))?,
+            thread("shares", move || keeper.run(&chores, &ledger))?,
             thread("server-tick", move || ticker.tick())?,
         ];
         let (address, must) = match self.settings.listen {
@@ -174,6 +185,7 @@ impl Part {
         if standing.alone || self.stopping.load(SeqCst) {
             return;
         }
+        self.place(&servers(standing));
         let addresses: Vec<String> =
             standing.members.iter().flat_map(|member| member.host.addresses.clone()).collect();
         if addresses.is_empty() {
@@ -185,6 +197,20 @@ impl Part {
     }
 
     /// Calls servers from now on, if it does not yet.
+    /// These are the servers: where shares are kept.
+    fn place(&self, servers: &[ServerAt]) {
+        let voters = servers.iter().filter(|server| server.votes).count();
+        let host = |server: &ServerAt| hosts::Host {
+            machine: server.machine,
+            addresses: server.addresses.clone(),
+            keeps: server.keeps,
+        };
+        if !servers.is_empty() {
+            // As many as entries of the log need: whatever loses a share loses the server group, too.
+            self.peers.hosts().set(servers.iter().map(host).collect(), voters / 2 + 1);
+        }
+    }
+
     fn connect(&self, addresses: Vec<String>) -> Result<(), MachineError> {
         let mut connection = self.link.lock();
         if connection.is_some() {
@@ -197,6 +223,13 @@ impl Part {
             }
         });
         let credentials = Credentials::open(&self.dir)?;
+        self.peers.know(&credentials)?;
+        if self.peers.hosts().now().all().is_empty() {
+            // Until it is told who else there is.
+            let founder =
+                hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), keeps: true };
+            self.peers.hosts().set(vec![founder], 1);
+        }
         let (link, thread) = Link::start(addresses, &credentials, Arc::downgrade(&self.engine), servers)?;
         self.engine.connect(Upstream::There(link.clone()));
         *connection = Some((link, thread));
@@ -205,6 +238,7 @@ impl Part {
 
     /// The leader says which servers there are, and whether this machine is to become one. On the link's thread.
     fn hear(&self, servers: Vec<ServerAt>, serve: bool) {
+        self.place(&servers);
         let member = self.serving.lock().as_ref().map(|serving| serving.member);
         if let Err(error) = self.remember(&servers, member) {
             tracing::warn!(
@@ -300,6 +334,7 @@ impl Part {
     fn retire(&self) {
         let Some(mut serving) = self.serving.lock().take() else { return };
         tracing::warn!("this machine is no server any more");
+        self.engine.copies().set_here(None);
         serving.end();
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let kept = Cluster { addresses, member: None, listens: None }
@@ -321,6 +356,7 @@ impl Part {
     /// Nobody is answered any more, and nothing new begins.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, SeqCst);
+        self.peers.stop();
         if let Some(serving) = &*self.serving.lock() {
             serving.server.stop();
         }
@@ -333,10 +369,7 @@ impl Part {
             serving.listener = None;
         }
         let connection = self.link.lock().take();
-        if let Some((link, thread)) = connection {
-            link.stop();
-            drop(thread);
-        }
+        drop(connection);
         let serving = self.serving.lock().take();
         if let Some(mut serving) = serving {
             serving.end();

@@ -1,6 +1,6 @@
 //! Reading content: pieces fetched from shares, checked, opened, and kept for a while.
 
-use crate::upstream::Upstream;
+use crate::copies::Copies;
 use bytes::Bytes;
 use content::{Part, TAG_BYTES};
 use lru::LruCache;
@@ -27,7 +27,7 @@ impl Pieces {
     }
 
     /// The bytes that `parts` stand for. What must be fetched is fetched together.
-    pub fn gather(&self, upstream: &Upstream, parts: Vec<Part>) -> Result<Vec<Bytes>, Error> {
+    pub fn gather(&self, copies: &Copies, parts: Vec<Part>) -> Result<Vec<Bytes>, Error> {
         let mut gathered = Vec::with_capacity(parts.len());
         let mut missing = Vec::new();
         for part in &parts {
@@ -44,9 +44,11 @@ impl Pieces {
             });
         }
         let wanted: Vec<_> = missing.iter().map(|(_, wanted)| *wanted).collect();
-        for ((index, _), ciphertext) in missing.into_iter().zip(upstream.read(&wanted)) {
-            if let (Some(part), Some(place)) = (parts.get(index), gathered.get_mut(index)) {
-                *place = cut(&self.open(part, ciphertext?)?, part)?;
+        let part = |index: usize| missing.get(index).and_then(|(index, _)| parts.get(*index));
+        let open = |index, ciphertext| self.open(part(index).ok_or(Error::Damaged)?, ciphertext);
+        for ((index, _), plain) in missing.iter().zip(copies.read(&wanted, open)) {
+            if let (Some(part), Some(place)) = (parts.get(*index), gathered.get_mut(*index)) {
+                *place = cut(&plain?, part)?;
             }
         }
         Ok(gathered)

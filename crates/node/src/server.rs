@@ -99,6 +99,7 @@ impl Server {
         let group = Group::open(&dir, settings, root(), place, wires, deliver)
             .map_err(|source| MachineError::Group { dir, source })?;
         let _ = self.group.set(group);
+        self.group().begin();
         self.look();
         Ok(())
     }
@@ -134,6 +135,10 @@ impl Server {
     pub(crate) fn group(&self) -> &Group {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
         self.group.get().expect("the group is open")
+    }
+
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -181,6 +186,7 @@ impl Server {
         match event {
             Event::Outputs(outputs) => self.carry_out(outputs),
             Event::Applied(outputs) => self.follow(outputs),
+            Event::Replaced => self.keeper.compare(),
             Event::Standing => self.look(),
         }
     }
@@ -191,9 +197,17 @@ impl Server {
         if self.group.get().is_none() {
             return;
         }
+        let mut opened = None;
         for output in outputs {
-            if let Output::Shares(work) = output {
-                self.keeper.work(work);
+            match output {
+                Output::Shares(work) => self.keeper.work(work),
+                Output::Opened { machine, session, .. } => opened = Some((session, machine)),
+                Output::Send { session, message: ToClient::Opened { .. } } => {
+                    if let Some((_, machine)) = opened.filter(|(opened, _)| *opened == session) {
+                        self.keeper.begin(machine, session);
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -220,7 +234,7 @@ impl Server {
                     self.traffic.tell(&message);
                     let new = matches!(message, ToClient::Opened { .. });
                     if let Some((_, machine)) = opened.filter(|(opened, _)| new && *opened == session) {
-                        self.keeper.begin(machine);
+                        self.keeper.begin(machine, session);
                     }
                     if its_session == Some(session) {
                         here.push(Down::Message(message));

@@ -1,15 +1,21 @@
-//! The share server, and the accounts that use it: one of each machine, for what its client has just uploaded, and the server group's, for
+//! The share server, and the accounts that use it: one of each session of a machine, for what its client has just uploaded, and the server group's, for
 //! what the files of its regions refer to.
 
 use directory::ShareWork;
+use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{AccountId, DatabaseError, Deletion, NewShare, OpenError, ReadError, ShareServer, StoreError};
-use std::collections::BTreeMap;
+use shares::{AccountId, DatabaseError, Deletion, NewShare, OpenError, Refusal, ShareServer, StoreError};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wire::MachineId;
+
+/// Sessions of one machine that may have uploaded and are not swept yet. An honest machine has few.
+const SESSIONS_MAX: usize = 256;
+/// How long an upload or a deletion of the same share is waited for: who repeats a request whose answer was lost may be faster than the first of them.
+const BUSY: (Duration, u32) = (Duration::from_millis(50), 100);
 
 /// The share server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -25,19 +31,10 @@ pub enum SharesError {
 /// See the module.
 pub struct Shares {
     server: ShareServer,
-    /// Of machines that have used this process. Their leases are for what is not referenced yet; a new session of a machine has nothing of that kind.
-    uploaders: Mutex<BTreeMap<MachineId, Uploader>>,
+    /// Of machines, by session: their leases are for what is not referenced yet.
+    uploaders: Mutex<BTreeMap<MachineId, BTreeMap<SessionId, AccountId>>>,
     /// Of the server group.
     pub(crate) group: AccountId,
-}
-
-/// A machine's account.
-#[derive(Clone, Copy, Debug)]
-struct Uploader {
-    account: AccountId,
-    /// From this second (UTC) on it may store: leases tell time in seconds, and what an earlier session stored in the very second in which it ended
-    /// must be told from what the new one stores.
-    from: u64,
 }
 
 impl Shares {
@@ -45,7 +42,13 @@ impl Shares {
     pub fn open(dir: &Path) -> Result<Shares, SharesError> {
         let server = ShareServer::open(dir, shares::Settings::new(Arc::new(utc_secs)))?;
         let group = server.account("group-1")?;
-        Ok(Shares { server, uploaders: Mutex::default(), group })
+        let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for (account, name) in server.accounts()? {
+            if let Some((machine, session)) = uploader(&name) {
+                uploaders.entry(machine).or_default().insert(session, account);
+            }
+        }
+        Ok(Shares { server, uploaders: Mutex::new(uploaders), group })
     }
 
     /// The server itself.
@@ -53,36 +56,37 @@ impl Shares {
         &self.server
     }
 
-    /// A new session of `machine` begins: what it stores is put off into the next second. To be swept before that.
-    pub fn begin(&self, machine: MachineId) -> u64 {
-        let from = utc_secs() + 1;
-        match self.uploader(machine) {
-            Ok(mut uploader) => {
-                uploader.from = from;
-                self.uploaders.lock().insert(machine, uploader);
-            }
-            Err(error) => warn(&error, "a machine's account cannot be made; it is tried again"),
+    /// Stores shares for a session of `machine` together. All of them, or each by itself if that fails: one must not fail with another. Blocks.
+    pub fn store(
+        &self,
+        machine: MachineId,
+        session: SessionId,
+        shares: Vec<NewShare>,
+    ) -> Vec<Result<(), Error>> {
+        if self.uploaders.lock().get(&machine).is_some_and(|sessions| sessions.len() > SESSIONS_MAX) {
+            return vec![Err(Error::Invalid); shares.len()];
         }
-        from
-    }
-
-    /// Stores shares for `machine` together. All of them, or each by itself if that fails: one must not fail with another. Blocks.
-    pub fn store(&self, machine: MachineId, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
-        let Uploader { account, from } = match self.uploader(machine) {
-            Ok(uploader) => uploader,
+        let account = match self.uploader(machine, session) {
+            Ok(account) => account,
             Err(error) => {
                 warn(&error, "a share could not be stored");
                 return vec![Err(Error::Damaged); shares.len()];
             }
         };
-        while utc_secs() < from {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        self.store_for(account, shares)
+    }
+
+    /// As [`Shares::store`]: for the group, of which it is known that something refers to them.
+    pub(crate) fn store_for_group(&self, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
+        self.store_for(self.group, shares)
+    }
+
+    fn store_for(&self, account: AccountId, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
         if self.server.store_many(shares.clone(), account, None).is_ok() {
             return vec![Ok(()); shares.len()];
         }
         let each = shares.into_iter().map(|share| {
-            self.server.store_many(vec![share], account, None).map_err(|error| {
+            self.store_one(account, share).map_err(|error| {
                 tracing::error!(error = &error as &dyn std::error::Error, "a share could not be stored");
                 if matches!(error, StoreError::Full) { Error::NoSpace } else { Error::Damaged }
             })
@@ -90,16 +94,21 @@ impl Shares {
         each.collect()
     }
 
-    /// Reads a part of a share.
-    pub fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
-        self.server.read(&share, at, length).map_err(|error: ReadError| {
-            tracing::error!(error = &error as &dyn std::error::Error, "a share cannot be read");
-            Error::Damaged
-        })
+    fn store_one(&self, account: AccountId, share: NewShare) -> Result<(), StoreError> {
+        let busy = |error: &StoreError| {
+            matches!(error, StoreError::Refused { why: Refusal::Coming | Refusal::Going, .. })
+        };
+        for _ in 0..BUSY.1 {
+            match self.server.store_many(vec![share.clone()], account, None) {
+                Err(error) if busy(&error) => std::thread::sleep(BUSY.0),
+                result => return result,
+            }
+        }
+        self.server.store_many(vec![share], account, None)
     }
 
-    /// Takes and lets go leases as the server says; whether all of it is durable.
-    pub fn settle(&self, work: &[ShareWork]) -> bool {
+    /// Takes and lets go leases as the server says. Once all of it is durable: what was to be leased and is not here, or not sound.
+    pub fn settle(&self, work: &[ShareWork]) -> Option<Vec<ShareId>> {
         let (mut adopt, mut drop) = (Vec::new(), Vec::new());
         for item in work {
             match item {
@@ -107,66 +116,83 @@ impl Shares {
                 ShareWork::Drop(share) => drop.push(*share),
             }
         }
-        let done = self.adopt(&adopt).and_then(|()| match drop.is_empty() {
-            true => Ok(()),
-            false => self.server.let_go_all(&drop, Deletion::AtOnce),
+        let done = self.adopt(&adopt).and_then(|missing| match drop.is_empty() {
+            true => Ok(missing),
+            false => self.server.let_go_all(&drop, Deletion::AtOnce).map(|()| missing),
         });
-        if let Err(error) = &done {
-            warn(error, "share leases could not be settled; it is tried again");
-        }
-        done.is_ok()
+        done.inspect_err(|error| warn(error, "share leases could not be settled; it is tried again")).ok()
     }
 
-    /// First the group's lease, then the uploader's end: at no moment is a referenced share unleased. Who uploaded it is not said, so all let go
-    /// who may have; one that has not been here since this process began is swept at its next session.
-    fn adopt(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
+    /// The group takes the lease as the uploader's ends: at no moment is a referenced share unleased. Returns what is not here, or not sound.
+    pub(crate) fn adopt(&self, shares: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
         if shares.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        self.server.lease(self.group, shares, None)?;
-        let uploaders: Vec<Uploader> = self.uploaders.lock().values().copied().collect();
-        for uploader in uploaders {
-            self.server.let_go(uploader.account, shares, Deletion::AtOnce)?;
-        }
-        Ok(())
+        let held: BTreeSet<ShareId> = self.server.take_over(self.group, shares)?.into_iter().collect();
+        Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
+    }
+
+    /// The group lets go of shares that it does not want here any more.
+    pub(crate) fn let_go_of_group(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
+        self.server.let_go(self.group, shares, Deletion::AtOnce)
     }
 
     /// Lets go what `machine` has stored and does not need.
     pub fn let_go(&self, machine: MachineId, shares: &[ShareId]) {
-        let done = self
-            .uploader(machine)
-            .and_then(|uploader| self.server.let_go(uploader.account, shares, Deletion::AtOnce));
-        if let Err(error) = done {
-            warn(&error, "unneeded shares could not be let go; the machine's next session does it");
-        }
-    }
-
-    /// Lets go what `machine` had uploaded before `since` and nobody has adopted: earlier sessions' uploads. Only when the group has
-    /// settled what was pending.
-    pub fn sweep(&self, machine: MachineId, since: u64) {
-        let swept = self
-            .uploader(machine)
-            .and_then(|uploader| self.server.drop_unrenewed_since(uploader.account, since));
-        match swept {
-            Ok(0) => {}
-            Ok(count) => {
-                tracing::info!(
-                    count,
-                    machine = machine.0,
-                    "dropped uploads that a session had left unreferenced"
-                );
+        let accounts: Vec<AccountId> =
+            self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect();
+        for account in accounts {
+            if let Err(error) = self.server.let_go(account, shares, Deletion::AtOnce) {
+                warn(&error, "unneeded shares could not be let go; the machine's next session does it");
             }
-            Err(error) => warn(&error, "old uploads could not be swept; the machine's next session does it"),
         }
     }
 
-    fn uploader(&self, machine: MachineId) -> Result<Uploader, DatabaseError> {
-        if let Some(known) = self.uploaders.lock().get(&machine) {
-            return Ok(*known);
+    /// Lets go what `machine` had uploaded in sessions before `session` and nobody has adopted. Only when the group has settled what was pending.
+    pub fn sweep(&self, machine: MachineId, session: SessionId) {
+        let earlier: Vec<(SessionId, AccountId)> = {
+            let uploaders = self.uploaders.lock();
+            let sessions = uploaders.get(&machine).into_iter().flat_map(|of| of.range(..session));
+            sessions.map(|(session, account)| (*session, *account)).collect()
+        };
+        for (session, account) in earlier {
+            match self.server.end_account(account) {
+                Ok(count) => {
+                    if let Some(sessions) = self.uploaders.lock().get_mut(&machine) {
+                        sessions.remove(&session);
+                    }
+                    if count > 0 {
+                        tracing::info!(
+                            count,
+                            machine = machine.0,
+                            "dropped uploads that a session had left unreferenced"
+                        );
+                    }
+                }
+                Err(error) => {
+                    warn(&error, "old uploads could not be swept; the machine's next session does it");
+                }
+            }
         }
-        let account = self.server.account(&format!("machine-{}", machine.0))?;
-        Ok(*self.uploaders.lock().entry(machine).or_insert(Uploader { account, from: 0 }))
     }
+
+    /// Known to the database before it is to us: an account that is swept in between is made again.
+    fn uploader(&self, machine: MachineId, session: SessionId) -> Result<AccountId, DatabaseError> {
+        let known = |sessions: &BTreeMap<SessionId, AccountId>| sessions.get(&session).copied();
+        if let Some(known) = self.uploaders.lock().get(&machine).and_then(known) {
+            return Ok(known);
+        }
+        let account = self.server.account(&format!("machine-{}-{}", machine.0, session.0))?;
+        self.uploaders.lock().entry(machine).or_default().insert(session, account);
+        Ok(account)
+    }
+}
+
+/// Of which session the account of that name is. Those without a session are an earlier version's.
+fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
+    let numbers = name.strip_prefix("machine-")?;
+    let (machine, session) = numbers.split_once('-').unwrap_or((numbers, "0"));
+    Some((MachineId(machine.parse().ok()?), SessionId(session.parse().ok()?)))
 }
 
 fn warn(error: &DatabaseError, what: &str) {

@@ -5,6 +5,7 @@ use crate::server::Server;
 use crate::traffic::TrafficReport;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use wire::{MachineId, ShareStanding};
 
 /// What a machine is doing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -74,9 +75,20 @@ pub struct ServerReport {
     pub shares: u64,
     /// Their bytes.
     pub share_bytes: u64,
+    /// The hosts of shares.
+    pub hosts: Vec<HostReport>,
     /// Messages since the start.
     #[serde(flatten)]
     pub traffic: TrafficReport,
+}
+
+/// A host of shares.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostReport {
+    /// Its number.
+    pub machine: u64,
+    /// How its copies stand; nothing if it does not answer.
+    pub copies: Option<ShareStanding>,
 }
 
 /// A recall that is answered sooner is not worth telling.
@@ -112,6 +124,7 @@ impl ServerReport {
         let group = server.group().status();
         let status = server.group().query(|directory, _| directory.status(group.time));
         let stored = server.shares().server().stored().unwrap_or_default();
+        let hosts = server.keeper().standings().into_iter();
         let unresponsive = server.machines().into_iter().filter_map(|machine| {
             let ms = machine.unanswered_ms.filter(|ms| *ms >= UNRESPONSIVE_MS)?;
             Some(format!("{} has not answered a recall for {:.1} s", machine.name, ms as f64 / 1e3))
@@ -131,6 +144,7 @@ impl ServerReport {
             store_bytes: group.store.file_bytes,
             shares: stored.shares,
             share_bytes: stored.bytes,
+            hosts: hosts.map(|(MachineId(machine), copies)| HostReport { machine, copies }).collect(),
             traffic: server.traffic().report(),
         }
     }
@@ -168,6 +182,17 @@ impl fmt::Display for ServerReport {
         writeln!(f, "files      {}", self.files)?;
         writeln!(f, "space      {:.0} MiB free of {:.0} MiB", mib(self.space_free), mib(self.space_total))?;
         writeln!(f, "content    {} shares, {:.1} MiB", self.shares, mib(self.share_bytes))?;
+        for HostReport { machine, copies } in &self.hosts {
+            match copies {
+                Some(ShareStanding { complete: true, .. }) => {}
+                Some(copies) => writeln!(
+                    f,
+                    "copies     machine {machine}: {} kept, {} missing, {} kept for others until they have them",
+                    copies.kept, copies.missing, copies.leaving
+                )?,
+                None => writeln!(f, "copies     machine {machine} DOES NOT ANSWER")?,
+            }
+        }
         writeln!(
             f,
             "sessions   {} ({} lapsed), {} requests waiting",

@@ -8,6 +8,13 @@ use twox_hash::XxHash3_128;
 /// Of all bytes of a body, in order.
 pub(crate) type Digest = [u8; 16];
 
+/// The digest of a whole body.
+pub fn digest(body: &[u8]) -> [u8; 16] {
+    let mut hasher = Hasher::default();
+    hasher.update(body);
+    hasher.finish()
+}
+
 /// A digest being computed.
 #[derive(Default)]
 pub(crate) struct Hasher(XxHash3_128);

@@ -3,7 +3,8 @@
 use namespace::ShareId;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::share::{AccountId, Deletion, Seconds, ShareLease, Usage};
+use crate::share::{AccountId, Deletion, Holds, Seconds, ShareLease, Usage};
+use crate::transitions;
 
 /// Letting go of what an account has not renewed since a time.
 pub(crate) const SWEEP: &str = "DELETE FROM leases WHERE account = ?1 AND renewed_at < ?2";
@@ -119,4 +120,72 @@ pub(crate) fn account(tx: &Connection, now: i64, name: &str) -> rusqlite::Result
         params![name, now],
     )?;
     tx.query_row("SELECT id FROM accounts WHERE name = ?1", [name], |row| Ok(AccountId(row.get(0)?)))
+}
+
+/// All accounts.
+pub(crate) fn accounts(connection: &Connection) -> rusqlite::Result<Vec<(AccountId, String)>> {
+    let mut statement = connection.prepare_cached("SELECT id, name FROM accounts ORDER BY id")?;
+    let rows = statement.query_map([], |row| Ok((AccountId(row.get(0)?), row.get(1)?)))?;
+    rows.collect()
+}
+
+/// Lets go of all that an account holds, and forgets it; returns how many leases went.
+pub(crate) fn end_account(tx: &Connection, account: AccountId) -> rusqlite::Result<usize> {
+    let dropped = tx.prepare_cached("DELETE FROM leases WHERE account = ?1")?.execute([account.0])?;
+    tx.prepare_cached("DELETE FROM usage WHERE account = ?1")?.execute([account.0])?;
+    tx.prepare_cached("DELETE FROM accounts WHERE id = ?1")?.execute([account.0])?;
+    Ok(dropped)
+}
+
+/// How an account stands to each of these shares.
+pub(crate) fn holds(
+    connection: &Connection,
+    account: AccountId,
+    ids: &[ShareId],
+) -> rusqlite::Result<Vec<Holds>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM leases WHERE share = ?1 AND shnum = 0 AND account = ?2)
+         FROM shares WHERE share = ?1 AND shnum = 0 AND state = 1 AND health = 0",
+    )?;
+    let holds = |id: &ShareId| {
+        let leased = statement.query_row(params![id.0, account.0], |row| row.get(0)).optional()?;
+        Ok(match leased {
+            None => Holds::Nothing,
+            Some(false) => Holds::Unleased,
+            Some(true) => Holds::Leased,
+        })
+    };
+    ids.iter().map(holds).collect()
+}
+
+/// The first shares after `after` that an account has leases on, in order.
+pub(crate) fn leased_by(
+    connection: &Connection,
+    account: AccountId,
+    after: Option<&ShareId>,
+    limit: usize,
+) -> rusqlite::Result<Vec<ShareId>> {
+    // Nearly all leases are the group's: the table's own order is the quickest. The plus sign keeps SQLite from the account's index.
+    let mut statement = connection.prepare_cached(
+        "SELECT share FROM leases WHERE share > ?1 AND +account = ?2 ORDER BY share LIMIT ?3",
+    )?;
+    // Nothing comes before a share as the empty blob does.
+    let after: &[u8] = after.map_or(&[], |after| &after.0);
+    let rows = statement.query_map(params![after, account.0, limit], transitions::share_id)?;
+    rows.collect()
+}
+
+/// Leases shares for one account and for nobody else; returns those that are held now.
+pub(crate) fn take_over(
+    tx: &Connection,
+    now: i64,
+    account: AccountId,
+    ids: &[ShareId],
+) -> rusqlite::Result<Vec<ShareId>> {
+    let held = lease(tx, now, account, ids, None)?;
+    for id in &held {
+        tx.prepare_cached("DELETE FROM leases WHERE share = ?1 AND shnum = 0 AND account <> ?2")?
+            .execute(params![id.0, account.0])?;
+    }
+    Ok(held)
 }

@@ -40,9 +40,10 @@ mod tests;
 mod transitions;
 mod upload;
 
+pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};
 pub use header::HeaderError;
 pub use server::{Clock, Settings, ShareServer};
 pub use share::{
-    AccountId, Deletion, Health, NewShare, Seconds, ShareId, ShareLease, State, StoredShare, Usage,
+    AccountId, Deletion, Health, Holds, NewShare, Seconds, ShareId, ShareLease, State, StoredShare, Usage,
 };

@@ -6,7 +6,7 @@ use namespace::ShareId;
 use rusqlite::Connection;
 
 use crate::{
-    digest::Digest,
+    digest::{Digest, digest},
     disk::Disk,
     error::{Damage, DiskError, ReadError},
     file::OpenShare,
@@ -74,6 +74,24 @@ impl Server {
                 self.on_recovery(*id)?;
             }
             Ok(checked.map_or_else(Attempt::Damaged, Attempt::Done))
+        })
+    }
+
+    /// All of a share, checked against the digest that the database knows, as [`check`] does.
+    pub(crate) fn whole(&self, id: &ShareId) -> Result<(Vec<u8>, Digest), ReadError> {
+        self.attempt(id, || {
+            let share = match self.opened(id)? {
+                Attempt::Done(share) => share,
+                Attempt::Damaged(damage) => return Ok(Attempt::Damaged(damage)),
+            };
+            let body = match share.read(0, share.header.length)? {
+                Ok(body) => body,
+                Err(damage) => return Ok(Attempt::Damaged(damage)),
+            };
+            let row = self.database.read("looking up a share", |c| transitions::row(c, id))?;
+            let known = row.and_then(|(row, _)| row.digest).ok_or(ReadError::NotFound(*id))?;
+            let sound = digest(&body) == known;
+            Ok(if sound { Attempt::Done((body, known)) } else { Attempt::Damaged(Damage::Digest) })
         })
     }
 

@@ -21,7 +21,7 @@ use crate::{
     reaper::Reaper,
     restart,
     rounds::SyncRounds,
-    share::{AccountId, Deletion, Seconds, ShareLease, StoredShare, Usage, successor},
+    share::{AccountId, Deletion, Holds, Seconds, ShareLease, StoredShare, Usage, successor},
     shelf::{Shelf, Withheld},
     transitions,
 };
@@ -120,10 +120,53 @@ impl ShareServer {
         self.server.verify(id)
     }
 
+    /// All of a share's body, and its digest, which it was found to have.
+    pub fn whole(&self, id: &ShareId) -> Result<(Vec<u8>, [u8; 16]), ReadError> {
+        self.server.whole(id)
+    }
+
     /// The account of that name, made if there is none.
     pub fn account(&self, name: &str) -> Result<AccountId, DatabaseError> {
         let name = name.to_owned();
         self.server.database.write("naming an account", move |tx, now| leases::account(tx, now, &name))
+    }
+
+    /// All accounts and their names.
+    pub fn accounts(&self) -> Result<Vec<(AccountId, String)>, DatabaseError> {
+        self.server.database.read("listing accounts", leases::accounts)
+    }
+
+    /// Lets go of all leases of an account, and forgets it; returns how many they were. What nobody else wants stays for the grace period.
+    pub fn end_account(&self, account: AccountId) -> Result<usize, DatabaseError> {
+        let work = move |tx: &_, _| leases::end_account(tx, account);
+        let dropped = self.server.database.write("ending an account", work)?;
+        if dropped > 0 {
+            self.server.reaper.wake();
+        }
+        Ok(dropped)
+    }
+
+    /// How the account stands to each of these shares.
+    pub fn holds(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<Holds>, DatabaseError> {
+        self.server.database.read("looking up leases", |c| leases::holds(c, account, ids))
+    }
+
+    /// The first shares after `after` that the account has leases on, in order.
+    pub fn leased_by(
+        &self,
+        account: AccountId,
+        after: Option<&ShareId>,
+        limit: usize,
+    ) -> Result<Vec<ShareId>, DatabaseError> {
+        self.server.database.read("listing leased shares", |c| leases::leased_by(c, account, after, limit))
+    }
+
+    /// Takes the account's lease on each share, for ever, and lets go of everybody else's in the same moment. Returns the shares that are held now, as
+    /// [`Self::lease`] does; of the others nobody's lease changes.
+    pub fn take_over(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
+        let ids = ids.to_vec();
+        let work = move |tx: &_, now| leases::take_over(tx, now, account, &ids);
+        self.server.database.write("taking over shares", work)
     }
 
     /// Takes or renews the account's lease on each share, never shortening it (`None`: it never ends). Returns the shares that are

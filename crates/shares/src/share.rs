@@ -94,6 +94,17 @@ pub struct ShareLease {
     pub expires_at: Option<Seconds>,
 }
 
+/// How an account stands to a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// There is none, or no sound one.
+    Nothing,
+    /// It is here, and the account has no lease on it.
+    Unleased,
+    /// It is here, and leased.
+    Leased,
+}
+
 /// How much is held. Each account's usage counts each of its shares in full, so that sums may exceed what is stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {

@@ -293,7 +293,7 @@ fn stored_share(row: &Row<'_>) -> rusqlite::Result<StoredShare> {
     })
 }
 
-fn share_id(row: &Row<'_>) -> rusqlite::Result<ShareId> {
+pub(crate) fn share_id(row: &Row<'_>) -> rusqlite::Result<ShareId> {
     let bytes: Vec<u8> = row.get(0)?;
     let wrong = |_| rusqlite::Error::InvalidColumnType(0, "share".into(), Type::Blob);
     bytes.try_into().map(ShareId).map_err(wrong)

@@ -2,6 +2,7 @@
 //!
 //! A frame is what a transport with lengths of its own carries: a postcard header, and whatever follows it is the body.
 
+use lease::SessionId;
 use namespace::{Error, ShareId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -58,8 +59,13 @@ pub struct ShareRequest {
 /// What is wanted of the share server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShareCall {
-    /// Store the body as these shares, of so many bytes each, with a lease of this machine's account on each; answered when they are durable.
-    Store(Vec<(ShareId, u32)>),
+    /// Store the body as these shares, with a lease of this machine's account for its session on each; answered when they are durable.
+    Store {
+        /// The session that they are uploaded in: what the directory has not heard of when the next one begins is nobody's.
+        session: SessionId,
+        /// Which, and of how many bytes each.
+        shares: Vec<(ShareId, u32)>,
+    },
     /// A part of a share.
     Read {
         /// Which.
@@ -69,16 +75,43 @@ pub enum ShareCall {
         /// How many.
         length: u32,
     },
-    /// This machine's account lets go of them.
+    /// This machine's accounts let go of them.
     LetGo(Vec<ShareId>),
+    /// All of a share, which is checked; the answer's body is its digest, 16 bytes, and then its bytes.
+    Fetch(ShareId),
+    /// Whether each of these is kept here: sound, and leased by the group.
+    Keep(Vec<ShareId>),
+    /// Bytes of it did not match their hash: it is to be looked through.
+    Doubt(ShareId),
+    /// How the host's copies stand; the answer's body is a [`ShareStanding`].
+    Standing,
 }
 
-/// Answers a [`ShareRequest`]; the bytes of a read are the body.
+/// How the copies stand that a host keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareStanding {
+    /// Shares that it keeps.
+    pub kept: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Shares that it is to keep and is known not to have.
+    pub missing: u64,
+    /// Of these, how many are being fetched.
+    pub fetching: u64,
+    /// Shares that it keeps until the hosts that are to keep them have them.
+    pub leaving: u64,
+    /// Which hosts this is about: equal on machines that know of the same ones.
+    pub hosts: u64,
+    /// All shares have been gone through since the hosts last changed, and none is missing or leaving.
+    pub complete: bool,
+}
+
+/// Answers a [`ShareRequest`]; whatever bytes were asked for are the body.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareReply {
     /// Which.
     pub number: u64,
-    /// How it went; for a store, share by share.
+    /// How it went; for a store and for whether they are kept, share by share.
     pub results: Vec<Result<(), Error>>,
 }
 

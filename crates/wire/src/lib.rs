@@ -10,8 +10,8 @@ mod rights;
 
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
-    FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, decode,
-    decode_with_body, encode,
+    FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, ShareStanding,
+    decode, decode_with_body, encode,
 };
 pub use greeting::{
     GreetingError, Purpose, ServerAt, VERSIONS, Welcome, answer, answer_other_version, greeting, read_answer,

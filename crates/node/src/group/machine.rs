@@ -25,6 +25,8 @@ pub enum Event {
     Outputs(Vec<Output>),
     /// An entry came to this that another member has proposed, or this one in an earlier life: only what each replica does for itself is to be done.
     Applied(Vec<Output>),
+    /// The whole state is another's, by a snapshot.
+    Replaced,
     /// Who leads, or who the members are, may have changed: see [`super::Group::standing`].
     Standing,
 }
@@ -236,6 +238,8 @@ impl RaftStateMachine<Types> for StateMachine {
         machine.store.replace(&snapshot).map_err(io::Error::other)?;
         machine.directory = Directory::open(&machine.store).map_err(io::Error::other)?;
         machine.position = position;
+        drop(machine);
+        (self.deliver)(Event::Replaced);
         Ok(())
     }
 

@@ -31,6 +31,7 @@ use lease::{SessionId, Time};
 use log::Log;
 use machine::{Machine, Position, StateMachine};
 use namespace::Attributes;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
 use peers::Ear;
@@ -42,6 +43,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::Notify;
 use wire::{ToClient, ToServer};
 
 /// Bounds of a [`Group`].
@@ -145,13 +147,14 @@ pub struct Group {
     clock: Arc<Mutex<Option<Clock>>>,
     standing: Arc<Mutex<Standing>>,
     ear: Ear,
+    begun: Arc<Notify>,
     member: u64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Group {
     /// Starts the member whose files are in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
-    /// applied before is applied again. Whenever this member begins to lead it proposes [`Input::Lead`] first.
+    /// applied before is applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead it proposes [`Input::Lead`] first.
     ///
     /// From then on an error of the disk stops the process ([`crate::EXIT_DISK`]).
     pub fn open(
@@ -188,6 +191,8 @@ impl Group {
             place,
             wires,
         };
+        let begun = Arc::new(Notify::new());
+        let may_work = begun.clone();
         let (ready, started) = sync_channel(1);
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
             let _indispensable = Indispensable;
@@ -199,6 +204,7 @@ impl Group {
                 match proposer.start().await {
                     Ok(raft) => {
                         drop(ready.send(Ok(raft.clone())));
+                        may_work.notified().await;
                         proposer.work(raft).await;
                     }
                     Err(error) => drop(ready.send(Err(error))),
@@ -209,7 +215,7 @@ impl Group {
         let raft = started.recv().map_err(|error| GroupError::raft("starting", error))??;
         let ear = Ear { raft, dir: dir.to_owned(), incoming: Default::default() };
         let thread = Mutex::new(Some(thread));
-        Ok(Group { machine, log, queue, clock, standing, ear, member, thread })
+        Ok(Group { machine, log, queue, clock, standing, ear, begun, member, thread })
     }
 
     /// Answers what another member says.
@@ -220,6 +226,23 @@ impl Group {
     /// Who the members are and who leads.
     pub fn standing(&self) -> Standing {
         self.standing.lock().clone()
+    }
+
+    /// Whether all that was committed before the current leader began is applied here, so that the state is no older than one that was ever acted on. A lone voter
+    /// applies its whole log before it does anything.
+    pub fn is_current(&self) -> bool {
+        if self.standing.lock().alone {
+            return true;
+        }
+        let metrics = self.ear.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let applied = metrics.last_applied.map(|log_id| log_id.leader_id.term);
+        metrics.current_leader.is_some() && applied == Some(metrics.current_term)
+    }
+
+    /// Begins to tell the host what happens: it is ready to be told.
+    pub fn begin(&self) {
+        self.begun.notify_one();
     }
 
     /// Whether this member leads. What is proposed to others is dropped.
@@ -293,6 +316,7 @@ impl Group {
 
     fn join(&self, end: End) {
         self.queue.end(end);
+        self.begun.notify_one();
         let Some(thread) = self.thread.lock().take() else { return };
         // `deliver` may be what held the group last; then its thread ends behind it.
         if thread.thread().id() != std::thread::current().id() {

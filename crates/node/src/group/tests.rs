@@ -44,7 +44,9 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
     let place = Place { member: FOUNDER, host: Host::default(), founds: true };
     let group = Group::open(dir, settings, root(), place, Arc::new(Nobody), deliver);
-    group.unwrap_or_else(|e| stop(&e))
+    let group = group.unwrap_or_else(|e| stop(&e));
+    group.begin();
+    group
 }
 
 /// There are no other members.
@@ -241,7 +243,7 @@ fn time_goes_on_after_a_restart() {
     for machine in 1..4 {
         let (group, delivered) = open(dir.path(), GroupSettings::default());
         // Its thread begins to count when it comes to it.
-        wait_until("the clock", || group.clock.get().is_some());
+        wait_until("the clock", || group.clock.lock().is_some());
         // Longer than any of openraft's time-outs: a lone voter needs no heartbeat to stay the leader.
         std::thread::sleep(Duration::from_millis(700));
         group.propose(input(machine));

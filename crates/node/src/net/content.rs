@@ -1,152 +1,272 @@
-//! A machine's way to the share server: a connection of its own, so that bulk does not hold up messages.
+//! A machine's way to the share server of another: a connection of its own, so that bulk does not hold up messages.
 //!
-//! Every request may be done twice, so all that is unanswered is sent again over a new connection.
+//! Every request may be done twice, so what is unanswered when a connection breaks is sent again over the next one. If there is none to be had, whoever
+//! asked is told so, and may ask another host.
 
+use super::authority::machine_of;
 use super::frames;
-use super::link::{End, Stream, call, greet};
-use crate::upstream::Part;
+use super::link::{End, Stream, greet};
+use super::tls;
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
-use namespace::{Error, ShareId};
+use namespace::Error;
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
-use std::time::Duration;
-use tokio::sync::mpsc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
-use wire::{GreetingError, Purpose, ShareCall, ShareReply, ShareRequest, Welcome, decode_with_body, encode};
+use wire::{
+    GreetingError, MachineId, Purpose, ShareCall, ShareReply, ShareRequest, Welcome, decode_with_body, encode,
+};
 
+/// How long a host may take to take a call, and to greet: another host may have the share.
+const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// Shares that go in one request, bytes: no request holds up others for long.
-const STORE_BYTES: usize = 4 << 20;
+/// A connection over which nothing was asked for so long is given up; a host that is down is called again for so long after it was wanted.
+const IDLE: Duration = Duration::from_secs(120);
 
 /// What a request comes to.
-type Results = (Vec<Result<(), Error>>, Bytes);
+pub(crate) type Results = (Vec<Result<(), Error>>, Bytes);
 
-/// How threads ask.
+/// How threads ask one host.
 #[derive(Debug)]
-pub(super) struct ShareClient {
-    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+pub(crate) struct ShareClient {
+    requests: mpsc::UnboundedSender<Request>,
+    reach: Arc<Reach>,
 }
 
 /// Keeps the connection.
-pub(super) struct ShareLink {
+pub(crate) struct ShareLink {
+    machine: MachineId,
     requests: mpsc::UnboundedReceiver<Request>,
     /// Not answered yet.
     waiting: BTreeMap<u64, Request>,
     last: u64,
+    reach: Arc<Reach>,
 }
 
+/// How a host has answered lately.
+#[derive(Debug)]
+struct Reach {
+    state: Mutex<ReachState>,
+    /// Somebody wants the host that was down.
+    wanted: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ReachState {
+    /// It could not be called, or has not answered in time: nobody is to wait for it.
+    down: bool,
+    heard: Instant,
+    asked: Instant,
+    /// What an answer takes, smoothed.
+    takes: Duration,
+}
+
+#[derive(Debug)]
 struct Request {
     what: ShareCall,
-    body: Bytes,
+    body: Vec<Bytes>,
+    sent: Instant,
     reply: blocking::SyncSender<Results>,
 }
 
 /// A request under way.
-pub(super) struct Pending {
+#[derive(Debug)]
+pub(crate) struct Pending {
     reply: blocking::Receiver<Results>,
-    count: usize,
+    sent: Instant,
+    reach: Arc<Reach>,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// None yet.
+    Silent,
+    /// There will be none.
+    Unreachable,
+}
+
+/// Why a connection ended.
+enum Over {
+    /// Nobody can ask any more.
+    Done,
+    /// Nobody asks.
+    Idle,
+    /// The host cannot be called, or not be talked to.
+    Unreachable(End),
+    /// It was up.
+    Broken(End),
 }
 
 impl Pending {
-    /// Waits until it is answered, or the machine stops.
-    pub(super) fn wait(self) -> Results {
-        self.reply.recv().unwrap_or_else(|_| (vec![Err(Error::CutOff); self.count], Bytes::new()))
+    /// Waits for the answer; for no longer than `patience` while nothing at all is heard of the host, if that is given.
+    pub(crate) fn wait(&self, patience: Option<Duration>) -> Result<Results, Unanswered> {
+        let Some(patience) = patience else { return self.reply.recv().map_err(|_| Unanswered::Unreachable) };
+        loop {
+            let left = |state: &ReachState| patience.saturating_sub(self.sent.max(state.heard).elapsed());
+            let wait = left(&self.reach.state.lock());
+            match self.reply.recv_timeout(wait) {
+                Ok(results) => return Ok(results),
+                Err(blocking::RecvTimeoutError::Disconnected) => return Err(Unanswered::Unreachable),
+                Err(blocking::RecvTimeoutError::Timeout) => {
+                    let mut state = self.reach.state.lock();
+                    if left(&state).is_zero() {
+                        state.down = true;
+                        return Err(Unanswered::Silent);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The answer, if there is one yet.
+    pub(crate) fn heard(&self) -> Result<Option<Results>, Unanswered> {
+        match self.reply.try_recv() {
+            Ok(results) => Ok(Some(results)),
+            Err(blocking::TryRecvError::Empty) => Ok(None),
+            Err(blocking::TryRecvError::Disconnected) => Err(Unanswered::Unreachable),
+        }
     }
 }
 
 impl ShareClient {
-    pub(super) fn new() -> (ShareClient, ShareLink) {
+    /// Of the host `machine`; and what keeps the connection.
+    pub(crate) fn new(machine: MachineId) -> (ShareClient, ShareLink) {
         let (sender, requests) = mpsc::unbounded_channel();
-        let link = ShareLink { requests, waiting: BTreeMap::new(), last: 0 };
-        (ShareClient { requests: Mutex::new(Some(sender)) }, link)
+        let now = Instant::now();
+        let state = ReachState { down: false, heard: now, asked: now, takes: Duration::ZERO };
+        let reach = Arc::new(Reach { state: Mutex::new(state), wanted: Notify::new() });
+        let link = ShareLink { machine, requests, waiting: BTreeMap::new(), last: 0, reach: reach.clone() };
+        (ShareClient { requests: sender, reach }, link)
     }
 
-    pub(super) fn stop(&self) {
-        *self.requests.lock() = None;
-    }
-
-    pub(super) fn call(&self, what: ShareCall, body: Bytes) -> Pending {
-        let count = if let ShareCall::Store(shares) = &what { shares.len() } else { 1 };
+    /// Asks, unless the host is known to be down. Never blocks.
+    pub(crate) fn call(&self, what: ShareCall, body: Vec<Bytes>) -> Option<Pending> {
         let (reply, pending) = blocking::sync_channel(1);
-        if let Some(requests) = &*self.requests.lock() {
-            // Whoever keeps the connection may be gone: then the reply's other end is, too.
-            let _ = requests.send(Request { what, body, reply });
+        let sent = Instant::now();
+        let mut state = self.reach.state.lock();
+        state.asked = sent;
+        if state.down {
+            self.reach.wanted.notify_one();
+            return None;
         }
-        Pending { reply: pending, count }
+        // Whoever keeps the connection may be gone: then the reply's other end is, too.
+        let _ = self.requests.send(Request { what, body, sent, reply });
+        drop(state);
+        Some(Pending { reply: pending, sent, reach: self.reach.clone() })
     }
 
-    pub(super) fn store(&self, shares: Vec<(ShareId, Vec<u8>)>) -> Vec<Result<(), Error>> {
-        let mut pending = Vec::new();
-        let (mut names, mut body) = (Vec::new(), Vec::new());
-        for (share, bytes) in shares {
-            if body.len() + bytes.len() > STORE_BYTES && !names.is_empty() {
-                let store = ShareCall::Store(std::mem::take(&mut names));
-                pending.push(self.call(store, std::mem::take(&mut body).into()));
-            }
-            names.push((share, u32::try_from(bytes.len()).unwrap_or(u32::MAX)));
-            body.extend(bytes);
-        }
-        pending.push(self.call(ShareCall::Store(names), body.into()));
-        pending.into_iter().flat_map(|pending| pending.wait().0).collect()
+    /// For whom to ask first: whether it is down, and how long it takes to answer.
+    pub(crate) fn distance(&self) -> (bool, Duration) {
+        let state = self.reach.state.lock();
+        (state.down, state.takes)
     }
+}
 
-    pub(super) fn read(&self, parts: &[Part]) -> Vec<Result<Vec<u8>, Error>> {
-        let calls = parts
-            .iter()
-            .map(|&(share, at, length)| self.call(ShareCall::Read { share, at, length }, Bytes::new()));
-        let pending: Vec<Pending> = calls.collect();
-        let answers = pending.into_iter().map(|pending| {
-            let (results, body) = pending.wait();
-            results.into_iter().next().unwrap_or(Err(Error::Damaged)).map(|()| body.to_vec())
-        });
-        answers.collect()
+impl Reach {
+    fn heard(&self, took: Option<Duration>) {
+        let mut state = self.state.lock();
+        (state.heard, state.down) = (Instant::now(), false);
+        if let Some(took) = took {
+            state.takes = if state.takes.is_zero() { took } else { (state.takes * 7 + took) / 8 };
+        }
     }
 }
 
 impl ShareLink {
     /// Keeps a connection while there is something to ask, until nobody can ask any more.
-    pub(super) async fn keep(mut self, addresses: &[String], config: Arc<ClientConfig>) {
+    pub(crate) async fn keep(mut self, addresses: Vec<String>, config: Arc<ClientConfig>) {
         let mut pause = PAUSE.0;
-        for address in addresses.iter().cycle() {
+        loop {
             if self.waiting.is_empty() {
-                let Some(first) = self.requests.recv().await else { return };
-                self.last += 1;
-                self.waiting.insert(self.last, first);
+                tokio::select! {
+                    request = self.requests.recv() => match request {
+                        Some(request) => self.begin(request),
+                        None => return,
+                    },
+                    () = self.reach.wanted.notified() => {}
+                }
             }
-            match self.hold(address, &config, &mut pause).await {
-                Ok(()) => return,
-                Err(why) => tracing::debug!(server = address, %why, "no connection to the share server"),
+            let mut over = Over::Unreachable(GreetingError::Foreign.into());
+            for address in &addresses {
+                over = self.hold(address, &config, &mut pause).await;
+                if !matches!(over, Over::Unreachable(_)) {
+                    break;
+                }
+            }
+            match over {
+                Over::Done => return,
+                Over::Idle => continue,
+                Over::Broken(why) => {
+                    tracing::debug!(machine = self.machine.0, %why, "the connection to a share server broke");
+                }
+                Over::Unreachable(why) => {
+                    tracing::debug!(machine = self.machine.0, %why, "no connection to a share server");
+                    self.give_up();
+                }
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE.1);
         }
     }
 
-    async fn hold(
-        &mut self,
-        address: &str,
-        config: &Arc<ClientConfig>,
-        pause: &mut Duration,
-    ) -> Result<(), End> {
-        let stream = call(address, config).await?;
+    fn begin(&mut self, request: Request) {
+        self.last += 1;
+        self.waiting.insert(self.last, request);
+    }
+
+    /// Whoever waits is to ask elsewhere; from now on nobody comes to wait.
+    fn give_up(&mut self) {
+        let mut state = self.reach.state.lock();
+        state.down = true;
+        let wanted = state.asked.elapsed() < IDLE;
+        drop(state);
+        self.waiting.clear();
+        while self.requests.try_recv().is_ok() {}
+        if wanted {
+            self.reach.wanted.notify_one();
+        }
+    }
+
+    async fn connect(&self, address: &str, config: &Arc<ClientConfig>) -> Result<Frames, End> {
+        let tcp = TcpStream::connect(address).await?;
+        frames::prepare(&tcp)?;
+        let stream = TlsConnector::from(config.clone()).connect(tls::server_name(), tcp).await?;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        // Two hosts that are one would be one copy.
+        if certificate.and_then(machine_of) != Some(self.machine) {
+            return Err(End::Refused("another machine answers at this address".to_owned()));
+        }
         let mut frames = frames::greetings(stream);
-        let welcome = timeout(frames::SILENCE, greet(&mut frames, &Purpose::Content)).await??;
-        if welcome != Welcome::Content {
+        if greet(&mut frames, &Purpose::Content).await? != Welcome::Content {
             return Err(GreetingError::Foreign.into());
         }
         frames::messages(&mut frames);
+        Ok(frames)
+    }
+
+    async fn hold(&mut self, address: &str, config: &Arc<ClientConfig>, pause: &mut Duration) -> Over {
+        let connected = timeout(CALL_TIMEOUT, self.connect(address, config)).await;
+        let frames = match connected.map_err(End::from) {
+            Ok(Ok(frames)) => frames,
+            Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
+        };
         *pause = PAUSE.0;
+        self.reach.heard(None);
         let (mut sink, mut stream) = frames.split();
         // Both at once: a server that waits for its answers to be taken takes no requests.
-        let ShareLink { requests, waiting, last } = self;
+        let ShareLink { requests, waiting, last, reach, .. } = self;
         let waiting = RefCell::new(waiting);
         let again: Vec<Bytes> = waiting.borrow().iter().map(|(number, r)| frame(*number, r)).collect();
         let writing = async {
@@ -154,7 +274,13 @@ impl ShareLink {
                 sink.feed(frame).await?;
             }
             sink.flush().await?;
-            while let Some(request) = requests.recv().await {
+            loop {
+                let request = match timeout(IDLE, requests.recv()).await {
+                    Ok(Some(request)) => request,
+                    Ok(None) => return Ok(Over::Done),
+                    Err(_) if waiting.borrow().is_empty() => return Ok(Over::Idle),
+                    Err(_) => continue,
+                };
                 *last += 1;
                 let frame = frame(*last, &request);
                 waiting.borrow_mut().insert(*last, request);
@@ -163,29 +289,34 @@ impl ShareLink {
                     sink.flush().await?;
                 }
             }
-            Ok::<(), End>(())
         };
         let reading = async {
             loop {
                 let (ShareReply { number, results }, body) = receive(&mut stream).await?;
-                if let Some(request) = waiting.borrow_mut().remove(&number) {
+                let request = waiting.borrow_mut().remove(&number);
+                reach.heard(request.as_ref().map(|request| request.sent.elapsed()));
+                if let Some(request) = request {
                     // Whoever asked may not wait any more.
                     let _ = request.reply.send((results, body));
                 }
             }
         };
-        tokio::select! {
+        let ended: Result<Over, End> = tokio::select! {
             ended = writing => ended,
             ended = reading => ended,
-        }
+        };
+        ended.unwrap_or_else(Over::Broken)
     }
 }
 
 type Frames = Framed<Stream, LengthDelimitedCodec>;
 
 fn frame(number: u64, request: &Request) -> Bytes {
-    let mut frame = encode(&ShareRequest { number, what: request.what.clone() });
-    frame.extend_from_slice(&request.body);
+    let header = encode(&ShareRequest { number, what: request.what.clone() });
+    let length = request.body.iter().map(Bytes::len).sum::<usize>();
+    let mut frame = Vec::with_capacity(header.len() + length);
+    frame.extend(header);
+    request.body.iter().for_each(|part| frame.extend_from_slice(part));
     frame.into()
 }
 

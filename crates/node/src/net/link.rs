@@ -1,15 +1,12 @@
 //! A machine's connection to its server: opened again and again for as long as the machine is up.
 
 use super::authority::{CertificateError, Credentials};
-use super::content::ShareClient;
 use super::frames::{self, Frames};
 use super::{NetThread, tls};
 use crate::engine::Engine;
 use crate::routes::Down;
-use crate::upstream::Part;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use std::cell::Cell;
@@ -21,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::{GreetingError, Purpose, ServerAt, ShareCall, ToClient, ToServer, Welcome, decode, encode};
+use wire::{GreetingError, Purpose, ServerAt, ToClient, ToServer, Welcome, decode, encode};
 
 /// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,7 +83,6 @@ pub(crate) struct Link {
     servers: Servers,
     /// The session is over: call again.
     again: Notify,
-    shares: ShareClient,
 }
 
 impl Link {
@@ -98,7 +94,6 @@ impl Link {
         servers: Servers,
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
         let config = tls::client(credentials)?;
-        let (shares, share_link) = ShareClient::new();
         let status = LinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
             since: Instant::now(),
@@ -107,14 +102,13 @@ impl Link {
         let link = Arc::new(Link {
             outbox: Mutex::new(None),
             status: Mutex::new(status),
-            addresses: Mutex::new(addresses.clone()),
+            addresses: Mutex::new(addresses),
             servers,
             again: Notify::new(),
-            shares,
         });
         let calling = link.clone();
         let thread = NetThread::spawn("link", move || async move {
-            tokio::join!(calling.keep(config.clone(), &engine), share_link.keep(&addresses, config.clone()));
+            calling.keep(config, &engine).await;
         })
         .map_err(|source| crate::data::DataError::Io {
             verb: "start a thread for",
@@ -145,26 +139,6 @@ impl Link {
     /// How it stands.
     pub(crate) fn status(&self) -> LinkStatus {
         self.status.lock().clone()
-    }
-
-    /// Has sealed shares stored. Blocks.
-    pub(crate) fn store(&self, shares: Vec<(ShareId, Vec<u8>)>) -> Vec<Result<(), Error>> {
-        self.shares.store(shares)
-    }
-
-    /// Reads parts of shares. Blocks.
-    pub(crate) fn read(&self, parts: &[Part]) -> Vec<Result<Vec<u8>, Error>> {
-        self.shares.read(parts)
-    }
-
-    /// Asks the share server for what needs no answer. Blocks.
-    pub(crate) fn let_go(&self, shares: Vec<ShareId>) {
-        self.shares.call(ShareCall::LetGo(shares), Bytes::new()).wait();
-    }
-
-    /// Fails whoever waits for shares: the machine stops.
-    pub(crate) fn stop(&self) {
-        self.shares.stop();
     }
 
     /// Where the next server is, `turn` addresses on.

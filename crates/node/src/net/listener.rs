@@ -2,16 +2,16 @@
 
 use super::authority::{Authority, CertificateError, Credentials, fingerprint, is_server, machine_of};
 use super::frames::{self, Frames};
+use super::serving::serve_shares;
 use super::{NetThread, Token, tls};
 use crate::control::answer_server;
 use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use directory::Input;
 use futures_util::{SinkExt, StreamExt};
 use lease::SessionId;
-use shares::NewShare;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -21,10 +21,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use wire::{
-    GreetingError, MachineId, Purpose, ShareCall, ShareReply, ShareRequest, ToServer, Welcome, decode,
-    decode_with_body, encode,
-};
+use wire::{GreetingError, MachineId, Purpose, ToServer, Welcome, decode, encode};
 
 /// Whoever has not said by then what it wants is not waited for.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,14 +29,15 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that have not greeted yet, at most: strangers must not use up what machines need.
 const STRANGERS_MAX: usize = 64;
-/// Share requests of one connection that are worked on at once.
+/// Answers that wait for one connection to take them.
 const REQUESTS_MAX: usize = 16;
 /// Proposals that wait, bytes: above that nothing more is read from anybody.
 const BACKLOG_MAX: usize = 32 << 20;
 /// How long to look away then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
-type Stream = TlsStream<TcpStream>;
+/// A stream from whoever calls.
+pub(super) type Stream = TlsStream<TcpStream>;
 
 /// Listens until dropped.
 #[derive(Debug)]
@@ -51,8 +49,9 @@ pub(crate) struct Listener {
 }
 
 /// Why a connection ends.
+/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum End {
+pub(super) enum End {
     #[error(transparent)]
     Io(io::Error),
     #[error(transparent)]
@@ -217,7 +216,8 @@ async fn serve(host: &Host, greeted: Greeted) -> Result<(), End> {
             None => {
                 frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await?;
                 frames::messages(&mut frames);
-                return host.serve_shares(frames, machine).await;
+                let refused = || host.server.refuses(machine);
+                return serve_shares(frames, host.server.keeper(), machine, refused).await;
             }
             Some(why) => why,
         },
@@ -392,83 +392,4 @@ impl Host {
         }
         ended
     }
-
-    /// Stores and reads shares for a machine.
-    async fn serve_shares(&self, frames: Frames<Stream>, machine: MachineId) -> Result<(), End> {
-        let (mut sink, mut stream) = frames.split();
-        let (done, mut replies) = mpsc::channel::<(ShareReply, Vec<u8>)>(REQUESTS_MAX);
-        let at_once = Arc::new(Semaphore::new(REQUESTS_MAX));
-        let reading = async {
-            while let Some(frame) = stream.next().await {
-                let frame = frame?;
-                // Its bytes stay in the buffer that they came in.
-                let Ok(permit) = at_once.clone().acquire_owned().await else { break };
-                if let Some(why) = self.server.refuses(machine) {
-                    return Err(End::Refused(why));
-                }
-                let (request, body) = request(frame)?;
-                let (server, done) = (self.server.clone(), done.clone());
-                tokio::task::spawn_blocking(move || {
-                    let reply = answer(&server, machine, request, body);
-                    // The connection may have ended meanwhile.
-                    let _ = done.blocking_send(reply);
-                    drop(permit);
-                });
-            }
-            Ok::<(), End>(())
-        };
-        let writing = async {
-            while let Some((reply, body)) = replies.recv().await {
-                let mut frame = encode(&reply);
-                frame.extend(body);
-                sink.feed(Bytes::from(frame)).await?;
-                if replies.is_empty() {
-                    sink.flush().await?;
-                }
-            }
-            Ok::<(), End>(())
-        };
-        tokio::select! {
-            ended = reading => ended,
-            ended = writing => ended,
-        }
-    }
-}
-
-fn request(frame: BytesMut) -> Result<(ShareRequest, Bytes), wire::FrameError> {
-    let frame = frame.freeze();
-    let (request, body) = decode_with_body(&frame)?;
-    let body = frame.slice_ref(body);
-    Ok((request, body))
-}
-
-fn answer(
-    server: &Server,
-    machine: MachineId,
-    ShareRequest { number, what }: ShareRequest,
-    mut body: Bytes,
-) -> (ShareReply, Vec<u8>) {
-    let mut read = Vec::new();
-    let results = match what {
-        ShareCall::Store(shares) => {
-            let told: usize = shares.iter().map(|(_, length)| *length as usize).sum();
-            if told == body.len() {
-                let parts = |(id, length)| NewShare { id, parts: vec![body.split_to(length as usize)] };
-                server.shares().store(machine, shares.into_iter().map(parts).collect())
-            } else {
-                vec![Err(namespace::Error::Invalid); shares.len()]
-            }
-        }
-        ShareCall::Read { share, at, length } => {
-            let fits = length as usize <= wire::FRAME_BYTES_MAX / 2;
-            let result =
-                if fits { server.shares().read(share, at, length) } else { Err(namespace::Error::Invalid) };
-            vec![result.map(|bytes| read = bytes)]
-        }
-        ShareCall::LetGo(shares) => {
-            server.shares().let_go(machine, &shares);
-            vec![Ok(())]
-        }
-    };
-    (ShareReply { number, results }, read)
 }

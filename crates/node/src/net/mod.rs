@@ -6,8 +6,11 @@ mod frames;
 mod join;
 mod link;
 mod listener;
-mod peers;
+mod members;
+#[cfg(test)]
+mod replicas;
 mod serve;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -15,12 +18,14 @@ mod token;
 
 pub use authority::CertificateError;
 pub(crate) use authority::{Authority, Credentials};
+pub(crate) use content::{Pending, ShareClient, ShareLink, Unanswered};
 pub use join::{JoinError, join};
 pub(crate) use link::{Link, LinkStatus};
 pub use listener::ListenError;
 pub(crate) use listener::Listener;
-pub(crate) use peers::PeerNet;
+pub(crate) use members::MemberNet;
 pub(crate) use serve::{ServeError, ask_control, ask_to_serve, tell_ready};
+pub(crate) use tls::client as client_config;
 pub use token::{Token, TokenError};
 
 use std::io;

@@ -31,7 +31,7 @@ pub(super) fn server(credentials: &Credentials) -> Result<Arc<ServerConfig>, Cer
 }
 
 /// What a machine of the cluster expects: the cluster's server.
-pub(super) fn client(credentials: &Credentials) -> Result<Arc<ClientConfig>, CertificateError> {
+pub(crate) fn client(credentials: &Credentials) -> Result<Arc<ClientConfig>, CertificateError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots(&credentials.authority)?)

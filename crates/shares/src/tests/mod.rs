@@ -1,5 +1,6 @@
 //! Tests of the server as a whole, on a disk that can fail or lose power at any step.
 
+mod accounts;
 mod cut;
 mod faults;
 mod model;

@@ -6,7 +6,7 @@ use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
     AskMode, FileGrant, LogEntry, MachineId, Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest,
-    Space, ToClient, ToServer, Values, Welcome,
+    ShareStanding, Space, ToClient, ToServer, Values, Welcome,
 };
 
 /// A message of any kind.
@@ -18,6 +18,7 @@ pub enum Message {
     Answer(Welcome),
     ShareRequest(ShareRequest),
     ShareReply(ShareReply),
+    ShareStanding(ShareStanding),
 }
 
 impl Message {
@@ -30,6 +31,7 @@ impl Message {
             Message::Answer(welcome) => wire::answer(wire::VERSIONS.1, welcome),
             Message::ShareRequest(request) => wire::encode(request),
             Message::ShareReply(reply) => wire::encode(reply),
+            Message::ShareStanding(standing) => wire::encode(standing),
         }
     }
 
@@ -42,6 +44,7 @@ impl Message {
             wire::read_answer(bytes).ok().map(|(_, welcome)| Message::Answer(welcome)),
             wire::decode_with_body(bytes).ok().map(|(request, _)| Message::ShareRequest(request)),
             wire::decode_with_body(bytes).ok().map(|(reply, _)| Message::ShareReply(reply)),
+            wire::decode(bytes).ok().map(Message::ShareStanding),
         ];
         any.into_iter().flatten().collect()
     }
@@ -77,9 +80,13 @@ every! { welcomes -> Welcome {
     Refused { why: "no".to_owned() },
 } }
 every! { share_calls -> ShareCall {
-    Store(vec![(share(1), 300), (share(2), 0)]),
+    Store { session: lease::SessionId(5), shares: vec![(share(1), 300), (share(2), 0)] },
     Read { share: share(1), at: 300, length: 4096 },
     LetGo(vec![share(1)]),
+    Fetch(share(1)),
+    Keep(vec![share(1), share(2)]),
+    Doubt(share(1)),
+    Standing,
 } }
 every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport } }
 every! { log_entries -> LogEntry {
@@ -155,6 +162,9 @@ pub fn samples() -> Vec<(String, Message)> {
     }
     let results = vec![Ok(()), Err(Error::Damaged)];
     add("ShareReply", "Results", Message::ShareReply(ShareReply { number: 9, results }));
+    let (kept, bytes, missing, fetching, leaving) = (300, 1 << 30, 5, 2, 7);
+    let standing = ShareStanding { kept, bytes, missing, fetching, leaving, hosts: u64::MAX, complete: true };
+    add("ShareStanding", "All", Message::ShareStanding(standing));
     all
 }
 

@@ -90,6 +90,7 @@ impl Building {
         let dir = self.dirs[id as usize - 1].path();
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
         let group = Group::open(dir, settings, root(), place, wires, deliver).unwrap();
+        group.begin();
         self.net.up.write().insert(id, Arc::new(group));
     }
 

@@ -14,20 +14,20 @@ use std::sync::Arc;
 use wire::{Purpose, Welcome};
 
 /// The way to other members, by their addresses.
-pub(crate) struct PeerNet {
+pub(crate) struct MemberNet {
     config: Arc<ClientConfig>,
 }
 
-impl PeerNet {
+impl MemberNet {
     /// Of a machine with these credentials.
-    pub(crate) fn new(credentials: &Credentials) -> Result<PeerNet, super::CertificateError> {
-        Ok(PeerNet { config: tls::client(credentials)? })
+    pub(crate) fn new(credentials: &Credentials) -> Result<MemberNet, super::CertificateError> {
+        Ok(MemberNet { config: tls::client(credentials)? })
     }
 }
 
-impl Wires for PeerNet {
+impl Wires for MemberNet {
     fn to(&self, _: u64, host: &Host) -> Box<dyn Wire> {
-        Box::new(PeerWire {
+        Box::new(MemberWire {
             config: self.config.clone(),
             addresses: host.addresses.clone(),
             turn: 0,
@@ -36,7 +36,7 @@ impl Wires for PeerNet {
     }
 }
 
-struct PeerWire {
+struct MemberWire {
     config: Arc<ClientConfig>,
     addresses: Vec<String>,
     /// Which address is tried next.
@@ -45,7 +45,7 @@ struct PeerWire {
     frames: Option<Frames<Stream>>,
 }
 
-impl Wire for PeerWire {
+impl Wire for MemberWire {
     fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
         Box::pin(async move {
             let mut frames = match self.frames.take() {
@@ -60,7 +60,7 @@ impl Wire for PeerWire {
     }
 }
 
-impl PeerWire {
+impl MemberWire {
     async fn connect(&mut self) -> io::Result<Frames<Stream>> {
         let address = self.addresses.get(self.turn % self.addresses.len().max(1));
         let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;

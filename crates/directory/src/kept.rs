@@ -1,0 +1,64 @@
+//! Which shares files refer to: for hosts, which compare it with what they have.
+
+use crate::extents::ShareRow;
+use crate::keys::{self, Global};
+use crate::record::exact;
+use crate::seam::Store;
+use namespace::ShareId;
+
+/// Of the first `limit` shares after `after` that the state knows those that something refers to, in order; and the last one looked at, unless there are no
+/// more.
+pub fn shares_after(
+    store: &dyn Store,
+    after: Option<&ShareId>,
+    limit: usize,
+) -> (Vec<ShareId>, Option<ShareId>) {
+    let (mut start, end) = keys::globals(Global::Share);
+    if let Some(after) = after {
+        start = keys::global(Global::Share, &after.0);
+        start.push(0);
+    }
+    let rows = store.scan(&start, &end, limit);
+    let share = |key: &[u8]| keys::share_of_global(key).ok();
+    let last = rows.last().filter(|_| rows.len() == limit).and_then(|(key, _)| share(key));
+    let referenced = rows.iter().filter(|(_, row)| has_references(row));
+    (referenced.filter_map(|(key, _)| share(key)).collect(), last)
+}
+
+/// Whether something refers to `share`.
+pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
+    store.get(&keys::global(Global::Share, &share.0)).is_some_and(|row| has_references(&row))
+}
+
+/// What cannot be read is not let go.
+fn has_references(row: &[u8]) -> bool {
+    exact::<ShareRow>(row).is_none_or(|row| row.references > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use ident::FileId;
+
+    #[test]
+    fn shares_are_gone_through_in_steps_and_those_that_nothing_refers_to_are_left_out() {
+        let (mut rows, share) = (MemoryStore::default(), |number| ShareId([number; 16]));
+        for number in 0..10 {
+            let row = ShareRow { file: FileId::root(), references: u64::from(number % 2) };
+            rows.put(&keys::global(Global::Share, &share(number).0), postcard::to_allocvec(&row).unwrap());
+        }
+        rows.put(&keys::global(Global::Unsettled, &share(3).0), Vec::new());
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let (some, last) = shares_after(&rows, after.as_ref(), 3);
+            found.extend(some);
+            after = last;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(found, [1, 3, 5, 7, 9].map(share));
+        assert!(refers_to(&rows, &share(3)) && !refers_to(&rows, &share(4)) && !refers_to(&rows, &share(11)));
+    }
+}

@@ -1,0 +1,39 @@
+//! What hosts of shares ask the directory's state.
+
+use crate::server::Server;
+use directory::{Input, ShareWork};
+use namespace::ShareId;
+
+/// See the module: this machine's replica of the state.
+pub(crate) trait Ledger: Send + Sync {
+    /// Of the first `limit` shares after `after` those that something refers to; and the last one looked at, unless that was all.
+    fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>);
+
+    /// Whether something refers to each of these.
+    fn refers_to(&self, shares: &[ShareId]) -> Vec<bool>;
+
+    /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
+    /// applied less of its log than before, until it has heard what is committed: by such a state nothing may be let go.
+    fn is_current(&self) -> bool;
+
+    /// This machine's share server has durably done this work.
+    fn settled(&self, work: Vec<ShareWork>);
+}
+
+impl Ledger for Server {
+    fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>) {
+        self.group().query(|_, store| directory::shares_after(store, after, limit))
+    }
+
+    fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
+        self.group().query(|_, store| shares.iter().map(|share| directory::refers_to(store, share)).collect())
+    }
+
+    fn is_current(&self) -> bool {
+        self.group().is_current()
+    }
+
+    fn settled(&self, work: Vec<ShareWork>) {
+        self.group().propose(Input::SharesSettled(work));
+    }
+}

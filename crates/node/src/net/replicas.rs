@@ -1,0 +1,558 @@
+//! Several hosts of shares in one process, over real sockets: copies made, found, lost, repaired and moved.
+
+use super::authority::Authority;
+use super::frames;
+use super::serving::serve_shares;
+use super::{NetThread, tls};
+use crate::copies::Copies;
+use crate::hosts::Host;
+use crate::keeper::Keeper;
+use crate::ledger::Ledger;
+use crate::peers::Peers;
+use crate::shares_server::Shares;
+use bytes::Bytes;
+use client::Upload;
+use content::TAG_BYTES;
+use directory::ShareWork;
+use lease::SessionId;
+use namespace::{Error, ShareId};
+use parking_lot::Mutex;
+use shares::{Health, Holds};
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use wire::{MachineId, Purpose, ShareCall, Welcome};
+
+const CLIENT: MachineId = MachineId(99);
+const SESSION: SessionId = SessionId(7);
+/// Bytes of a share's file before its body.
+const HEADER: u64 = 128;
+
+/// The state that all replicas have.
+#[derive(Default)]
+struct State {
+    referenced: Mutex<BTreeSet<ShareId>>,
+    settled: Mutex<Vec<ShareWork>>,
+    /// Whether hosts may go by it.
+    old: AtomicBool,
+}
+
+impl Ledger for State {
+    fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>) {
+        let referenced = self.referenced.lock();
+        let shares: Vec<ShareId> =
+            referenced.iter().filter(|share| after < Some(share)).take(limit).copied().collect();
+        let last = shares.last().copied().filter(|_| shares.len() == limit);
+        (shares, last)
+    }
+
+    fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
+        let referenced = self.referenced.lock();
+        shares.iter().map(|share| referenced.contains(share)).collect()
+    }
+
+    fn is_current(&self) -> bool {
+        !self.old.load(Ordering::SeqCst)
+    }
+
+    fn settled(&self, work: Vec<ShareWork>) {
+        self.settled.lock().extend(work);
+    }
+}
+
+/// A host that is up.
+struct Running {
+    keeper: Arc<Keeper>,
+    peers: Arc<Peers>,
+    keeping: JoinHandle<()>,
+    _listening: NetThread,
+}
+
+/// A cluster's hosts, and one client.
+struct Group {
+    dirs: Vec<TempDir>,
+    authority: Authority,
+    state: Arc<State>,
+    addresses: Vec<SocketAddr>,
+    hosts: Vec<Option<Running>>,
+    client: Arc<Peers>,
+    /// As everybody is told: who is to keep shares, and how many must have them.
+    keeps: Vec<bool>,
+    /// Whether each host takes calls, and does not answer.
+    frozen: Vec<Arc<AtomicBool>>,
+}
+
+impl Group {
+    fn new(count: usize) -> Group {
+        let dirs: Vec<TempDir> = (0..=count).map(|_| tempfile::tempdir().unwrap()).collect();
+        let authority = Authority::open(dirs[0].path()).unwrap();
+        let client = Peers::new(CLIENT);
+        client.know(&authority.credentials(dirs[0].path(), CLIENT).unwrap()).unwrap();
+        let mut group = Group {
+            dirs,
+            authority,
+            state: Arc::default(),
+            addresses: Vec::new(),
+            hosts: Vec::new(),
+            client,
+            keeps: vec![true; count],
+            frozen: (0..count).map(|_| Arc::default()).collect(),
+        };
+        for at in 0..count {
+            group.addresses.push("127.0.0.1:0".parse().unwrap());
+            group.hosts.push(None);
+            group.start(at);
+        }
+        group.tell();
+        group
+    }
+
+    fn machine(at: usize) -> MachineId {
+        MachineId(at as u64 + 1)
+    }
+
+    fn dir(&self, at: usize) -> &Path {
+        self.dirs[at + 1].path()
+    }
+
+    fn start(&mut self, at: usize) {
+        let me = Group::machine(at);
+        let credentials = self.authority.credentials(self.dir(at), me).unwrap();
+        let peers = Peers::new(me);
+        peers.know(&credentials).unwrap();
+        peers.hosts().set(self.list(), self.needed());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let shares = loop {
+            // What a connection was at may be under way still.
+            match Shares::open(&self.dir(at).join("shares")) {
+                Ok(shares) => break shares,
+                Err(error) if Instant::now() > deadline => panic!("{error}"),
+                Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let (keeper, chores) = Keeper::new(shares, peers.clone());
+        let (runs, ledger): (_, Arc<dyn Ledger>) = (keeper.clone(), self.state.clone());
+        let keeping = std::thread::spawn(move || runs.run(&chores, &ledger));
+        let socket = std::net::TcpListener::bind(self.addresses[at]).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        self.addresses[at] = socket.local_addr().unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(tls::server(&credentials).unwrap());
+        let (serves, frozen) = (keeper.clone(), self.frozen[at].clone());
+        let listening = NetThread::spawn("listen", move || accept(serves, acceptor, socket, frozen)).unwrap();
+        self.hosts[at] = Some(Running { keeper, peers, keeping, _listening: listening });
+        self.tell();
+    }
+
+    fn stop(&mut self, at: usize) {
+        let Running { keeper, peers, keeping, _listening } = self.hosts[at].take().unwrap();
+        drop(_listening);
+        peers.stop();
+        keeper.stop();
+        keeping.join().unwrap();
+    }
+
+    fn list(&self) -> Vec<Host> {
+        let hosts = self.addresses.iter().zip(&self.keeps).enumerate();
+        let host = |(at, (address, keeps)): (usize, (&SocketAddr, &bool))| Host {
+            machine: Group::machine(at),
+            addresses: vec![address.to_string()],
+            keeps: *keeps,
+        };
+        hosts.map(host).collect()
+    }
+
+    fn needed(&self) -> usize {
+        self.addresses.len().div_ceil(2)
+    }
+
+    /// Everybody is told who the hosts are.
+    fn tell(&self) {
+        for peers in self.hosts.iter().flatten().map(|host| &host.peers).chain([&self.client]) {
+            peers.hosts().set(self.list(), self.needed());
+        }
+    }
+
+    fn keeper(&self, at: usize) -> &Keeper {
+        &self.hosts[at].as_ref().unwrap().keeper
+    }
+
+    fn client(&self) -> Copies {
+        Copies::new(self.client.clone())
+    }
+
+    /// The client of a host.
+    fn client_of(&self, at: usize) -> Copies {
+        let host = self.hosts[at].as_ref().unwrap();
+        let copies = Copies::new(host.peers.clone());
+        copies.set_here(Some(host.keeper.clone()));
+        copies
+    }
+
+    /// What a log entry that publishes these makes every host do.
+    fn publish(&self, shares: &[ShareId]) {
+        self.state.referenced.lock().extend(shares);
+        let work: Vec<ShareWork> = shares.iter().map(|share| ShareWork::Adopt(*share)).collect();
+        self.hosts.iter().flatten().for_each(|host| host.keeper.work(work.clone()));
+    }
+
+    /// Where a sound copy is that the group has leased.
+    fn keeping(&self, share: &ShareId) -> Vec<usize> {
+        let keeps = |keeper: &Keeper| {
+            keeper.shares().server().holds(keeper.shares().group, &[*share]).unwrap() == [Holds::Leased]
+        };
+        (0..self.hosts.len())
+            .filter(|at| self.hosts[*at].as_ref().is_some_and(|h| keeps(&h.keeper)))
+            .collect()
+    }
+
+    fn placed(&self, share: &ShareId) -> Vec<usize> {
+        self.client.hosts().now().placed(share).iter().map(|machine| machine.0 as usize - 1).collect()
+    }
+
+    /// The file of a copy.
+    fn file(&self, at: usize, share: &ShareId) -> PathBuf {
+        let name: String = share.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let shares = self.dir(at).join("shares");
+        let mut dirs = vec![shares];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(dir).unwrap().flatten() {
+                if entry.path().is_dir() {
+                    dirs.push(entry.path());
+                } else if entry.file_name().to_string_lossy() == name {
+                    return entry.path();
+                }
+            }
+        }
+        panic!("{name} has no file at host {at}");
+    }
+
+    fn all_complete(&self) -> bool {
+        let fingerprint = self.client.hosts().now().fingerprint();
+        let standings = self.hosts.iter().flatten().map(|host| host.keeper.standing());
+        standings.into_iter().all(|standing| standing.complete && standing.hosts == fingerprint)
+    }
+}
+
+async fn accept(
+    keeper: Arc<Keeper>,
+    acceptor: tokio_rustls::TlsAcceptor,
+    socket: std::net::TcpListener,
+    frozen: Arc<AtomicBool>,
+) {
+    let listener = tokio::net::TcpListener::from_std(socket).unwrap();
+    loop {
+        let (tcp, _) = listener.accept().await.unwrap();
+        let (keeper, acceptor, frozen) = (keeper.clone(), acceptor.clone(), frozen.clone());
+        tokio::task::spawn_local(async move {
+            let Ok(stream) = acceptor.accept(tcp).await else { return };
+            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let machine = certificate.and_then(super::authority::machine_of).unwrap();
+            let mut frames = frames::greetings(stream);
+            let Ok(greeting) = frames::receive(&mut frames).await else { return };
+            let (version, purpose) = wire::read_greeting(&greeting).unwrap();
+            assert_eq!(purpose, Purpose::Content);
+            frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await.unwrap();
+            frames::messages(&mut frames);
+            while frozen.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let _ = serve_shares(frames, &keeper, machine, || None).await;
+        });
+    }
+}
+
+fn share(number: u64) -> ShareId {
+    ShareId(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes())
+}
+
+fn plain(number: u64) -> Bytes {
+    Bytes::from(vec![number as u8; 10_000 + number as usize])
+}
+
+/// What a client uploads.
+fn upload(number: u64) -> Upload {
+    Upload { upload: number, share: share(number), key: [1; 32], pieces: vec![([2; 12], plain(number))] }
+}
+
+fn store(client: &Copies, numbers: std::ops::Range<u64>) -> Vec<ShareId> {
+    for (number, result) in client.store(SESSION, numbers.clone().map(upload).collect()) {
+        assert!(result.is_ok(), "{number}: {result:?}");
+    }
+    numbers.map(share).collect()
+}
+
+/// Reads and opens all of one.
+fn read(client: &Copies, number: u64) -> Result<Vec<u8>, Error> {
+    let length = plain(number).len() as u32 + TAG_BYTES as u32;
+    let (_, hashes) = content::seal_share(&[1; 32], [([2; 12], &plain(number))].into_iter());
+    let open = |_, bytes| content::open(&[1; 32], &[2; 12], &hashes[0], bytes).map_err(|_| Error::Damaged);
+    client.read(&[(share(number), 0, length)], open).remove(0)
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
+    let group = Group::new(4);
+    let shares = store(&group.client(), 0..20);
+    for share in &shares {
+        let has = |at: &usize| group.keeper(*at).shares().server().share(share).unwrap().is_some();
+        let mut placed = group.placed(share);
+        placed.sort_unstable();
+        assert_eq!((0..4).filter(has).collect::<Vec<_>>(), placed);
+    }
+    group.publish(&shares);
+    for (number, share) in (0..).zip(&shares) {
+        until("adopted", || group.keeping(share).len() == 3);
+        assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+        assert_eq!(read(&group.client_of(0), number).unwrap(), plain(number));
+    }
+    // What no host has is not waited for.
+    assert_eq!(read(&group.client(), 1_000), Err(Error::Damaged));
+    // What a client does not need is let go everywhere.
+    let unneeded = store(&group.client(), 100..101);
+    group.client().let_go(&unneeded);
+    until("let go", || {
+        (0..4).all(|at| group.keeper(at).shares().server().share(&unneeded[0]).unwrap().is_none())
+    });
+}
+
+#[test]
+fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
+    let mut group = Group::new(3);
+    let before = store(&group.client(), 0..5);
+    group.publish(&before);
+    until("adopted", || before.iter().all(|share| group.keeping(share).len() == 3));
+    group.stop(1);
+    let shares = store(&group.client(), 5..10);
+    group.publish(&shares);
+    // It is known to be down: nobody waits for it.
+    let begun = Instant::now();
+    for number in 10..30 {
+        group.publish(&store(&group.client(), number..number + 1));
+        assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    // Something is gone by the time that it is back.
+    let gone = share(7);
+    group.state.referenced.lock().remove(&gone);
+    for at in [0, 2] {
+        group.keeper(at).work(vec![ShareWork::Drop(gone)]);
+    }
+    group.start(1);
+    until("complete", || group.all_complete());
+    for number in 0..30 {
+        let copies = group.keeping(&share(number)).len();
+        assert_eq!(copies, if share(number) == gone { 0 } else { 3 }, "{number}");
+    }
+    // It alone has all that the others have.
+    let client = group.client_of(1);
+    group.stop(0);
+    group.stop(2);
+    assert_eq!(read(&client, 20).unwrap(), plain(20));
+}
+
+#[test]
+fn the_next_host_in_order_takes_the_place_of_one_that_is_down_and_gives_it_up_again() {
+    let mut group = Group::new(4);
+    let number = (0..).find(|number| group.placed(&share(*number)).contains(&2)).unwrap();
+    let (placed, share) = (group.placed(&share(number)), share(number));
+    let stands_in = (0..4).find(|at| !placed.contains(at)).unwrap();
+    group.stop(2);
+    group.publish(&store(&group.client(), number..number + 1));
+    until("taken", || group.keeping(&share).len() == 3);
+    assert!(group.keeping(&share).contains(&stands_in));
+    group.start(2);
+    until("moved", || {
+        let mut keeping = group.keeping(&share);
+        keeping.sort_by_key(|at| placed.iter().position(|placed| placed == at));
+        keeping == placed
+    });
+    assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+}
+
+#[test]
+fn a_host_that_says_nothing_costs_one_wait() {
+    let group = Group::new(3);
+    let shares = store(&group.client(), 0..5);
+    group.publish(&shares);
+    let other = Peers::new(CLIENT);
+    other.know(&group.authority.credentials(group.dirs[0].path(), CLIENT).unwrap()).unwrap();
+    other.hosts().set(group.list(), 2);
+    let client = Copies::new(other);
+    group.frozen[1].store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    store(&client, 5..6);
+    let first = begun.elapsed();
+    assert!(first > Duration::from_secs(2) && first < Duration::from_secs(6), "{first:?}");
+    let begun = Instant::now();
+    store(&client, 6..20);
+    for number in 0..20 {
+        assert_eq!(read(&client, number).unwrap(), plain(number));
+    }
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // It takes what it was sent, and is asked again.
+    group.frozen[1].store(false, Ordering::SeqCst);
+    until("heard of", || group.keeper(1).shares().server().share(&share(5)).unwrap().is_some());
+    until("asked again", || {
+        let at = store(&client, 20..21).remove(0);
+        group.keeper(1).shares().server().share(&at).unwrap().is_some()
+    });
+}
+
+#[test]
+fn damage_is_found_by_the_reader_repaired_from_another_host_and_never_served() {
+    let group = Group::new(3);
+    let shares = store(&group.client(), 0..6);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 3));
+    let (flipped, cut, missing, head) = (share(0), share(1), share(2), share(3));
+    let change = |share: &ShareId, at: u64| {
+        let file = OpenOptions::new().write(true).open(group.file(0, share)).unwrap();
+        file.write_at(&[0xff, 0x5a, 0xff, 0x5a, 0x77], at).unwrap();
+        file
+    };
+    change(&flipped, HEADER + 1_000);
+    change(&cut, 0).set_len(500).unwrap();
+    std::fs::remove_file(group.file(0, &missing)).unwrap();
+    change(&head, 3);
+    // The host reads its own copies first.
+    let client = group.client_of(0);
+    for number in 0..6 {
+        assert_eq!(read(&client, number).unwrap(), plain(number), "{number}");
+        assert_eq!(read(&group.client(), number).unwrap(), plain(number), "{number}");
+    }
+    for share in &shares {
+        let server = group.keeper(0).shares().server();
+        until("repaired", || server.share(share).unwrap().is_some_and(|row| row.health == Health::Ok));
+        assert!(server.verify(share).is_ok());
+    }
+    until("complete", || group.all_complete());
+}
+
+#[test]
+fn a_host_is_drained_and_comes_back() {
+    let mut group = Group::new(4);
+    let shares = store(&group.client(), 0..40);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 3));
+    group.keeps[3] = false;
+    group.tell();
+    until("drained", || group.all_complete() && group.keeper(3).standing().kept == 0);
+    assert!(shares.iter().all(|share| group.keeping(share) == [0, 1, 2]));
+    group.keeps = vec![true; 4];
+    group.tell();
+    until("back", || group.all_complete());
+    for (number, share) in (0..).zip(&shares) {
+        let mut placed = group.placed(share);
+        placed.sort_unstable();
+        until("moved", || group.keeping(share) == placed);
+        assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+    }
+}
+
+#[test]
+fn a_second_host_gets_a_copy_of_all_that_there_is() {
+    let mut group = Group::new(2);
+    group.stop(1);
+    let lone = group.client_of(0);
+    let peers = &group.hosts[0].as_ref().unwrap().peers;
+    peers.hosts().set(vec![group.list().remove(0)], 1);
+    let shares = store(&lone, 0..300);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
+    assert!(group.keeper(0).standing().complete);
+    group.start(1);
+    until("complete", || group.all_complete());
+    assert!(shares.iter().all(|share| group.keeping(share) == [0, 1]));
+}
+
+#[test]
+fn nothing_is_let_go_by_a_state_that_is_too_old() {
+    let mut group = Group::new(2);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 2));
+    group.state.old.store(true, Ordering::SeqCst);
+    for at in [0, 1] {
+        group.stop(at);
+    }
+    // As of before the publications: the log is not known to be committed yet.
+    let later = std::mem::take(&mut *group.state.referenced.lock());
+    for at in [0, 1] {
+        group.start(at);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(shares.iter().all(|share| group.keeping(share).len() == 2));
+    *group.state.referenced.lock() = later.into_iter().take(2).collect();
+    group.state.old.store(false, Ordering::SeqCst);
+    until("complete", || group.all_complete());
+    let copies: usize = shares.iter().map(|share| group.keeping(share).len()).sum();
+    assert_eq!(copies, 4);
+}
+
+#[test]
+fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_heard_of_it_is_not() {
+    let group = Group::new(2);
+    let (old, new) = (SessionId(4), SessionId(9));
+    for (session, number) in [(old, 0), (new, 1), (old, 2)] {
+        assert!(group.client().store(session, vec![upload(number)]).iter().all(|(_, result)| result.is_ok()));
+    }
+    group.publish(&[share(2)]);
+    for at in [0, 1] {
+        group.keeper(at).begin(CLIENT, new);
+        let leases = |number| group.keeper(at).shares().server().leases_of(&share(number)).unwrap().len();
+        until("swept", || leases(0) == 0);
+        assert_eq!((leases(1), leases(2)), (1, 1));
+    }
+    // Work is confirmed by whoever leads, and given out until it is.
+    assert!(group.state.settled.lock().contains(&ShareWork::Adopt(share(2))));
+}
+
+#[test]
+fn of_two_hosts_that_each_rely_on_the_other_none_lets_go() {
+    let mut group = Group::new(2);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 2));
+    // Each thinks that it is the one that is drained.
+    for at in [0, 1] {
+        group.keeps = vec![at != 0, at != 1];
+        group.hosts[at].as_ref().unwrap().peers.hosts().set(group.list(), 1);
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(shares.iter().all(|share| group.keeping(share).len() == 2));
+    group.tell();
+    until("drained", || shares.iter().all(|share| group.keeping(share) == [0]));
+}
+
+#[test]
+fn a_host_that_is_another_machine_is_not_talked_to() {
+    let group = Group::new(2);
+    let mut list = group.list();
+    // Both addresses are the first host's.
+    list[1].addresses = list[0].addresses.clone();
+    let peers = Peers::new(CLIENT);
+    peers.know(&group.authority.credentials(group.dirs[0].path(), CLIENT).unwrap()).unwrap();
+    peers.hosts().set(list, 1);
+    let (hosts, ask) = (peers.hosts().now(), |machine| {
+        let hosts = peers.hosts().now();
+        peers.call(&hosts, machine, ShareCall::Standing, Vec::new())
+    });
+    let second = hosts.all()[1].machine;
+    assert!(ask(hosts.all()[0].machine).unwrap().wait(None).is_ok());
+    assert!(ask(second).is_none_or(|pending| pending.wait(None).is_err()));
+}

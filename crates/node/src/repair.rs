@@ -1,0 +1,416 @@
+//! Brings what a host has to what it is to have: what the directory's state refers to, and the host's place among the others says.
+//!
+//! One mechanism for a host that is new, was down, has lost some or all of its disk, or is drained. All references are gone through when a host starts, when the
+//! hosts change, and now and then: what is to be here and is not is fetched. Then what is here: what nothing refers to is let go; and so is what others are
+//! to keep, once each of them says that it does.
+
+use crate::hosts::HostList;
+use crate::keeper::Keeper;
+use crate::ledger::Ledger;
+use crate::machine::STOP_LOOK;
+use crate::net::Pending;
+use bytes::Bytes;
+use namespace::{Error, ShareId};
+use parking_lot::{Condvar, Mutex};
+use shares::{DatabaseError, Holds, NewShare};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use wire::{MachineId, ShareCall};
+
+/// Shares that are compared at a time.
+const STEP: usize = 256;
+/// Shares that are fetched together, so that they share the disk's flushes.
+const TOGETHER: usize = 16;
+/// Shares that wait to be fetched, or for other hosts to fetch them, at most: beyond that they are found again.
+const WAITING_MAX: usize = 4096;
+/// What is fetched, bytes a second at most: machines have other work.
+const RATE: f64 = (64 << 20) as f64;
+/// How long another host may say nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks through everything, when nothing was amiss, and when more was than is kept in mind.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(2));
+/// How often others are asked whether they have what is kept here for them.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Between two attempts to fetch a share, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Repair {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: BTreeMap<ShareId, Attempts>,
+    fetching: usize,
+    /// More was wanted than is kept in mind.
+    overflowed: bool,
+    compare: bool,
+    /// All references have been gone through since the start.
+    adopted: bool,
+    /// Shares that are kept here for the hosts that are to keep them.
+    astray: BTreeSet<ShareId>,
+    /// The hosts of the last look that went through everything.
+    complete_for: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Attempts {
+    failures: u32,
+    not_before: Instant,
+}
+
+/// How it stands.
+pub(crate) struct Standing {
+    pub missing: u64,
+    pub fetching: u64,
+    pub leaving: u64,
+    /// See [`HostList::fingerprint`]; 0 if there was no complete look.
+    pub complete_for: u64,
+}
+
+/// A look through everything.
+struct Look {
+    hosts: u64,
+    begun: Instant,
+    at: At,
+}
+
+/// How far it is.
+enum At {
+    /// Comparing what is referred to, after this share.
+    References(Option<ShareId>),
+    /// Comparing what is here, after this share.
+    Shares(Option<ShareId>),
+}
+
+/// What a step of a [`Look`] came to.
+enum Step {
+    More,
+    /// The state is too old to go on by it.
+    Waits,
+    Done,
+}
+
+impl Repair {
+    /// `share` is not here, or not sound. If it is to be, it is fetched.
+    pub(crate) fn want(&self, share: ShareId) {
+        let mut state = self.state.lock();
+        if state.wanted.len() >= WAITING_MAX {
+            state.overflowed = true;
+            return;
+        }
+        state.wanted.entry(share).or_insert(Attempts { failures: 0, not_before: Instant::now() });
+        self.changed.notify_all();
+    }
+
+    /// `share` is here and leased; other hosts may be to keep it.
+    pub(crate) fn took(&self, share: ShareId) {
+        let mut state = self.state.lock();
+        state.overflowed |= state.astray.len() >= WAITING_MAX;
+        if state.astray.len() < WAITING_MAX {
+            state.astray.insert(share);
+        }
+    }
+
+    /// See [`Keeper::compare`].
+    pub(crate) fn compare(&self) {
+        self.state.lock().compare = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether what is referred to and here is leased by the group, whatever was cut short by the last end.
+    pub(crate) fn has_adopted(&self) -> bool {
+        self.state.lock().adopted
+    }
+
+    pub(crate) fn standing(&self) -> Standing {
+        let state = self.state.lock();
+        Standing {
+            missing: state.wanted.len() as u64,
+            fetching: state.fetching as u64,
+            leaving: state.astray.len() as u64,
+            complete_for: state.complete_for,
+        }
+    }
+
+    /// Until the machine stops.
+    pub(crate) fn run(&self, keeper: &Keeper, ledger: &dyn Ledger) {
+        let mut look: Option<Look> = None;
+        let (mut looked_for, mut next, mut ask) = (0, Instant::now(), Instant::now());
+        while !keeper.is_stopping() {
+            let hosts = keeper.peers().hosts().now();
+            let asked = std::mem::take(&mut self.state.lock().compare);
+            let idle = look.is_none() && Instant::now() >= next;
+            if asked || idle || hosts.fingerprint() != looked_for {
+                looked_for = hosts.fingerprint();
+                let at = At::References(None);
+                look = Some(Look { hosts: looked_for, begun: Instant::now(), at });
+            }
+            let mut busy = self.fetch_some(keeper, ledger, &hosts);
+            let step = match &mut look {
+                Some(look) if self.has_room(look) => self.step(look, keeper, ledger, &hosts),
+                _ => Ok(Step::Waits),
+            };
+            match (step, &look) {
+                (Ok(Step::More), _) => busy = true,
+                (Ok(Step::Done), Some(done)) => {
+                    next = Instant::now() + self.finish(done);
+                    look = None;
+                }
+                (Ok(Step::Done | Step::Waits), _) => {}
+                (Err(error), _) => warn(&error),
+            }
+            if Instant::now() >= ask && ledger.is_current() {
+                ask = Instant::now() + ASK_EVERY;
+                if let Err(error) = self.shed_astray(keeper, ledger, &hosts) {
+                    warn(&error);
+                }
+            }
+            if !busy {
+                self.changed.wait_for(&mut self.state.lock(), STOP_LOOK);
+            }
+        }
+    }
+
+    /// Whether what the next step finds can be kept in mind.
+    fn has_room(&self, look: &Look) -> bool {
+        let state = self.state.lock();
+        let waiting = match look.at {
+            At::References(_) => state.wanted.len(),
+            At::Shares(_) => state.astray.len(),
+        };
+        waiting + STEP <= WAITING_MAX
+    }
+
+    /// A look has gone through everything; returns when the next is due.
+    fn finish(&self, look: &Look) -> Duration {
+        let mut state = self.state.lock();
+        if std::mem::take(&mut state.overflowed) {
+            // Looking may take long: most of the time it is not done.
+            return AGAIN.1.max(look.begun.elapsed() * 10).min(AGAIN.0);
+        }
+        state.complete_for = look.hosts;
+        AGAIN.0
+    }
+
+    fn step(
+        &self,
+        look: &mut Look,
+        keeper: &Keeper,
+        ledger: &dyn Ledger,
+        hosts: &HostList,
+    ) -> Result<Step, DatabaseError> {
+        match look.at {
+            At::References(after) => {
+                let (shares, last) = ledger.shares_after(after.as_ref(), STEP);
+                self.keep(keeper, hosts, &shares)?;
+                look.at = if last.is_some() { At::References(last) } else { At::Shares(None) };
+                self.state.lock().adopted |= last.is_none();
+                Ok(Step::More)
+            }
+            At::Shares(_) if !ledger.is_current() => Ok(Step::Waits),
+            At::Shares(after) => {
+                let server = keeper.shares().server();
+                let shares = server.leased_by(keeper.shares().group, after.as_ref(), STEP)?;
+                self.state.lock().astray.extend(shed(keeper, ledger, hosts, &shares)?);
+                look.at = At::Shares(shares.last().copied());
+                Ok(if shares.len() < STEP { Step::Done } else { Step::More })
+            }
+        }
+    }
+
+    /// Compares what is referred to with what is here.
+    fn keep(&self, keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> Result<(), DatabaseError> {
+        let holds = keeper.shares().server().holds(keeper.shares().group, shares)?;
+        let mut unleased = Vec::new();
+        let mut missing = Vec::new();
+        for (share, holds) in shares.iter().zip(holds) {
+            match holds {
+                Holds::Leased => {}
+                Holds::Unleased => unleased.push(*share),
+                Holds::Nothing => missing.push(*share),
+            }
+        }
+        missing.extend(keeper.shares().adopt(&unleased)?);
+        let me = keeper.peers().me();
+        missing.into_iter().filter(|share| hosts.placed(share).contains(&me)).for_each(|s| self.want(s));
+        Ok(())
+    }
+
+    /// Lets go of what others have by now.
+    fn shed_astray(
+        &self,
+        keeper: &Keeper,
+        ledger: &dyn Ledger,
+        hosts: &HostList,
+    ) -> Result<(), DatabaseError> {
+        let astray: Vec<ShareId> = self.state.lock().astray.iter().copied().collect();
+        for shares in astray.chunks(STEP) {
+            let stay: BTreeSet<ShareId> = shed(keeper, ledger, hosts, shares)?.into_iter().collect();
+            let mut state = self.state.lock();
+            shares.iter().filter(|share| !stay.contains(share)).for_each(|share| {
+                state.astray.remove(share);
+            });
+        }
+        Ok(())
+    }
+
+    /// Fetches what is due of what is wanted; whether there was any.
+    fn fetch_some(&self, keeper: &Keeper, ledger: &dyn Ledger, hosts: &HostList) -> bool {
+        let due: Vec<ShareId> = {
+            let mut state = self.state.lock();
+            let now = Instant::now();
+            let due = state.wanted.iter().filter(|(_, attempts)| attempts.not_before <= now);
+            let due: Vec<_> = due.map(|(share, _)| *share).take(TOGETHER).collect();
+            state.fetching = due.len();
+            due
+        };
+        if due.is_empty() {
+            return false;
+        }
+        let begun = Instant::now();
+        let (bytes, lacking) = fetch(keeper, ledger, hosts, &due);
+        let mut state = self.state.lock();
+        state.fetching = 0;
+        for share in due {
+            if !lacking.contains(&share) {
+                state.wanted.remove(&share);
+            } else if let Some(attempts) = state.wanted.get_mut(&share) {
+                let pause = PAUSE.0.saturating_mul(1 << attempts.failures.min(16)).min(PAUSE.1);
+                attempts.failures += 1;
+                attempts.not_before = Instant::now() + pause;
+            }
+        }
+        drop(state);
+        let least = Duration::from_secs_f64(bytes as f64 / RATE);
+        std::thread::sleep(least.saturating_sub(begun.elapsed()));
+        true
+    }
+}
+
+/// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay until others have them.
+fn shed(
+    keeper: &Keeper,
+    ledger: &dyn Ledger,
+    hosts: &HostList,
+    shares: &[ShareId],
+) -> Result<Vec<ShareId>, DatabaseError> {
+    let mut unreferenced = Vec::new();
+    let mut moved = Vec::new();
+    for (share, referred) in shares.iter().zip(ledger.refers_to(shares)) {
+        if !referred {
+            unreferenced.push(*share);
+        } else if !hosts.placed(share).contains(&keeper.peers().me()) {
+            moved.push(*share);
+        }
+    }
+    if !unreferenced.is_empty() {
+        keeper.shares().let_go_of_group(&unreferenced)?;
+    }
+    let kept = kept_by_all(keeper, hosts, &moved);
+    let gone: Vec<ShareId> = kept.iter().copied().collect();
+    if !gone.is_empty() && keeper.leave(hosts, &gone)? {
+        moved.retain(|share| !kept.contains(share));
+    }
+    Ok(moved)
+}
+
+fn warn(error: &DatabaseError) {
+    tracing::error!(error = error as &dyn std::error::Error, "shares cannot be compared; it is tried again");
+}
+
+/// Of `shares` those that every host which is to keep them says that it keeps.
+fn kept_by_all(keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> BTreeSet<ShareId> {
+    let mut asked = BTreeMap::<MachineId, Vec<ShareId>>::new();
+    for share in shares {
+        for machine in hosts.placed(share) {
+            asked.entry(machine).or_default().push(*share);
+        }
+    }
+    let asked: Vec<_> = asked
+        .into_iter()
+        .map(|(machine, shares)| {
+            (keeper.peers().call(hosts, machine, ShareCall::Keep(shares.clone()), Vec::new()), shares)
+        })
+        .collect();
+    // Where nobody is to keep it, it stays.
+    let mut kept: BTreeSet<ShareId> =
+        shares.iter().filter(|share| !hosts.placed(share).is_empty()).copied().collect();
+    for (pending, shares) in asked {
+        let results = pending.and_then(|pending| pending.wait(Some(PATIENCE)).ok());
+        let results = results.map_or_else(Vec::new, |(results, _)| results);
+        let results = results.into_iter().chain(std::iter::repeat(Err(Error::NotFound)));
+        for (share, result) in shares.iter().zip(results) {
+            if result.is_err() {
+                kept.remove(share);
+            }
+        }
+    }
+    kept
+}
+
+/// Fetches what is to be here of `shares`. Returns how many bytes came, and what is to be here and still is not.
+fn fetch(
+    keeper: &Keeper,
+    ledger: &dyn Ledger,
+    hosts: &HostList,
+    shares: &[ShareId],
+) -> (usize, BTreeSet<ShareId>) {
+    let me = keeper.peers().me();
+    let referred = shares.iter().zip(ledger.refers_to(shares));
+    let to_keep = referred.filter(|(share, referred)| *referred && hosts.placed(share).contains(&me));
+    let to_keep: Vec<ShareId> = to_keep.map(|(share, _)| *share).collect();
+    // An upload may have arrived late.
+    let missing = keeper.shares().adopt(&to_keep).unwrap_or(to_keep);
+    let mut lacking: BTreeSet<ShareId> = missing.into_iter().collect();
+    let others = |share: &ShareId| {
+        let mut others = hosts.having(share);
+        others.retain(|machine| *machine != me);
+        others
+    };
+    let mut bytes = 0;
+    for turn in 0..hosts.all().len() {
+        let asked: Vec<(ShareId, Pending)> = lacking
+            .iter()
+            .filter_map(|share| {
+                let machine = *others(share).get(turn)?;
+                let pending = keeper.peers().call(hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
+                Some((*share, pending))
+            })
+            .collect();
+        let mut found = Vec::new();
+        for (share, pending) in asked {
+            let Ok((results, whole)) = pending.wait(Some(PATIENCE)) else { continue };
+            let sound = matches!(results.first(), Some(Ok(()))).then(|| checked(whole)).flatten();
+            if let Some(body) = sound {
+                bytes += body.len();
+                found.push(NewShare { id: share, parts: vec![body] });
+            }
+        }
+        let ids: Vec<ShareId> = found.iter().map(|share| share.id).collect();
+        for (id, stored) in ids.iter().zip(keeper.shares().store_for_group(found)) {
+            if stored.is_ok() {
+                lacking.remove(id);
+            }
+        }
+        // The last reference may have gone, and its end been settled, while it was fetched.
+        let gone = ids.iter().zip(ledger.refers_to(&ids)).filter(|(_, referred)| !referred);
+        let gone: Vec<ShareId> = gone.map(|(share, _)| *share).collect();
+        if !gone.is_empty()
+            && let Err(error) = keeper.shares().let_go_of_group(&gone)
+        {
+            tracing::warn!(%error, "what nothing refers to any more was not let go; the next look does it");
+        }
+    }
+    (bytes, lacking)
+}
+
+/// The body of an answer to [`ShareCall::Fetch`], if it has the digest that came with it.
+fn checked(mut whole: Bytes) -> Option<Bytes> {
+    let digest = *whole.first_chunk::<16>()?;
+    let body = whole.split_off(digest.len());
+    (shares::digest(&body) == digest).then_some(body)
+}
