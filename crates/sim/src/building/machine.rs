@@ -19,6 +19,8 @@ pub(super) struct Machine {
     pub incarnation: u64,
     pub client: Client,
     pub connection: Option<u64>,
+    /// Which server it is to, or the next is going to be.
+    pub server: usize,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
     /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
@@ -45,7 +47,8 @@ impl Machine {
 
 impl Building {
     pub(super) fn add_machine(&mut self, at: usize) {
-        let drift = self.weather.drift_ppm;
+        // Clocks of servers are wrong, too, where one goes on after another.
+        let drift = if self.group.is_lone() { self.weather.drift_ppm } else { self.weather.drift_ppm / 2 };
         // Half of all clocks are as wrong as they may be.
         let rate_ppm = match self.below(4) {
             0 => 1_000_000 - drift,
@@ -55,11 +58,14 @@ impl Building {
         let (client, offset) = (self.new_client(), self.below(1_000_000));
         let id = MachineId(at as u64 + 1);
         let life = self.history.new_life(at);
+        let servers = self.group.replicas.len();
+        let server = if servers > 1 { self.below(servers as u64) as usize } else { 0 };
         self.machines.push(Machine {
             id,
             incarnation: 1,
             client,
             connection: None,
+            server,
             welcomed: None,
             session: None,
             life,
@@ -70,7 +76,7 @@ impl Building {
         });
         // Some are near and some are far.
         let far = [1, 2, 5, 30][self.below(4) as usize];
-        self.links.push(Link::new(far));
+        self.links.push(Link::new(far, servers));
         self.later(0, Event::Dials(at));
         let tick = self.below(TICK_MS);
         self.later(tick, Event::Ticks(at));
@@ -228,7 +234,7 @@ impl Building {
         if self.machines[at].incarnation != incarnation {
             return Ok(());
         }
-        let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.server.is_up();
+        let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.group.is_up();
         if away || self.machines[at].frozen.is_some() {
             self.later(700, Event::Uploads(at, incarnation, upload));
             return Ok(());
