@@ -18,6 +18,8 @@ pub(super) enum Event {
     Dials(usize),
     /// A machine looks at its clock.
     Ticks(usize),
+    /// A machine asks a server what changes nothing.
+    Asks(usize),
     /// A program of a machine makes its next call.
     Calls(usize, usize),
     /// An upload of that life of the machine is stored.

@@ -12,6 +12,10 @@ use wire::{MachineId, Space, ToClient, ToServer};
 
 /// How often a machine looks at its clock, ms.
 const TICK_MS: u64 = 100;
+/// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
+const ASK_MS: u64 = 300;
+/// The number of such a question: none that its client has.
+const QUESTION: u64 = u64::MAX;
 
 /// See the module.
 pub(super) struct Machine {
@@ -80,6 +84,9 @@ impl Building {
         self.later(0, Event::Dials(at));
         let tick = self.below(TICK_MS);
         self.later(tick, Event::Ticks(at));
+        if !self.group.is_lone() {
+            self.later(ASK_MS, Event::Asks(at));
+        }
     }
 
     fn new_client(&mut self) -> Client {
@@ -126,6 +133,17 @@ impl Building {
         Ok(())
     }
 
+    /// The machine asks for what its client seldom has to: content that did not fit into a grant.
+    pub(super) fn asks(&mut self, at: usize) -> Result<(), Violation> {
+        let (wait, file) = (1 + self.below(2 * ASK_MS), self.below(self.known.files.len() as u64) as usize);
+        self.later(wait, Event::Asks(at));
+        if let Some(file) = self.known.files.get(file).filter(|_| self.machines[at].frozen.is_none()) {
+            let question = ToServer::Extents { number: QUESTION, file: file.clone(), from: 0 };
+            self.says(at, question);
+        }
+        Ok(())
+    }
+
     /// The server says something.
     pub(super) fn machine_hears(
         &mut self,
@@ -133,7 +151,9 @@ impl Building {
         connection: u64,
         message: ToClient,
     ) -> Result<(), Violation> {
-        if self.machines[at].connection != Some(connection) {
+        let asked = matches!(message, ToClient::Extents { number: QUESTION, .. });
+        if asked || self.machines[at].connection != Some(connection) {
+            self.happened.questions += u64::from(asked);
             return Ok(());
         }
         let fenced = matches!(message, ToClient::Fenced);

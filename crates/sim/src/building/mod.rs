@@ -66,6 +66,8 @@ pub struct Happened {
     pub elections: u64,
     /// Times a server got its state from another.
     pub snapshots: u64,
+    /// Questions that a leader answered without a log entry.
+    pub questions: u64,
     /// Entries of the log of which a leader did not hear that they were committed, and that were by the next.
     pub survived: u64,
     /// Entries that were in somebody's log and went.
@@ -90,6 +92,7 @@ impl std::ops::AddAssign for Happened {
             restarts,
             elections,
             snapshots,
+            questions,
             survived,
             vanished,
             ms,
@@ -106,6 +109,7 @@ impl std::ops::AddAssign for Happened {
         self.restarts += restarts;
         self.elections += elections;
         self.snapshots += snapshots;
+        self.questions += questions;
         self.survived += survived;
         self.vanished += vanished;
         self.ms += ms;
@@ -218,6 +222,7 @@ impl Building {
             }
             Event::Dials(at) => self.dials(at),
             Event::Ticks(at) => self.machine_ticks(at),
+            Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
             Event::Yields(at, incarnation, number) => self.yields(at, incarnation, number),

@@ -61,7 +61,7 @@ impl Building {
             self.lone_leads();
         } else {
             self.begins_group();
-            self.takes_lead(0)?;
+            self.stands(0, true)?;
         }
         self.later(TICK_MS, Event::ServerTicks);
         Ok(())
