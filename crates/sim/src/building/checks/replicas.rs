@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 /// Rows are compared at every index that this divides.
-const ROWS_EVERY: u64 = 16;
+const ROWS_EVERY: u64 = 64;
 /// What was said is remembered for so many entries.
 const SAID_MAX: usize = 3_000;
 
