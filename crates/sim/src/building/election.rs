@@ -16,7 +16,8 @@ impl Building {
         for at in 0..self.group.replicas.len() {
             let patience = PATIENCE_MS.0 + self.below(PATIENCE_MS.1);
             let replica = &self.group.replicas[at];
-            let waits = replica.up && replica.leads.is_none() && self.now > replica.heard + patience;
+            let runs = replica.up && replica.stopped_until <= self.now;
+            let waits = runs && replica.leads.is_none() && self.now > replica.heard + patience;
             if waits {
                 self.stands(at, false)?;
             }
@@ -38,7 +39,7 @@ impl Building {
             let theirs = replica.log.last();
             let hears = at != candidate && (replica.leads.is_some() || now <= replica.heard + PATIENCE_MS.0);
             let complete = (theirs.term, theirs.index) <= (last.term, last.index);
-            if replica.up && joined && complete && (rudely || !hears) {
+            if replica.up && replica.stopped_until <= now && joined && complete && (rudely || !hears) {
                 voters.push(at);
             }
         }

@@ -51,6 +51,7 @@ impl Building {
             weather.slow_disks * among_servers,
             weather.elections * among_servers,
             weather.astray * among_servers,
+            weather.stops * among_servers,
         ];
         let mut pick = self.below(odds.iter().sum());
         let kind = odds.iter().position(|odds| {
@@ -88,6 +89,10 @@ impl Building {
                 }
             }
             Some(10) => self.leads_astray(at),
+            Some(11) => {
+                let (server, wait) = (self.some_important_server(), self.some_time(40_000));
+                self.group.replicas[server].stopped_until = self.now + wait;
+            }
             _ => {}
         }
         Ok(())

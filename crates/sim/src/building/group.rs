@@ -3,6 +3,7 @@
 
 use super::events::Event;
 use super::log::{Entry, Log, Place};
+use super::net::Way;
 use super::replica::{Checkpoint, Replica};
 use super::{Building, Violation};
 use directory::{Directory, MemoryStore, Output};
@@ -318,6 +319,17 @@ impl Building {
         replica.heard = now;
         self.notes(|| format!("replica {at} starts"));
         self.check_replica(at, &[])
+    }
+
+    /// Until when the server that the event is for is stopped.
+    pub(super) fn is_for_stopped(&self, event: &Event) -> Option<u64> {
+        let server = match event {
+            Event::Replicates { to: at, .. } | Event::Synced { at, .. } => *at,
+            Event::Appends(at, _) | Event::Beats(at, _) | Event::Settles(at, ..) => *at,
+            Event::Arrives { at, way: Way::Up, connection, .. } => self.links[*at].server_of(*connection)?,
+            _ => return None,
+        };
+        Some(self.group.replicas[server].stopped_until).filter(|until| *until > self.now)
     }
 
     /// Each replica has a clock of its own, and each wire its length.

@@ -214,6 +214,10 @@ impl Building {
         let digests = self.group.replicas.iter().map(|replica| replica.directory.digest());
         let digest = digests.fold(0, |all: u64, digest| all.rotate_left(1) ^ digest);
         feed(&mut self.happened.trace, &[time.to_be_bytes(), digest.to_be_bytes()].concat());
+        if let Some(until) = self.is_for_stopped(&event) {
+            self.events.add(until, event);
+            return Ok(());
+        }
         match event {
             Event::Arrives { at, way, connection, packet } => self.arrives(at, way, connection, packet),
             Event::Resends { at, way, connection, packet } => {

@@ -112,10 +112,14 @@ impl Link {
         self.forget();
     }
 
+    /// Which server the connection is to.
+    pub fn server_of(&self, connection: u64) -> Option<usize> {
+        self.connections.get(&connection).map(|connection| connection.server)
+    }
+
     /// How many troubles lose what is sent over the connection that way.
     fn cuts(&self, way: Way, connection: u64) -> u64 {
-        let server = self.connections.get(&connection).map(|connection| connection.server);
-        let of_server = server.and_then(|server| self.cut_of.get(server));
+        let of_server = self.server_of(connection).and_then(|server| self.cut_of.get(server));
         self.cut[way as usize] + of_server.map_or(0, |cut| cut[way as usize])
     }
 
@@ -215,7 +219,7 @@ impl Building {
 
     fn takes(&mut self, at: usize, connection: u64, packet: Packet) -> Result<(), Violation> {
         self.happened.messages += 1;
-        let server = self.links[at].connections.get(&connection).map_or(0, |known| known.server);
+        let server = self.links[at].server_of(connection).unwrap_or_default();
         match packet {
             Packet::Greets { incarnation, session } => {
                 self.server_is_greeted(server, at, connection, incarnation, session);

@@ -20,6 +20,8 @@ pub(super) struct Replica {
     pub directory: Directory,
     pub store: MemoryStore,
     pub up: bool,
+    /// It does nothing until then.
+    pub stopped_until: u64,
     /// Counts its starts and the ends of its leaderships; events of earlier ones come to nothing.
     pub start: u64,
     /// What its process is to machines.
@@ -60,6 +62,7 @@ impl Replica {
             checkpoint: Checkpoint { place, rows: Rc::new(store.clone()) },
             store,
             up: true,
+            stopped_until: 0,
             start: 0,
             host: Host::default(),
             term: 0,
@@ -115,6 +118,7 @@ impl Replica {
     /// The process ends. Of what the disk had not been made to keep it has so many entries.
     pub fn crashes(&mut self, kept: u64) {
         self.up = false;
+        self.stopped_until = 0;
         self.start += 1;
         self.leads = None;
         self.host = Host::default();

@@ -70,6 +70,9 @@ impl Building {
     pub(super) fn server_ticks(&mut self) -> Result<(), Violation> {
         self.later(TICK_MS, Event::ServerTicks);
         for at in 0..self.group.replicas.len() {
+            if self.group.replicas[at].stopped_until > self.now {
+                continue;
+            }
             self.propose(at, Input::Tick);
         }
         Ok(())

@@ -122,6 +122,7 @@ const SPLIT: Weather = Weather {
     freezes: 0,
     crashes: 0,
     splits: 8,
+    stops: 2,
     slow_disks: 2,
     elections: 3,
     astray: 1,
@@ -172,13 +173,13 @@ fn all_of(weather: Weather, seeds: std::ops::Range<u64>, machines: u64, calls: u
 /// A leader takes every session for just renewed, on its own clock, which goes on from the last entry of the log: it may be as much too fast as any and the one before it too slow.
 #[test]
 fn a_new_leader_whose_clock_is_ahead_fences_nobody_early() {
-    let heard = all_of(ELECTING, 0..6, 5, 1_000);
-    assert_eq!((heard.cut_off, heard.fenced, heard.lost), (0, 0, 0), "{heard:?}");
-    assert!(heard.elections > 100, "{heard:?}");
+    let well = all_of(ELECTING, 0..3, 5, 1_000);
+    assert_eq!((well.cut_off, well.fenced, well.lost), (0, 0, 0), "{well:?}");
+    assert!(well.elections > 100, "{well:?}");
     // Leases of those that are away end here and there at the same time: no two hold them, whoever leads.
-    let away = all_of(AWAY, 0..6, 8, 3_000);
+    let away = all_of(AWAY, 0..4, 8, 3_000);
     println!("{away:?}");
-    assert!(away.fenced > 10 && away.elections > 20, "{away:?}");
+    assert!(away.fenced > 10 && away.elections > 10, "{away:?}");
     let found = is_found(Weather { drift_ppm: 600_000, ..AWAY }, 0..6, 8, 3_000);
     println!("{found:?}");
     assert!(found.is_some());

@@ -39,6 +39,8 @@ pub struct Weather {
     pub restarts: u64,
     /// Servers are cut off from each other: one way or both, one pair or one from all.
     pub splits: u64,
+    /// Servers' processes are stopped and go on later, as if no time had passed.
+    pub stops: u64,
     /// A server's disk becomes slow.
     pub slow_disks: u64,
     /// Servers elect another leader for no reason.
@@ -75,6 +77,7 @@ impl Weather {
         crashes: 0,
         restarts: 0,
         splits: 0,
+        stops: 0,
         slow_disks: 0,
         elections: 0,
         astray: 0,
@@ -98,6 +101,7 @@ impl Weather {
         crashes: 2,
         restarts: 1,
         splits: 3,
+        stops: 1,
         slow_disks: 1,
         elections: 2,
         astray: 2,
@@ -136,6 +140,7 @@ impl Weather {
             *odds *= u64::from(below(3) > 0);
         }
         weather.servers = [1, 3][below(2) as usize];
+        weather.stops *= u64::from(below(3) > 0);
         weather
     }
 }
