@@ -22,9 +22,9 @@ const REMEMBERED_MAX: usize = 4096;
 const WRITE: u8 = 2;
 const ANY: [u8; 3] = [4, WRITE, 1];
 
-/// Which directories are at or below which roots of machines: nothing but a shorter way up. Forgotten when a directory moves.
+/// How far below which roots of machines directories are, if they are: nothing but a shorter way up, so that whoever has it forgotten comes to the same. Forgotten when a directory moves.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), bool>);
+pub(crate) struct Subtrees(FxHashMap<(FileId, FileId), Option<usize>>);
 
 impl Subtrees {
     /// Whether `file` is `root` or below it.
@@ -39,26 +39,29 @@ impl Subtrees {
 
     fn is_dir_within(&mut self, files: &Files<'_>, root: &FileId, dir: &FileId) -> bool {
         let (mut at, mut way) = (dir.clone(), Vec::new());
-        let within = loop {
+        let depth = loop {
             if at == *root {
-                break true;
+                break Some(way.len());
             }
             if let Some(known) = self.0.get(&(root.clone(), at.clone())) {
-                break *known;
+                break known.map(|depth| depth + way.len());
             }
             let above =
                 files.record(&at).and_then(|record| record.links.first().map(|link| link.dir.clone()));
             way.push(at);
             match above {
-                Some(above) if way.len() < DEPTH_MAX => at = above,
-                _ => break false,
+                // Of those further up nothing is known.
+                Some(_) if way.len() > DEPTH_MAX => return false,
+                Some(above) => at = above,
+                None => break None,
             }
         };
         if self.0.len() + way.len() > REMEMBERED_MAX {
             self.0.clear();
         }
-        self.0.extend(way.into_iter().take(REMEMBERED_MAX).map(|dir| ((root.clone(), dir), within)));
-        within
+        let depths = way.into_iter().enumerate().take(REMEMBERED_MAX);
+        self.0.extend(depths.map(|(below, dir)| ((root.clone(), dir), depth.map(|depth| depth - below))));
+        depth.is_some_and(|depth| depth <= DEPTH_MAX)
     }
 
     /// What was above what may have changed.
@@ -280,4 +283,44 @@ fn unfit(rights: &Rights, operation: &Operation) -> Option<Error> {
 fn elsewhere(file: &FileId, disposition: &Disposition) -> Disposition {
     let label = Label::new(b"-").unwrap_or_else(|_| disposition.link.label.clone());
     Disposition { link: Link { dir: file.clone(), label }, ..disposition.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use crate::record::Record;
+    use crate::{Store, keys};
+    use namespace::{Attributes, FileKind, Times, Timestamp};
+    use rustc_hash::FxHashSet;
+
+    /// A replica that was started anew remembers nothing, and must come to the same as the others.
+    #[test]
+    fn what_is_remembered_decides_nothing_however_deep_a_directory_is() {
+        let time = Timestamp::default();
+        let (mode, uid, gid, links, ino, rdev) = (0o755, 0, 0, 1, 1, 0);
+        let kind = FileKind::Directory;
+        let attributes =
+            Attributes { kind, mode, uid, gid, links, ino, rdev, ctime: time, btime: time, atime: time };
+        let mut store = MemoryStore::default();
+        let dirs: Vec<FileId> =
+            (1..=DEPTH_MAX as u64 + 4).map(|number| FileId::root().child(number)).collect();
+        let mut above: Option<FileId> = None;
+        for dir in &dirs {
+            let mut record = Record::born(attributes, ContentHead::default(), Times::default());
+            let label = Label::new(b"down").unwrap();
+            record.links.extend(above.take().map(|dir| Link { dir, label }));
+            store.put(&keys::of(dir, keys::Tag::Record), record.to_bytes(dir));
+            above = Some(dir.clone());
+        }
+        let files = Files::new(&mut store, FxHashSet::default(), 0, 0);
+        let mut remembering = Subtrees::default();
+        let deep =
+            [10, 3, DEPTH_MAX - 5, DEPTH_MAX, DEPTH_MAX + 1, DEPTH_MAX + 2, DEPTH_MAX - 1, DEPTH_MAX + 3];
+        for depth in deep {
+            let remembered = remembering.is_within(&files, &dirs[0], &dirs[depth]);
+            assert_eq!(remembered, Subtrees::default().is_within(&files, &dirs[0], &dirs[depth]), "{depth}");
+            assert_eq!(remembered, depth <= DEPTH_MAX, "{depth}");
+        }
+    }
 }

@@ -19,6 +19,9 @@ pub struct Simulate {
     /// deletions that are looked at.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     machines: u64,
+    /// Servers of the building: one, or a group that elects a leader. The seed chooses one or three if this is not said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
+    servers: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,11 +76,17 @@ impl Simulate {
     fn run_many(&self) -> Result<String, String> {
         let (mut building, mut office) = (sim::Happened::default(), sim::Tally::default());
         let (machines, steps) = (self.machines, self.steps);
-        let again =
-            |what| format!("{what}\nagain: leasehold simulate --machines {machines} --steps {steps} --seed ");
+        let servers = self.servers.map(|servers| format!("--servers {servers} ")).unwrap_or_default();
+        let again = |what| {
+            format!(
+                "{what}\nagain: leasehold simulate --machines {machines} {servers}--steps {steps} --seed "
+            )
+        };
         for seed in self.seed.0.clone() {
-            building +=
-                sim::run_building(seed, machines, steps).map_err(|what| again(what) + &seed.to_string())?;
+            let weather = sim::Weather::of(seed);
+            let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
+            building += sim::run_building_in(weather, seed, machines, steps)
+                .map_err(|what| again(what) + &seed.to_string())?;
             office += sim::run_many(seed, machines, steps).map_err(|what| again(what) + &seed.to_string())?;
         }
         let runs = self.seed.0.end.saturating_sub(self.seed.0.start);

@@ -186,7 +186,9 @@ impl Proposer {
                 reached: reached(id),
                 heard: heard(id),
             });
-            let lost = metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() > QUORUM_LOST);
+            // The only voter is its own majority.
+            let lost = voters != [self.place.member]
+                && metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() > QUORUM_LOST);
             let leads = metrics.state == ServerState::Leader && (alone || !lost);
             (members.collect(), metrics.current_leader, leads)
         };

@@ -63,10 +63,11 @@ impl Wire for MemberWire {
 impl MemberWire {
     async fn connect(&mut self) -> io::Result<Frames<Stream>> {
         let address = self.addresses.get(self.turn % self.addresses.len().max(1));
-        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?.clone();
+        // Unless this one is taken: then it is the one to come back to.
         self.turn += 1;
         let connected = async {
-            let mut frames = frames::greetings(call(address, &self.config).await?);
+            let mut frames = frames::greetings(call(&address, &self.config).await?);
             match greet(&mut frames, &Purpose::Peer).await? {
                 Welcome::Peer => Ok(frames),
                 _ => Err(wire::GreetingError::Foreign.into()),
@@ -74,6 +75,7 @@ impl MemberWire {
         };
         let mut frames = connected.await.map_err(|error: super::link::End| io::Error::other(error))?;
         frames::peers(&mut frames);
+        self.turn -= 1;
         Ok(frames)
     }
 }

@@ -1,6 +1,7 @@
 //! What is going to happen, and when.
 
-use super::faults::Mended;
+use super::faults::{Mended, Repaired};
+use super::group::Message;
 use super::net::{Numbered, Way};
 use client::Upload;
 use directory::ShareWork;
@@ -17,6 +18,8 @@ pub(super) enum Event {
     Dials(usize),
     /// A machine looks at its clock.
     Ticks(usize),
+    /// A machine asks a server what changes nothing.
+    Asks(usize),
     /// A program of a machine makes its next call.
     Calls(usize, usize),
     /// An upload of that life of the machine is stored.
@@ -25,14 +28,26 @@ pub(super) enum Event {
     Yields(usize, u64, u64),
     /// A machine goes on after it was frozen.
     Thaws(usize),
-    /// The earliest input that the server's log has is durable. Of which of its starts.
+    /// The earliest input that a lone server's log has is applied. Of which of its starts.
     Applies(u64),
-    /// The server looks at its clock.
+    /// Servers look at their clocks.
     ServerTicks,
-    /// The server starts again.
-    ServerStarts,
-    /// The share server has done this.
-    Settles(u64, Vec<ShareWork>),
+    /// A server starts again.
+    ReplicaStarts(usize),
+    /// The share server has done this for a server, in that start of it.
+    Settles(usize, u64, Vec<ShareWork>),
+    /// One replica hears another.
+    Replicates { from: usize, to: usize, message: Message },
+    /// A replica's disk has kept its log up to there, unless its end was replaced.
+    Synced { at: usize, tail: u64, through: u64 },
+    /// What was proposed to a leader becomes an entry.
+    Appends(usize, u64),
+    /// A leader says that it is there.
+    Beats(usize, u64),
+    /// It is looked who has not heard of a leader for too long.
+    Watches,
+    /// Something that went wrong between servers is well again.
+    Repairs(Repaired),
     /// Something goes wrong.
     Fault,
     /// Something that went wrong with a machine's link is well again.

@@ -12,6 +12,17 @@ pub(super) enum Mended {
     Slow((u64, u64)),
 }
 
+/// What is well again between servers.
+#[derive(Clone, Debug)]
+pub(super) enum Repaired {
+    /// These wires.
+    Wires(Vec<(usize, usize)>),
+    /// This server's disk.
+    Disk(usize),
+    /// The link of a machine to a server.
+    Astray { at: usize, server: usize, ways: [bool; 2] },
+}
+
 impl Building {
     pub(super) fn begin_faults(&mut self) {
         let calm = self.weather.calm_ms;
@@ -27,6 +38,7 @@ impl Building {
         let calm = 1 + self.below(2 * self.weather.calm_ms);
         self.later(calm, Event::Fault);
         let weather = self.weather;
+        let among_servers = u64::from(!self.group.is_lone());
         let odds = [
             weather.breaks,
             weather.one_way,
@@ -35,6 +47,11 @@ impl Building {
             weather.freezes,
             weather.crashes,
             weather.restarts,
+            weather.splits * among_servers,
+            weather.slow_disks * among_servers,
+            weather.elections * among_servers,
+            weather.astray * among_servers,
+            weather.stops * among_servers,
         ];
         let mut pick = self.below(odds.iter().sum());
         let kind = odds.iter().position(|odds| {
@@ -61,9 +78,20 @@ impl Building {
             Some(3) => self.slows(at),
             Some(4) => self.freezes(at),
             Some(5) => self.crashes(at),
-            Some(6) => {
-                let pause = self.some_time(40_000);
-                self.server_crashes(pause);
+            Some(6) => self.servers_crash(),
+            Some(7) => self.splits(),
+            Some(8) => self.slows_disk(),
+            Some(9) => {
+                let candidate = self.some_server();
+                let replica = &self.group.replicas[candidate];
+                if replica.up && replica.leads.is_none() {
+                    self.stands(candidate, true)?;
+                }
+            }
+            Some(10) => self.leads_astray(at),
+            Some(11) => {
+                let (server, wait) = (self.some_important_server(), self.some_time(40_000));
+                self.group.replicas[server].stopped_until = self.now + wait;
             }
             _ => {}
         }
@@ -71,9 +99,73 @@ impl Building {
     }
 
     /// Mostly short, sometimes as long as that.
-    fn some_time(&mut self, ms_max: u64) -> u64 {
+    pub(super) fn some_time(&mut self, ms_max: u64) -> u64 {
         let bound = if self.one_in(3) { ms_max } else { ms_max / 20 };
         1 + self.below(bound)
+    }
+
+    fn some_server(&mut self) -> usize {
+        self.below(self.group.replicas.len() as u64) as usize
+    }
+
+    /// The leader more often than others.
+    fn some_important_server(&mut self) -> usize {
+        match self.group.leader() {
+            Some(leader) if self.one_in(2) => leader,
+            _ => self.some_server(),
+        }
+    }
+
+    /// Servers do not hear each other: one is not heard by the others, does not hear them, or both; or that is so of a pair.
+    fn splits(&mut self) {
+        let (one, other) = (self.some_important_server(), self.some_server());
+        let (ways, pair) = (self.below(3), self.one_in(3));
+        let mut wires = Vec::new();
+        for to in (0..self.group.replicas.len()).filter(|to| *to != one && (!pair || *to == other)) {
+            if ways != 1 {
+                wires.push((one, to));
+            }
+            if ways != 2 {
+                wires.push((to, one));
+            }
+        }
+        wires.iter().for_each(|(from, to)| self.group.wire(*from, *to).cut += 1);
+        let wait = self.some_time(40_000);
+        self.later(wait, Event::Repairs(Repaired::Wires(wires)));
+    }
+
+    fn slows_disk(&mut self) {
+        let (at, slow) = (self.some_important_server(), 1 + self.below(self.weather.slow_ms));
+        self.group.replicas[at].disk_ms = slow;
+        let wait = self.some_time(20_000);
+        self.later(wait, Event::Repairs(Repaired::Disk(at)));
+    }
+
+    /// The machine hears or is heard by some of the servers only.
+    fn leads_astray(&mut self, at: usize) {
+        let server = self.some_important_server();
+        let ways = [[true, true], [true, false], [false, true]][self.below(3) as usize];
+        for (cut, way) in self.links[at].cut_of[server].iter_mut().zip(ways) {
+            *cut += u64::from(way);
+        }
+        let wait = self.some_time(60_000);
+        self.later(wait, Event::Repairs(Repaired::Astray { at, server, ways }));
+    }
+
+    pub(super) fn repairs(&mut self, repaired: Repaired) -> Result<(), Violation> {
+        match repaired {
+            _ if self.healed => {}
+            Repaired::Wires(wires) => {
+                wires.iter().for_each(|(from, to)| self.group.wire(*from, *to).cut -= 1);
+            }
+            Repaired::Disk(at) => self.group.replicas[at].disk_ms = 0,
+            Repaired::Astray { at, server, ways } => {
+                for (cut, way) in self.links[at].cut_of[server].iter_mut().zip(ways) {
+                    *cut -= u64::from(way);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn cuts(&mut self, at: usize, ways: [bool; 2]) {
@@ -117,8 +209,10 @@ impl Building {
         self.healed = true;
         for link in &mut self.links {
             (link.cut, link.delay) = ([0, 0], (1, 4));
+            link.cut_of.fill([0, 0]);
         }
+        self.group.heal();
         // Who is stopped goes on when it was to: what waits for it is in order.
-        self.server_starts()
+        (0..self.group.replicas.len()).try_for_each(|at| self.server_starts(at))
     }
 }

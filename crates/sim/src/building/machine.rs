@@ -12,6 +12,10 @@ use wire::{MachineId, Space, ToClient, ToServer};
 
 /// How often a machine looks at its clock, ms.
 const TICK_MS: u64 = 100;
+/// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
+const ASK_MS: u64 = 300;
+/// The number of such a question: none that its client has.
+const QUESTION: u64 = u64::MAX;
 
 /// See the module.
 pub(super) struct Machine {
@@ -19,6 +23,8 @@ pub(super) struct Machine {
     pub incarnation: u64,
     pub client: Client,
     pub connection: Option<u64>,
+    /// Which server it is to, or the next is going to be.
+    pub server: usize,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
     /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
@@ -45,7 +51,8 @@ impl Machine {
 
 impl Building {
     pub(super) fn add_machine(&mut self, at: usize) {
-        let drift = self.weather.drift_ppm;
+        // Clocks of servers are wrong, too, where one goes on after another.
+        let drift = if self.group.is_lone() { self.weather.drift_ppm } else { self.weather.drift_ppm / 2 };
         // Half of all clocks are as wrong as they may be.
         let rate_ppm = match self.below(4) {
             0 => 1_000_000 - drift,
@@ -55,11 +62,14 @@ impl Building {
         let (client, offset) = (self.new_client(), self.below(1_000_000));
         let id = MachineId(at as u64 + 1);
         let life = self.history.new_life(at);
+        let servers = self.group.replicas.len();
+        let server = if servers > 1 { self.below(servers as u64) as usize } else { 0 };
         self.machines.push(Machine {
             id,
             incarnation: 1,
             client,
             connection: None,
+            server,
             welcomed: None,
             session: None,
             life,
@@ -70,10 +80,13 @@ impl Building {
         });
         // Some are near and some are far.
         let far = [1, 2, 5, 30][self.below(4) as usize];
-        self.links.push(Link::new(far));
+        self.links.push(Link::new(far, servers));
         self.later(0, Event::Dials(at));
         let tick = self.below(TICK_MS);
         self.later(tick, Event::Ticks(at));
+        if !self.group.is_lone() {
+            self.later(ASK_MS, Event::Asks(at));
+        }
     }
 
     fn new_client(&mut self) -> Client {
@@ -120,6 +133,17 @@ impl Building {
         Ok(())
     }
 
+    /// The machine asks for what its client seldom has to: content that did not fit into a grant.
+    pub(super) fn asks(&mut self, at: usize) -> Result<(), Violation> {
+        let (wait, file) = (1 + self.below(2 * ASK_MS), self.below(self.known.files.len() as u64) as usize);
+        self.later(wait, Event::Asks(at));
+        if let Some(file) = self.known.files.get(file).filter(|_| self.machines[at].frozen.is_none()) {
+            let question = ToServer::Extents { number: QUESTION, file: file.clone(), from: 0 };
+            self.says(at, question);
+        }
+        Ok(())
+    }
+
     /// The server says something.
     pub(super) fn machine_hears(
         &mut self,
@@ -127,7 +151,9 @@ impl Building {
         connection: u64,
         message: ToClient,
     ) -> Result<(), Violation> {
-        if self.machines[at].connection != Some(connection) {
+        let asked = matches!(message, ToClient::Extents { number: QUESTION, .. });
+        if asked || self.machines[at].connection != Some(connection) {
+            self.happened.questions += u64::from(asked);
             return Ok(());
         }
         let fenced = matches!(message, ToClient::Fenced);
@@ -228,7 +254,7 @@ impl Building {
         if self.machines[at].incarnation != incarnation {
             return Ok(());
         }
-        let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.server.is_up();
+        let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.group.is_up();
         if away || self.machines[at].frozen.is_some() {
             self.later(700, Event::Uploads(at, incarnation, upload));
             return Ok(());

@@ -1,16 +1,22 @@
-//! A building full of machines and one server, in one thread and from one seed: links with delays of their own that lose, double and reorder, break and heal, machines that
-//! freeze, crash and have clocks that drift, a server that starts again from what was durable.
+//! A building full of machines and one server, or a group of them, in one thread and from one seed: links with delays of their own that lose, double and reorder, break and heal, machines that
+//! freeze, crash and have clocks that drift, servers that start again from what was durable and elect another leader.
 //!
 //! Everything that takes time is an event; the earliest happens next. What machines see is written down and compared with what the server did, in the order in
 //! which it did it ([`history`]); what must hold is one file each in [`checks`]. Calls are begun until so many have been; then all heals, and everything must come to
 //! rest.
 
 mod checks;
+mod election;
 mod events;
 mod faults;
+mod group;
 mod history;
+mod leader;
+mod log;
+mod lone;
 mod machine;
 mod net;
+mod replica;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -19,14 +25,17 @@ mod workload;
 
 use crate::cluster::Violation;
 use crate::model::feed;
+use checks::Ledger;
 use events::{Event, Events};
+use group::Group;
 use history::History;
+use lease::Time;
+use lone::Lone;
 use machine::Machine;
 use namespace::ShareId;
 use net::Link;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use server::Server;
 use std::collections::BTreeMap;
 use workload::Known;
 
@@ -51,8 +60,18 @@ pub struct Happened {
     pub lost: u64,
     /// Times a machine's process ended and began again.
     pub crashes: u64,
-    /// Times the server started again.
+    /// Times that processes of servers ended and began again.
     pub restarts: u64,
+    /// Leaders of groups of servers.
+    pub elections: u64,
+    /// Times a server got its state from another.
+    pub snapshots: u64,
+    /// Questions that a leader answered without a log entry.
+    pub questions: u64,
+    /// Entries of the log of which a leader did not hear that they were committed, and that were by the next.
+    pub survived: u64,
+    /// Entries that were in somebody's log and went.
+    pub vanished: u64,
     /// Milliseconds that went by.
     pub ms: u64,
     /// Digest of all events and of what the server came to have: equal for equal runs.
@@ -71,6 +90,11 @@ impl std::ops::AddAssign for Happened {
             lost,
             crashes,
             restarts,
+            elections,
+            snapshots,
+            questions,
+            survived,
+            vanished,
             ms,
             trace,
         } = other;
@@ -83,6 +107,11 @@ impl std::ops::AddAssign for Happened {
         self.lost += lost;
         self.crashes += crashes;
         self.restarts += restarts;
+        self.elections += elections;
+        self.snapshots += snapshots;
+        self.questions += questions;
+        self.survived += survived;
+        self.vanished += vanished;
         self.ms += ms;
         self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
     }
@@ -91,11 +120,13 @@ impl std::ops::AddAssign for Happened {
 /// See the module.
 pub struct Building {
     rng: ChaCha12Rng,
-    /// Milliseconds, as the server's clock counts them.
+    /// Milliseconds, as a lone server's clock counts them.
     now: u64,
     events: Events,
     weather: Weather,
-    server: Server,
+    group: Group,
+    lone: Lone,
+    ledger: Ledger,
     machines: Vec<Machine>,
     links: Vec<Link>,
     connections: u64,
@@ -133,12 +164,16 @@ pub fn run_building_in(
 
 impl Building {
     fn new(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<Building, Violation> {
+        let (directory, store) = server::found(machines)?;
+        let now = 1_000;
         let mut building = Building {
             rng: ChaCha12Rng::seed_from_u64(seed),
-            now: 1_000,
+            now,
             events: Events::default(),
             weather,
-            server: Server::new(machines)?,
+            group: Group::new(weather.servers as usize, &directory, &store, Time(now)),
+            lone: Lone::new(&directory),
+            ledger: Ledger::default(),
             machines: Vec::new(),
             links: Vec::new(),
             connections: 0,
@@ -149,7 +184,7 @@ impl Building {
             healed: false,
             happened: Happened { trace: 0xcbf2_9ce4_8422_2325, ..Happened::default() },
         };
-        building.server_leads()?;
+        building.servers_begin()?;
         for at in 0..machines as usize {
             building.add_machine(at);
         }
@@ -166,6 +201,7 @@ impl Building {
         self.comes_to_rest()?;
         self.look_at_everything()?;
         self.check_authority()?;
+        self.check_replicas()?;
         self.happened.lost = self.history.lost();
         self.happened.ms = self.now;
         self.history.check()
@@ -175,8 +211,13 @@ impl Building {
     fn step(&mut self) -> Result<(), Violation> {
         let Some((time, event)) = self.events.next() else { return Err("nothing happens any more".into()) };
         self.now = self.now.max(time);
-        let digest = self.server.directory.digest();
+        let digests = self.group.replicas.iter().map(|replica| replica.directory.digest());
+        let digest = digests.fold(0, |all: u64, digest| all.rotate_left(1) ^ digest);
         feed(&mut self.happened.trace, &[time.to_be_bytes(), digest.to_be_bytes()].concat());
+        if let Some(until) = self.is_for_stopped(&event) {
+            self.events.add(until, event);
+            return Ok(());
+        }
         match event {
             Event::Arrives { at, way, connection, packet } => self.arrives(at, way, connection, packet),
             Event::Resends { at, way, connection, packet } => {
@@ -185,14 +226,21 @@ impl Building {
             }
             Event::Dials(at) => self.dials(at),
             Event::Ticks(at) => self.machine_ticks(at),
+            Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
             Event::Yields(at, incarnation, number) => self.yields(at, incarnation, number),
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),
-            Event::ServerStarts => self.server_starts(),
-            Event::Settles(start, work) => self.settles(start, work),
+            Event::ReplicaStarts(at) => self.server_starts(at),
+            Event::Settles(at, start, work) => self.settles(at, start, work),
+            Event::Replicates { from, to, message } => self.replicates(from, to, message),
+            Event::Synced { at, tail, through } => self.synced(at, tail, through),
+            Event::Appends(at, start) => self.appends(at, start),
+            Event::Beats(at, start) => self.beats(at, start),
+            Event::Watches => self.watches(),
+            Event::Repairs(repaired) => self.repairs(repaired),
             Event::Fault => self.fault(),
             Event::Mends(at, mended) => self.mends(at, mended),
             Event::Looks => self.looks(),

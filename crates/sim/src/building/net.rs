@@ -1,11 +1,10 @@
-//! Links between machines and the server. A link delays, loses, doubles and reorders packets. A connection over it makes of that what TCP does: what is lost is sent again, what comes
+//! Links between machines and servers. A link delays, loses, doubles and reorders packets. A connection over it makes of that what TCP does: what is lost is sent again, what comes
 //! early waits, what comes twice is taken once. It may break, and then what is under way is lost; but for what a machine sent before it gave the connection up, which may come while it
 //! has another.
 
 use super::events::Event;
 use super::{Building, Violation};
 use client::Input as ClientInput;
-use directory::Input;
 use lease::SessionId;
 use std::collections::BTreeMap;
 use wire::{ToClient, ToServer};
@@ -34,6 +33,8 @@ pub(super) enum Packet {
     Opened(SessionId),
     /// In it.
     Tells(ToClient),
+    /// This server does not lead; that one may. The connection ends.
+    Away { leader: Option<usize> },
 }
 
 /// A packet as connections know it.
@@ -45,19 +46,31 @@ pub(super) struct Numbered {
     lost: u32,
 }
 
-/// The way from a machine to the server and back.
+/// The way from a machine to servers and back.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Delays as they are now: at least, and how much more at most.
     pub delay: (u64, u64),
     /// How many troubles lose everything that is sent that way.
     pub cut: [u64; 2],
+    /// The same, by server.
+    pub cut_of: Vec<[u64; 2]>,
     /// The connection that works, if there is one; what is under way on another is lost.
     pub alive: Option<u64>,
     /// One that the machine gave up: what it sent over it still arrives.
     left: Option<u64>,
-    /// Of these two: what became of the packets, each way.
-    carried: BTreeMap<u64, [Carried; 2]>,
+    /// These two.
+    connections: BTreeMap<u64, Connection>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+struct Connection {
+    server: usize,
+    /// The server has ended it, and takes nothing more from it.
+    closed: bool,
+    /// What became of the packets, each way.
+    carried: [Carried; 2],
 }
 
 /// What a connection has carried one way.
@@ -73,14 +86,41 @@ struct Carried {
 
 impl Link {
     /// One on which everything takes so long at least, ms, and twice that at most.
-    pub fn new(delay: u64) -> Link {
-        Link { delay: (delay, delay), ..Link::default() }
+    pub fn new(delay: u64, servers: usize) -> Link {
+        Link { delay: (delay, delay), cut_of: vec![[0; 2]; servers], ..Link::default() }
     }
 
     /// A new connection works.
-    fn connects(&mut self, connection: u64) {
+    fn connects(&mut self, connection: u64, server: usize) {
         self.alive = Some(connection);
+        let new = Connection { server, closed: false, carried: Default::default() };
+        self.connections.insert(connection, new);
         self.forget();
+    }
+
+    /// The server ends the connection. What it has sent may still come.
+    pub fn is_closed(&mut self, connection: u64) {
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.closed = true;
+        }
+    }
+
+    /// The server at the other end is no more.
+    fn loses_server(&mut self, server: usize) {
+        let to_it = |connection: &u64| self.connections.get(connection).is_some_and(|it| it.server == server);
+        (self.alive, self.left) = (self.alive.filter(|it| !to_it(it)), self.left.filter(|it| !to_it(it)));
+        self.forget();
+    }
+
+    /// Which server the connection is to.
+    pub fn server_of(&self, connection: u64) -> Option<usize> {
+        self.connections.get(&connection).map(|connection| connection.server)
+    }
+
+    /// How many troubles lose what is sent over the connection that way.
+    fn cuts(&self, way: Way, connection: u64) -> u64 {
+        let of_server = self.server_of(connection).and_then(|server| self.cut_of.get(server));
+        self.cut[way as usize] + of_server.map_or(0, |cut| cut[way as usize])
     }
 
     /// The machine gives its connection up.
@@ -97,7 +137,7 @@ impl Link {
 
     fn forget(&mut self) {
         let (alive, left) = (self.alive, self.left);
-        self.carried.retain(|connection, _| [alive, left].contains(&Some(*connection)));
+        self.connections.retain(|connection, _| [alive, left].contains(&Some(*connection)));
     }
 
     fn carries(&self, way: Way, connection: u64) -> bool {
@@ -109,8 +149,10 @@ impl Building {
     /// Sends a packet over a connection.
     pub(super) fn send(&mut self, at: usize, way: Way, connection: u64, packet: Packet) {
         let link = &mut self.links[at];
-        if link.alive == Some(connection) {
-            let carried = &mut link.carried.entry(connection).or_default()[way as usize];
+        if link.alive == Some(connection)
+            && let Some(known) = link.connections.get_mut(&connection)
+        {
+            let carried = &mut known.carried[way as usize];
             let number = carried.sent;
             carried.sent += 1;
             self.transmits(at, way, connection, Numbered { number, packet, lost: 0 });
@@ -122,7 +164,7 @@ impl Building {
         if !self.links[at].carries(way, connection) {
             return;
         }
-        if self.links[at].cut[way as usize] > 0 || self.happens(self.weather.loses) {
+        if self.links[at].cuts(way, connection) > 0 || self.happens(self.weather.loses) {
             let wait = RESEND_MS << packet.lost.min(RESEND_DOUBLINGS);
             let packet = Numbered { lost: packet.lost + 1, ..packet };
             return self.later(wait, Event::Resends { at, way, connection, packet });
@@ -136,7 +178,7 @@ impl Building {
     }
 
     /// Whether something with these odds happens now; never if they are zero.
-    fn happens(&mut self, odds: u64) -> bool {
+    pub(super) fn happens(&mut self, odds: u64) -> bool {
         odds > 0 && !self.healed && self.one_in(odds)
     }
 
@@ -171,21 +213,26 @@ impl Building {
         if !link.carries(way, connection) {
             return None;
         }
-        link.carried.get_mut(&connection).map(|both| &mut both[way as usize])
+        let known = link.connections.get_mut(&connection)?;
+        (way == Way::Down || !known.closed).then_some(&mut known.carried[way as usize])
     }
 
     fn takes(&mut self, at: usize, connection: u64, packet: Packet) -> Result<(), Violation> {
         self.happened.messages += 1;
+        let server = self.links[at].server_of(connection).unwrap_or_default();
         match packet {
             Packet::Greets { incarnation, session } => {
-                let machine = self.machines[at].id;
-                // From here on no other connection of this machine is listened to.
-                if self.server.listens_to(at, connection) {
-                    self.propose(Input::Open { machine, incarnation, session, connection });
+                self.server_is_greeted(server, at, connection, incarnation, session);
+                Ok(())
+            }
+            Packet::Says(message) => self.server_hears(server, at, connection, message),
+            Packet::Away { leader } => {
+                if self.machines[at].connection == Some(connection) {
+                    self.machines[at].server = leader.unwrap_or((server + 1) % self.group.replicas.len());
+                    self.breaks(at);
                 }
                 Ok(())
             }
-            Packet::Says(message) => self.server_hears(at, connection, message),
             Packet::Opened(session) => {
                 self.machines[at].opened(connection, session);
                 Ok(())
@@ -199,13 +246,15 @@ impl Building {
         if self.machines[at].connection.is_some() || self.waits_frozen(at, || Event::Dials(at)) {
             return Ok(());
         }
-        if !self.server.is_up() {
+        let server = self.machines[at].server;
+        if !self.group.replicas[server].up {
+            self.machines[at].server = (server + 1) % self.group.replicas.len();
             self.later(500, Event::Dials(at));
             return Ok(());
         }
         self.connections += 1;
         let connection = self.connections;
-        self.links[at].connects(connection);
+        self.links[at].connects(connection, server);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
         let (incarnation, session) =
@@ -219,6 +268,16 @@ impl Building {
     pub(super) fn breaks(&mut self, at: usize) {
         self.links[at].loses();
         self.hangs_up(at);
+    }
+
+    /// A server's process is no more; the machines that have connections to it hear of that.
+    pub(super) fn loses_server(&mut self, server: usize) {
+        for at in 0..self.machines.len() {
+            self.links[at].loses_server(server);
+            if self.machines[at].server == server {
+                self.breaks(at);
+            }
+        }
     }
 
     /// The machine gives its connection up. What it has sent may still come.
@@ -241,6 +300,8 @@ impl Building {
         if self.machines[at].connection.is_some()
             && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
         {
+            // Whoever it greets next may be the leader.
+            self.machines[at].server = (self.machines[at].server + 1) % self.group.replicas.len();
             self.leaves(at);
         }
     }

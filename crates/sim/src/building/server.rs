@@ -1,5 +1,4 @@
-//! The host of the server: a log whose entries are applied when they come and durable when something rests on them, connections, and the share server's work. A crash
-//! loses what was not durable.
+//! The host of a server: what it is to machines. Connections, whose sessions go over them, and the share server's work.
 
 use super::events::Event;
 use super::net::{Packet, Way};
@@ -7,36 +6,17 @@ use super::{Building, Lie, Violation};
 use crate::cluster::root;
 use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
-use std::collections::{BTreeMap, VecDeque};
-use wire::{AskMode, LogEntry, MachineId, Rights, Space, ToClient, ToServer};
+use std::collections::BTreeMap;
+use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer};
 
-/// Applied entries after which a checkpoint is made.
-const CHECKPOINT_EVERY: usize = 400;
-/// How often the server looks at its clock, ms.
+/// How often a server looks at its clock, ms.
 const TICK_MS: u64 = 500;
 /// Numbers of requests by a client are below this.
 const NUMBERS: u64 = 1 << 40;
 
 /// See the module.
-pub(super) struct Server {
-    pub directory: Directory,
-    pub store: MemoryStore,
-    /// Counts its starts; events of earlier ones come to nothing.
-    start: u64,
-    up: bool,
-    /// Entries that are not applied yet.
-    pending: VecDeque<(Time, Input)>,
-    /// When the last of them will be.
-    applied_at: u64,
-    /// Entries that are applied and not durable, with what came of them: nothing rests on any that lasts.
-    unsaid: Vec<(Time, Input, Vec<Output>)>,
-    /// Whether any of them lasts.
-    lasting: bool,
-    /// Durable entries since the checkpoint, and what it has.
-    log: Vec<(Time, Input)>,
-    /// What the state came to after the last of them.
-    digest: u64,
-    checkpoint: MemoryStore,
+#[derive(Debug, Default)]
+pub(super) struct Host {
     /// By machine: the connection that greeted last.
     listens: BTreeMap<usize, u64>,
     /// By connection.
@@ -45,50 +25,9 @@ pub(super) struct Server {
     routes: BTreeMap<SessionId, (usize, u64)>,
 }
 
-impl Server {
-    /// A new cluster with so many machines in it.
-    pub fn new(machines: u64) -> Result<Server, Violation> {
-        let mut store = MemoryStore::default();
-        let mut directory = Directory::create(&mut store, root());
-        for id in (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER) {
-            let (mut token, until) = ([0; 32], Time(2));
-            token[..8].copy_from_slice(&id.0.to_be_bytes());
-            let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
-            let enrol = Input::Enrol { token, name, key: [0; 32], connection };
-            for input in [Input::Invite { token, rights, until }, enrol] {
-                directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
-            }
-        }
-        directory.checkpoint(&mut store);
-        Ok(Server {
-            digest: directory.digest(),
-            directory,
-            checkpoint: store.clone(),
-            store,
-            start: 0,
-            up: true,
-            pending: VecDeque::new(),
-            applied_at: 0,
-            unsaid: Vec::new(),
-            lasting: false,
-            log: Vec::new(),
-            listens: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            routes: BTreeMap::new(),
-        })
-    }
-
-    pub fn is_up(&self) -> bool {
-        self.up
-    }
-
-    /// Nothing is on its way to or from the disk.
-    pub fn is_idle(&self) -> bool {
-        self.up && self.pending.is_empty()
-    }
-
+impl Host {
     /// The machine has greeted over this connection: its earlier ones are not listened to any more. Not if it has greeted over a later one.
-    pub fn listens_to(&mut self, at: usize, connection: u64) -> bool {
+    fn listens_to(&mut self, at: usize, connection: u64) -> bool {
         let before = self.listens.get(&at).copied();
         if before.is_some_and(|before| before > connection) {
             return false;
@@ -99,46 +38,102 @@ impl Server {
     }
 }
 
+/// A new cluster with so many machines in it.
+pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
+    let mut store = MemoryStore::default();
+    let mut directory = Directory::create(&mut store, root());
+    for id in (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER) {
+        let (mut token, until) = ([0; 32], Time(2));
+        token[..8].copy_from_slice(&id.0.to_be_bytes());
+        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
+        let enrol = Input::Enrol { token, name, key: [0; 32], connection };
+        for input in [Input::Invite { token, rights, until }, enrol] {
+            directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
+        }
+    }
+    directory.checkpoint(&mut store);
+    Ok((directory, store))
+}
+
 impl Building {
-    pub(super) fn server_leads(&mut self) -> Result<(), Violation> {
-        self.propose(Input::Lead);
-        self.propose(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+    pub(super) fn servers_begin(&mut self) -> Result<(), Violation> {
+        if self.group.is_lone() {
+            self.lone_leads();
+        } else {
+            self.begins_group();
+            self.stands(0, true)?;
+        }
         self.later(TICK_MS, Event::ServerTicks);
         Ok(())
-    }
-
-    /// Puts an input into the log.
-    pub(super) fn propose(&mut self, input: Input) {
-        if !self.server.up {
-            return;
-        }
-        let disk = self.below(6);
-        let (now, server) = (self.now, &mut self.server);
-        server.pending.push_back((Time(now), input));
-        server.applied_at = server.applied_at.max(now + disk);
-        let (time, start) = (server.applied_at, server.start);
-        self.events.add(time, Event::Applies(start));
     }
 
     pub(super) fn server_ticks(&mut self) -> Result<(), Violation> {
         self.later(TICK_MS, Event::ServerTicks);
-        self.propose(Input::Tick);
+        for at in 0..self.group.replicas.len() {
+            if self.group.replicas[at].stopped_until > self.now {
+                continue;
+            }
+            self.propose(at, Input::Tick);
+        }
         Ok(())
+    }
+
+    /// Puts an input into the log, if this server leads.
+    pub(super) fn propose(&mut self, server: usize, input: Input) {
+        if self.group.is_lone() { self.lone_proposes(input) } else { self.adds_to_batch(server, input) }
+    }
+
+    /// A machine greets a server. One that does not lead turns it away, and says who may.
+    pub(super) fn server_is_greeted(
+        &mut self,
+        server: usize,
+        at: usize,
+        connection: u64,
+        incarnation: u64,
+        session: Option<SessionId>,
+    ) {
+        let (machine, lone) = (self.machines[at].id, self.group.is_lone());
+        let replica = &mut self.group.replicas[server];
+        if !lone && replica.leads.is_none() {
+            return self.turns_away(server, at, connection);
+        }
+        // From here on no other connection of this machine is listened to.
+        if replica.host.listens_to(at, connection) {
+            self.propose(server, Input::Open { machine, incarnation, session, connection });
+        }
+    }
+
+    fn turns_away(&mut self, server: usize, at: usize, connection: u64) {
+        let leader = self.group.replicas[server].follows.filter(|leader| *leader != server);
+        self.send(at, Way::Down, connection, Packet::Away { leader });
+        self.links[at].is_closed(connection);
+    }
+
+    /// It does not lead any more: its connections end.
+    pub(super) fn turns_all_away(&mut self, server: usize) {
+        let host = std::mem::take(&mut self.group.replicas[server].host);
+        for (at, connection) in host.listens {
+            self.turns_away(server, at, connection);
+        }
     }
 
     /// A machine says something over a connection.
     pub(super) fn server_hears(
         &mut self,
+        server: usize,
         at: usize,
         connection: u64,
         message: ToServer,
     ) -> Result<(), Violation> {
-        let Some(session) = self.server.sessions.get(&connection).copied().filter(|_| self.server.up) else {
+        let replica = &self.group.replicas[server];
+        let Some(session) = replica.host.sessions.get(&connection).copied().filter(|_| replica.up) else {
             return Ok(());
         };
         if let ToServer::Extents { .. } = message {
-            let answer = self.server.directory.query(session, &message, &self.server.store);
-            if let Some(answer) = answer {
+            if !self.group.is_lone() {
+                return self.is_asked(server, at, connection, session, message);
+            }
+            if let Some(answer) = replica.directory.query(session, &message, &replica.store) {
                 self.send(at, Way::Down, connection, Packet::Tells(answer));
             }
             return Ok(());
@@ -152,63 +147,37 @@ impl Building {
             }
             message => message,
         };
-        self.propose(Input::Message { session, message });
+        self.propose(server, Input::Message { session, message });
         Ok(())
     }
 
-    /// The earliest entry of the log is applied.
-    pub(super) fn applies(&mut self, start: u64) -> Result<(), Violation> {
-        if start != self.server.start || !self.server.up {
-            return Ok(());
-        }
-        let Some((time, input)) = self.server.pending.pop_front() else { return Ok(()) };
+    /// An input of the log is applied: what came of it.
+    pub(super) fn applies_input(
+        &mut self,
+        server: usize,
+        time: Time,
+        input: &Input,
+    ) -> Result<Vec<Output>, Violation> {
         let forgets = self.weather.lie == Some(Lie::ShipsForgotten) && matches!(input, Input::Open { .. });
-        let server = &mut self.server;
+        let replica = &mut self.group.replicas[server];
         let mut out = Vec::new();
-        server
+        replica
             .directory
-            .handle(time, input.clone(), &mut server.store, &mut out)
+            .handle(time, input.clone(), &mut replica.store, &mut out)
             .map_err(|e| e.to_string())?;
-        if let Some((session, misdeed)) = server.directory.misdeeds().first() {
+        if let Some((session, misdeed)) = replica.directory.misdeeds().first() {
             return Err(format!("{session:?}: {misdeed}"));
         }
         // It has nothing to tell of what it did over an earlier connection.
         out.retain(|output| {
             !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
         });
-        self.notes(|| format!("the server: {input:?}, so {out:?}"));
-        let server = &mut self.server;
-        server.lasting |= server.directory.lasts();
-        let rests = out.iter().any(Output::rests_on_the_log);
-        server.unsaid.push((time, input, out.clone()));
-        if rests && server.lasting {
-            self.sync()?;
-        }
-        for output in out {
-            self.server_puts_out(output)?;
-        }
-        Ok(())
-    }
-
-    /// All that was applied is durable.
-    fn sync(&mut self) -> Result<(), Violation> {
-        for (time, input, out) in std::mem::take(&mut self.server.unsaid) {
-            self.note_applied(&input, &out)?;
-            self.server.log.push((time, input));
-        }
-        let server = &mut self.server;
-        server.lasting = false;
-        server.digest = server.directory.digest();
-        if server.log.len() >= CHECKPOINT_EVERY {
-            server.directory.checkpoint(&mut server.store);
-            server.checkpoint = server.store.clone();
-            server.log.clear();
-        }
-        Ok(())
+        self.notes(|| format!("server {server} at {time:?}: {input:?}, so {out:?}"));
+        Ok(out)
     }
 
     /// What the server did with updates is written down.
-    fn note_applied(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
+    pub(super) fn note_applied(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
         if let Input::Message {
             session,
             message: ToServer::Ask { number, operation, mode: AskMode::Ship, .. },
@@ -257,13 +226,16 @@ impl Building {
         Ok(())
     }
 
-    fn server_puts_out(&mut self, output: Output) -> Result<(), Violation> {
+    /// What came of an input leaves the server.
+    pub(super) fn server_puts_out(&mut self, server: usize, output: Output) -> Result<(), Violation> {
+        let replica = &mut self.group.replicas[server];
+        let (host, start) = (&mut replica.host, replica.start);
         match output {
             Output::Opened { session, connection, machine, .. } => {
                 let at = machine.0 as usize - 1;
-                if self.server.listens.get(&at) == Some(&connection) {
-                    self.server.sessions.insert(connection, session);
-                    self.server.routes.insert(session, (at, connection));
+                if host.listens.get(&at) == Some(&connection) {
+                    host.sessions.insert(connection, session);
+                    host.routes.insert(session, (at, connection));
                     self.send(at, Way::Down, connection, Packet::Opened(session));
                 }
             }
@@ -274,69 +246,61 @@ impl Building {
                     }
                     message => message,
                 };
-                if let Some((at, connection)) = self.server.routes.get(&session).copied() {
+                if let Some((at, connection)) = host.routes.get(&session).copied() {
                     self.send(at, Way::Down, connection, Packet::Tells(message));
                 }
             }
             Output::Shares(work) => {
-                let (wait, start) = (1 + self.below(50), self.server.start);
-                self.later(wait, Event::Settles(start, work));
+                let wait = 1 + self.below(50);
+                self.later(wait, Event::Settles(server, start, work));
             }
-            Output::Again => self.propose(Input::Tick),
+            Output::Again => self.propose(server, Input::Tick),
             Output::Refused { why, .. } => return Err(why.to_string()),
             Output::Invited { .. } | Output::Enrolled { .. } | Output::Expelled { .. } => {}
         }
         Ok(())
     }
 
-    pub(super) fn settles(&mut self, start: u64, work: Vec<ShareWork>) -> Result<(), Violation> {
-        if start == self.server.start {
-            self.propose(Input::SharesSettled(work));
+    pub(super) fn settles(
+        &mut self,
+        server: usize,
+        start: u64,
+        work: Vec<ShareWork>,
+    ) -> Result<(), Violation> {
+        if start == self.group.replicas[server].start {
+            self.propose(server, Input::SharesSettled(work));
         }
         Ok(())
     }
 
-    /// The server's process ends; all connections with it. It starts again after `pause`.
-    pub(super) fn server_crashes(&mut self, pause: u64) {
-        if !self.server.up {
-            return;
-        }
-        self.happened.restarts += 1;
-        let server = &mut self.server;
-        server.up = false;
-        server.start += 1;
-        server.pending.clear();
-        server.unsaid.clear();
-        server.lasting = false;
-        server.listens.clear();
-        server.sessions.clear();
-        server.routes.clear();
-        for at in 0..self.machines.len() {
-            self.breaks(at);
-        }
-        self.later(pause, Event::ServerStarts);
+    pub(super) fn server_starts(&mut self, server: usize) -> Result<(), Violation> {
+        if self.group.is_lone() { self.lone_starts() } else { self.replica_starts(server) }
     }
 
-    /// It starts again from what was durable, and comes to the same.
-    pub(super) fn server_starts(&mut self) -> Result<(), Violation> {
-        let server = &mut self.server;
-        if server.up {
-            return Ok(());
+    /// Which of the servers crash, and for how long.
+    pub(super) fn servers_crash(&mut self) {
+        let pause = self.some_time(40_000);
+        if self.group.is_lone() {
+            return self.lone_crashes(pause);
         }
-        let before = server.digest;
-        server.store = server.checkpoint.clone();
-        server.directory = Directory::open(&server.store).map_err(|e| e.to_string())?;
-        for (time, input) in server.log.clone() {
-            // What these tell was told before, or nobody is left to hear it.
-            let unheard = &mut Vec::new();
-            server.directory.handle(time, input, &mut server.store, unheard).map_err(|e| e.to_string())?;
+        let replicas = self.group.replicas.len();
+        let leader = self.group.leader().unwrap_or_default();
+        let (some, others) =
+            (self.below(replicas as u64) as usize, 1 + self.below(replicas as u64 - 1) as usize);
+        match self.below(5) {
+            0..2 => self.replica_crashes(leader, pause),
+            2 => self.replica_crashes((leader + others) % replicas, pause),
+            3 => {
+                for next in 0..replicas / 2 {
+                    self.replica_crashes((some + next) % replicas, pause);
+                }
+            }
+            _ => {
+                for at in 0..replicas {
+                    let pause = self.some_time(40_000);
+                    self.replica_crashes(at, pause);
+                }
+            }
         }
-        if server.directory.digest() != before {
-            return Err("the server came to something else when it did the same again".into());
-        }
-        server.up = true;
-        self.propose(Input::Lead);
-        self.propose(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
-        Ok(())
     }
 }

@@ -8,6 +8,8 @@ fn equal_seeds_give_equal_runs() {
     for seed in 0..3 {
         assert_eq!(run_building(seed, 5, 300).unwrap(), run_building(seed, 5, 300).unwrap(), "seed {seed}");
     }
+    let split = || run_building_in(SPLIT, 0, 5, 300).unwrap();
+    assert_eq!(split(), split());
 }
 
 #[test]
@@ -17,9 +19,12 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
         let Happened { cut_off, fenced, lost, .. } = happened;
         assert_eq!((cut_off, fenced, lost), (0, 0, 0), "seed {seed}: {happened:?}");
     }
+    let happened = all_of(Weather { servers: 3, ..Weather::FAIR }, 0..3, 5, 1_000);
+    let Happened { cut_off, fenced, lost, elections, vanished, .. } = happened;
+    assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `ALOUD` to have everything printed, and `WEATHER=slow` or `breaking` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split` or `away` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -32,9 +37,12 @@ fn one_seed() {
         let weather = match std::env::var("WEATHER").as_deref() {
             Ok("slow") => SLOW,
             Ok("breaking") => BREAKING,
+            Ok("split") => SPLIT,
+            Ok("away") => AWAY,
             _ => Weather::of(seed),
         };
-        let weather = Weather { aloud: of("ALOUD", 0) > 0, ..weather };
+        let (aloud, servers) = (of("ALOUD", 0) > 0, of("SERVERS", weather.servers));
+        let weather = Weather { aloud, servers, ..weather };
         match run_building_in(weather, seed, of("MACHINES", 20), of("CALLS", 3_000)) {
             Ok(happened) => println!("{seed}: {happened:?}"),
             Err(violation) => {
@@ -103,11 +111,100 @@ fn clocks_that_drift_further_than_clients_allow_for_are_found() {
     assert!(found.is_some());
 }
 
+/// Three servers lose each other all the time, and machines lose some of them.
+const SPLIT: Weather = Weather {
+    servers: 3,
+    calm_ms: 600,
+    breaks: 1,
+    one_way: 0,
+    partitions: 0,
+    slows: 0,
+    freezes: 0,
+    crashes: 0,
+    splits: 8,
+    stops: 2,
+    slow_disks: 2,
+    elections: 3,
+    astray: 1,
+    ..Weather::FOUL
+};
+
+/// What only the leader has may be gone with the next one.
+#[test]
+fn a_leader_that_acknowledges_what_it_alone_has_is_found() {
+    let lie = Some(super::Lie::AcknowledgesEarly);
+    let found = is_found(Weather { lie, ..SPLIT }, 0..20, 5, 1_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Others may have changed meanwhile what a leader tells of that does not know that it was deposed.
+#[test]
+fn a_leader_that_answers_without_asking_whether_it_leads_is_found() {
+    let lie = Some(super::Lie::StaleReads);
+    let found = is_found(Weather { lie, ..SPLIT }, 0..20, 5, 1_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Leaders change all the time, each with a clock of its own, while nothing else goes wrong.
+const ELECTING: Weather = Weather {
+    servers: 3,
+    calm_ms: 400,
+    elections: 6,
+    drift_ppm: Weather::DRIFT_PPM,
+    slow_ms: 0,
+    ..Weather::FAIR
+};
+
+/// Machines are away for longer than their terms, and leaders change now and then.
+const AWAY: Weather = Weather { calm_ms: 8_000, elections: 1, partitions: 3, ..ELECTING };
+
+/// The sum of what happened in so many seeds.
+fn all_of(weather: Weather, seeds: std::ops::Range<u64>, machines: u64, calls: u64) -> Happened {
+    let mut all = Happened::default();
+    for seed in seeds {
+        all +=
+            run_building_in(weather, seed, machines, calls).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+    all
+}
+
+/// A leader takes every session for just renewed, on its own clock, which goes on from the last entry of the log: it may be as much too fast as any and the one before it too slow.
+#[test]
+fn a_new_leader_whose_clock_is_ahead_fences_nobody_early() {
+    let well = all_of(ELECTING, 0..3, 5, 1_000);
+    assert_eq!((well.cut_off, well.fenced, well.lost), (0, 0, 0), "{well:?}");
+    assert!(well.elections > 100, "{well:?}");
+    // Leases of those that are away end here and there at the same time: no two hold them, whoever leads.
+    let away = all_of(AWAY, 0..4, 8, 3_000);
+    println!("{away:?}");
+    assert!(away.fenced > 10 && away.elections > 10, "{away:?}");
+    let found = is_found(Weather { drift_ppm: 600_000, ..AWAY }, 0..6, 8, 3_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Each way for a replica to come to what it has is gone, and what no majority had does both that it may.
+#[test]
+fn groups_of_servers_go_through_everything() {
+    let mut all = all_of(SPLIT, 0..3, 5, 600);
+    all += all_of(Weather { servers: 5, ..SPLIT }, 0..2, 5, 600);
+    println!("{all:?}");
+    assert!(all.elections > 100 && all.restarts > 100 && all.snapshots > 10, "{all:?}");
+    assert!(all.questions > 1_000 && all.survived > 20 && all.vanished > 20, "{all:?}");
+}
+
 #[test]
 fn in_the_same_weather_nothing_is_found_without_the_fault() {
     assert_eq!(is_found(SLOW, 0..12, 8, 2_000), None);
     assert_eq!(is_found(BREAKING, 0..12, 8, 2_000), None);
     assert_eq!(is_found(Weather { breaks: 20, calm_ms: 300, ..Weather::FOUL }, 0..12, 8, 2_000), None);
+}
+
+/// The weather of that seed, and one server.
+fn lone(seed: u64) -> Weather {
+    Weather { servers: 1, ..Weather::of(seed) }
 }
 
 /// Seeds in which something was wrong once, and what.
@@ -116,19 +213,19 @@ fn what_was_wrong_once_is_right() {
     let seeds = [
         // A call that was given up was taken for one that did the same later, which the server had done for it: so one looked lost and the other done twice.
         // And, with integers of directories as they are now: who had not heard the beginning of its new session went on with that as if it were the one before.
-        (Weather::of(2), 2, 20, 3_000),
+        (lone(2), 2, 20, 3_000),
         // Who had not heard that it held all labels, and asked for one of them, kept that one when all were recalled; the server did not know.
         (SLOW, 6, 8, 2_000),
         // What was forgotten was recalled meanwhile, and let go a second time when that was answered.
-        (Weather::of(0), 0, 5, 300),
+        (lone(0), 0, 5, 300),
         // A machine whose connection broke after the welcome named a session in the next greeting whose beginning its client had not heard.
-        (Weather::of(191), 191, 2, 500),
-        (Weather::of(439), 439, 2, 500),
+        (lone(191), 191, 2, 500),
+        (lone(439), 439, 2, 500),
         // Two programs of a machine did the same at once, and the wrong one was taken for done.
-        (Weather::of(179), 179, 4, 500),
+        (lone(179), 179, 4, 500),
         // Of two calls under way at once, the one that the server did was taken to come after the other.
-        (Weather::of(316), 316, 2, 500),
-        (Weather::of(371), 371, 5, 500),
+        (lone(316), 316, 2, 500),
+        (lone(371), 371, 5, 500),
     ];
     for (weather, seed, machines, calls) in seeds {
         run_building_in(weather, seed, machines, calls).unwrap_or_else(|violation| panic!("{violation}"));

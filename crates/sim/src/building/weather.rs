@@ -10,11 +10,17 @@ pub enum Lie {
     TermFromReceipt,
     /// The server does not remember which operations it has done for clients.
     ShipsForgotten,
+    /// A leader takes for committed what it alone has on disk.
+    AcknowledgesEarly,
+    /// A leader answers questions without asking whether it still leads.
+    StaleReads,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weather {
+    /// Servers, each with all of the state: a lone one, or a group of which a majority goes on.
+    pub servers: u64,
     /// Between two troubles, on average.
     pub calm_ms: u64,
     /// Connections break.
@@ -29,8 +35,18 @@ pub struct Weather {
     pub freezes: u64,
     /// Machines' processes end, and begin anew.
     pub crashes: u64,
-    /// The server's process ends, and begins anew.
+    /// Servers' processes end, and begin anew: the leader's, another, a minority, all of them.
     pub restarts: u64,
+    /// Servers are cut off from each other: one way or both, one pair or one from all.
+    pub splits: u64,
+    /// Servers' processes are stopped and go on later, as if no time had passed.
+    pub stops: u64,
+    /// A server's disk becomes slow.
+    pub slow_disks: u64,
+    /// Servers elect another leader for no reason.
+    pub elections: u64,
+    /// Machines are cut off from some of the servers, one way or both.
+    pub astray: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -51,6 +67,7 @@ impl Weather {
 
     /// Nothing goes wrong.
     pub const FAIR: Weather = Weather {
+        servers: 1,
         calm_ms: 1_000_000_000,
         breaks: 0,
         one_way: 0,
@@ -59,6 +76,11 @@ impl Weather {
         freezes: 0,
         crashes: 0,
         restarts: 0,
+        splits: 0,
+        stops: 0,
+        slow_disks: 0,
+        elections: 0,
+        astray: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -69,6 +91,7 @@ impl Weather {
 
     /// Everything goes wrong.
     pub const FOUL: Weather = Weather {
+        servers: 1,
         calm_ms: 4_000,
         breaks: 4,
         one_way: 3,
@@ -77,6 +100,11 @@ impl Weather {
         freezes: 3,
         crashes: 2,
         restarts: 1,
+        splits: 3,
+        stops: 1,
+        slow_disks: 1,
+        elections: 2,
+        astray: 2,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -106,6 +134,13 @@ impl Weather {
         // Nothing, a little, and as much as on a bad day.
         weather.loses = [0, 50, 3][below(3) as usize];
         weather.doubles = [0, 30][below(2) as usize];
+        for odds in
+            [&mut weather.splits, &mut weather.slow_disks, &mut weather.elections, &mut weather.astray]
+        {
+            *odds *= u64::from(below(3) > 0);
+        }
+        weather.servers = [1, 3][below(2) as usize];
+        weather.stops *= u64::from(below(3) > 0);
         weather
     }
 }

@@ -5,7 +5,9 @@ use crate::building::{Building, Violation};
 impl Building {
     pub(in crate::building) fn check_authority(&self) -> Result<(), Violation> {
         let mut faults: Vec<directory::Violation> = Vec::new();
-        self.server.directory.check(&self.server.store, &mut faults);
+        // Of replicas that are the same it does not matter which.
+        let latest = self.group.replicas.iter().max_by_key(|replica| replica.applied);
+        latest.iter().for_each(|replica| replica.directory.check(&replica.store, &mut faults));
         match faults.first() {
             Some(fault) => Err(format!("{} faults in the server's state, the first: {fault}", faults.len())),
             None => Ok(()),

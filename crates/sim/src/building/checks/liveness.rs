@@ -13,7 +13,7 @@ impl Building {
             let rests = |(at, machine): (usize, &Machine)| {
                 machine.calls.is_empty() && machine.client.valid_for_ms(building.clock(at)) > 0
             };
-            building.server.is_idle() && building.machines.iter().enumerate().all(rests)
+            building.servers_are_idle() && building.machines.iter().enumerate().all(rests)
         })
     }
 
@@ -27,6 +27,14 @@ impl Building {
             self.step()?;
         }
         Ok(())
+    }
+
+    /// Nothing is on its way to a disk, and every server has all that is committed.
+    fn servers_are_idle(&self) -> bool {
+        match self.group.is_lone() {
+            true => self.group.is_up() && self.lone.is_idle(),
+            false => self.group.is_idle(),
+        }
     }
 
     /// What is not at rest, in words.
@@ -43,7 +51,7 @@ impl Building {
             .enumerate()
             .filter(|(at, machine)| machine.client.valid_for_ms(self.clock(*at)) == 0);
         let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, m.session, m.connection)).collect();
-        let idle = self.server.is_idle();
+        let idle = self.servers_are_idle();
         format!("does not come to rest: {left:?}, without a session {invalid:?}, the server is idle: {idle}")
     }
 }

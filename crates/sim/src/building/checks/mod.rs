@@ -7,11 +7,15 @@ mod leases;
 mod liveness;
 mod names;
 mod prefix;
+mod reads;
 mod registers;
+mod replicas;
 
 use super::events::Event;
 use super::history::History;
 use super::{Building, Violation};
+
+pub(super) use replicas::Ledger;
 
 /// How often what must hold at any time is looked at, ms; and the whole state of the server, each so many times.
 const LOOK_MS: u64 = 150;

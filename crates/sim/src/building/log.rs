@@ -1,0 +1,85 @@
+//! The log that a group of replicas agrees on, as one of them has it: what a leader proposed at one time is one entry.
+
+use directory::Input;
+use lease::Time;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// Proposals of one leader, with one time.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub term: u64,
+    pub time: Time,
+    pub inputs: Vec<Input>,
+}
+
+/// Where in the log an entry stands; with its term no two entries have the same place (Raft §5.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub index: u64,
+    pub term: u64,
+    pub time: Time,
+}
+
+/// The entries after some place; what came before is in a checkpoint.
+#[derive(Debug)]
+pub(super) struct Log {
+    base: Place,
+    entries: VecDeque<Rc<Entry>>,
+}
+
+impl Log {
+    /// Nothing comes after `base` yet.
+    pub fn after(base: Place) -> Log {
+        Log { base, entries: VecDeque::new() }
+    }
+
+    /// The place before the first entry.
+    pub fn base(&self) -> u64 {
+        self.base.index
+    }
+
+    pub fn last(&self) -> Place {
+        let index = self.base.index + self.entries.len() as u64;
+        self.entries.back().map_or(self.base, |entry| Place { index, term: entry.term, time: entry.time })
+    }
+
+    pub fn get(&self, index: u64) -> Option<&Rc<Entry>> {
+        let at = index.checked_sub(self.base.index + 1)?;
+        self.entries.get(at as usize)
+    }
+
+    /// The term of what stands there, unless it is not known any more, or not yet.
+    pub fn term_at(&self, index: u64) -> Option<u64> {
+        if index == self.base.index {
+            return Some(self.base.term);
+        }
+        self.get(index).map(|entry| entry.term)
+    }
+
+    /// At most `limit` entries after this index.
+    pub fn entries_after(&self, index: u64, limit: usize) -> Vec<Rc<Entry>> {
+        let skip = index.saturating_sub(self.base.index) as usize;
+        self.entries.iter().skip(skip).take(limit).cloned().collect()
+    }
+
+    pub fn push(&mut self, entry: Rc<Entry>) {
+        self.entries.push_back(entry);
+    }
+
+    /// What comes after this index goes; how many entries.
+    pub fn truncate(&mut self, index: u64) -> u64 {
+        let before = self.entries.len();
+        self.entries.truncate(index.saturating_sub(self.base.index) as usize);
+        (before - self.entries.len()) as u64
+    }
+
+    /// What is up to this index is in a checkpoint, and goes.
+    pub fn purge(&mut self, index: u64) {
+        while self.base.index < index
+            && let Some(entry) = self.entries.pop_front()
+        {
+            self.base = Place { index: self.base.index + 1, term: entry.term, time: entry.time };
+        }
+    }
+}

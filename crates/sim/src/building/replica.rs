@@ -1,0 +1,138 @@
+//! One server of a group: its disk, what it has in memory, and what it takes for true of the group. A crash loses what its disk was not made to keep.
+
+use super::Violation;
+use super::leader::Leader;
+use super::log::{Log, Place};
+use super::server::Host;
+use directory::{Directory, MemoryStore};
+use lease::Time;
+use std::rc::Rc;
+
+/// The state after some entry of the log, on disk.
+#[derive(Clone, Debug)]
+pub(super) struct Checkpoint {
+    pub place: Place,
+    pub rows: Rc<MemoryStore>,
+}
+
+/// See the module.
+pub(super) struct Replica {
+    pub directory: Directory,
+    pub store: MemoryStore,
+    pub up: bool,
+    /// It does nothing until then.
+    pub stopped_until: u64,
+    /// Counts its starts and the ends of its leaderships; events of earlier ones come to nothing.
+    pub start: u64,
+    /// What its process is to machines.
+    pub host: Host,
+    /// The latest that it has heard of. It is on disk before anything else of that term.
+    pub term: u64,
+    pub log: Log,
+    /// Up to which index the log is on disk.
+    pub durable: u64,
+    /// When the disk has done all that it was asked to, ms.
+    pub synced_at: u64,
+    /// Counts how often the end of its log was replaced.
+    pub tail: u64,
+    /// How slow its disk is at most, ms.
+    pub disk_ms: u64,
+    /// Up to which index its log is known to be that of its term's leader.
+    pub verified: u64,
+    /// Up to which index it knows the log to be committed.
+    pub commit: u64,
+    pub applied: u64,
+    pub checkpoint: Checkpoint,
+    /// The index at which the next checkpoint is made.
+    pub checkpoint_at: u64,
+    /// Who it takes for the leader of its term, and when it last heard of that.
+    pub follows: Option<usize>,
+    pub heard: u64,
+    /// It leads, as far as it knows.
+    pub leads: Option<Leader>,
+    /// How fast its clock runs, in millionths.
+    pub rate_ppm: u64,
+}
+
+impl Replica {
+    /// One that has this state and nothing after it.
+    pub fn new(directory: Directory, store: MemoryStore, place: Place) -> Replica {
+        Replica {
+            directory,
+            checkpoint: Checkpoint { place, rows: Rc::new(store.clone()) },
+            store,
+            up: true,
+            stopped_until: 0,
+            start: 0,
+            host: Host::default(),
+            term: 0,
+            log: Log::after(place),
+            durable: place.index,
+            synced_at: 0,
+            tail: 0,
+            disk_ms: 0,
+            verified: place.index,
+            commit: place.index,
+            applied: place.index,
+            checkpoint_at: 0,
+            follows: None,
+            heard: 0,
+            leads: None,
+            rate_ppm: 1_000_000,
+        }
+    }
+
+    /// It hears of a later term: whatever it took for true of an earlier one counts no more.
+    pub fn enters(&mut self, term: u64) {
+        self.term = term;
+        self.follows = None;
+        self.verified = self.commit;
+    }
+
+    /// What comes after this index was never committed.
+    pub fn truncates(&mut self, index: u64) -> u64 {
+        self.tail += 1;
+        self.durable = self.durable.min(index);
+        self.log.truncate(index)
+    }
+
+    /// Its state becomes that of the checkpoint, which may be the leader's.
+    pub fn loads(&mut self, checkpoint: Checkpoint) -> Result<(), Violation> {
+        let Place { index, .. } = checkpoint.place;
+        self.store = MemoryStore::clone(&checkpoint.rows);
+        self.directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.applied = index;
+        self.checkpoint = checkpoint;
+        Ok(())
+    }
+
+    /// The state as it is now is put down, and the log before `keep` entries goes.
+    pub fn makes_checkpoint(&mut self, time: Time, term: u64, keep: u64) {
+        self.directory.checkpoint(&mut self.store);
+        let place = Place { index: self.applied, term, time };
+        self.checkpoint = Checkpoint { place, rows: Rc::new(self.store.clone()) };
+        self.durable = self.durable.max(self.applied);
+        self.log.purge(self.applied.saturating_sub(keep));
+    }
+
+    /// The process ends. Of what the disk had not been made to keep it has so many entries.
+    pub fn crashes(&mut self, kept: u64) {
+        self.up = false;
+        self.stopped_until = 0;
+        self.start += 1;
+        self.leads = None;
+        self.host = Host::default();
+        self.truncates((self.durable + kept).min(self.log.last().index));
+        self.durable = self.log.last().index;
+        self.enters(self.term);
+    }
+
+    /// It begins anew from its disk.
+    pub fn starts(&mut self) -> Result<(), Violation> {
+        self.up = true;
+        self.loads(self.checkpoint.clone())?;
+        self.commit = self.applied;
+        self.verified = self.applied;
+        Ok(())
+    }
+}
