@@ -57,6 +57,9 @@ impl Group {
     /// Adds `host` as a member that follows, or changes what is said of one. Blocks until that is committed; a newcomer still has all to learn.
     pub fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
         let is_there = self.standing().members.iter().any(|member| member.id == id);
+        if !is_there {
+            self.leave_nothing_to_replay();
+        }
         let nodes = BTreeMap::from([(id, host)]);
         self.change(if is_there { ChangeMembers::SetNodes(nodes) } else { ChangeMembers::AddNodes(nodes) })
     }
@@ -83,6 +86,14 @@ impl Group {
             ChangeMembers::ReplaceAllVoters(vote),
             ChangeMembers::RemoveNodes(BTreeSet::from([id])),
         ]))
+    }
+
+    /// The founder's state before its first entry is in no entry: so a newcomer must get a snapshot, and not the log from its beginning.
+    fn leave_nothing_to_replay(&self) {
+        while self.log.lock().purged().is_none() {
+            self.checkpoint();
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {

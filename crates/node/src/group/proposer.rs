@@ -32,9 +32,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(250);
 /// A leader that no majority has answered for so long may have been deposed without knowing it: it hangs up on its clients, so that they look for another.
 const QUORUM_LOST: Duration = Duration::from_millis(1500);
-/// openraft's times, ms. A leader is missed after the time-out, and until then pauses of a disk or a scheduler are forgiven.
-const HEARTBEAT_MS: u64 = 250;
-const ELECTION_MS: (u64, u64) = (1000, 1600);
+/// openraft's times, ms. A leader is missed once its lease (the longer time-out) and a time-out are over, and until then pauses of a disk or a scheduler are forgiven.
+const HEARTBEAT_MS: u64 = 150;
+const ELECTION_MS: (u64, u64) = (600, 900);
 /// Sending a snapshot may take so long, ms.
 const SNAPSHOT_MS: u64 = 3_600_000;
 

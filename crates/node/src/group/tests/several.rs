@@ -88,8 +88,10 @@ impl Building {
             Place { member: id, host: Host { machine: id, ..Host::default() }, founds: id == FOUNDER };
         let wires = Arc::new(From(id, self.net.clone()));
         let dir = self.dirs[id as usize - 1].path();
+        // Machines found at different times.
+        let root = Attributes { ino: 1, uid: id as u32, ..root() };
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
-        let group = Group::open(dir, settings, root(), place, wires, deliver).unwrap();
+        let group = Group::open(dir, settings, root, place, wires, deliver).unwrap();
         group.begin();
         self.net.up.write().insert(id, Arc::new(group));
     }
