@@ -16,7 +16,7 @@ use directory::Input;
 use lease::Time;
 use openraft::async_runtime::instant::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::error::{ClientWriteError, RaftError};
+use openraft::error::RaftError;
 use openraft::raft::ReadPolicy;
 use openraft::{Config, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
@@ -140,7 +140,7 @@ impl Proposer {
             tokio::select! {
                 written = &mut writing => match written {
                     Ok(_) => return,
-                    Err(RaftError::APIError(ClientWriteError::ForwardToLeader(_))) => return self.look(raft).await,
+                    Err(RaftError::APIError(_)) => return self.look(raft).await,
                     Err(error) => stop(&error),
                 },
                 // Without a majority it may take for ever.
