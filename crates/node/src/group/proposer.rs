@@ -58,6 +58,9 @@ impl Proposer {
             cluster_name: "leasehold".to_owned(),
             // A lone voter needs no heartbeats and waits for nobody's: it is elected when asked, and idles without a wake-up.
             enable_tick: false,
+            // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
+            // than what it has told (found by the drill, kill-all).
+            enable_leader_restore: Some(false),
             // Who was cut off and comes back disturbs nobody.
             enable_pre_vote: Some(true),
             heartbeat_interval: HEARTBEAT_MS,

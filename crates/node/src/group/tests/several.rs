@@ -173,30 +173,26 @@ fn any_one_of_three_may_die_and_come_back() {
     }
 }
 
+/// The leader among them comes back first, and must not lead by what it was: it does not know how far its log was committed.
 #[test]
 fn all_may_die_at_once() {
     let mut building = Building::new(3);
-    (0..50).for_each(|_| building.open());
-    for id in 1..=3 {
-        building.kill(id);
+    for _ in 0..4 {
+        (0..50).for_each(|_| building.open());
+        let leader = building.leader().member();
+        (1..=3).for_each(|id| building.kill(id));
+        building.start(leader);
+        (1..=3).filter(|id| *id != leader).for_each(|id| building.start(id));
+        building.open();
+        building.agree();
     }
-    let before = begun(&building.delivered).len();
-    for id in 1..=3 {
-        building.start(id);
-    }
-    building.open();
-    building.agree();
-    let sessions = building
-        .delivered
-        .lock()
-        .iter()
-        .filter_map(|output| match output {
-            Output::Opened { session, .. } => Some(session.0),
-            _ => None,
-        })
-        .collect::<Vec<_>>();
-    assert!(*sessions.last().unwrap() > before as u64, "what was delivered is not given again: {sessions:?}");
-    assert!(sessions.is_sorted());
+    let delivered = building.delivered.lock();
+    let sessions = delivered.iter().filter_map(|output| match output {
+        Output::Opened { session, .. } => Some(session.0),
+        _ => None,
+    });
+    let sessions: Vec<u64> = sessions.collect();
+    assert!(sessions.is_sorted_by(|a, b| a < b), "what was delivered is not given again: {sessions:?}");
 }
 
 #[test]
