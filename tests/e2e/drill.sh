@@ -9,7 +9,7 @@ read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kil
 # A server that answers, other than $1.
 any_server() {
     local i
-    for i in 1 2 3; do
+    for i in 1 2 3 5; do
         [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 5 "$leasehold" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
     done
     return 1
@@ -35,6 +35,7 @@ settled() {
     fail "the servers have not settled within 30 s: $(cat "$scratch/servers")"
 }
 
+name_of_founder() { python3 -c 'import json, sys; print([s["name"] for s in json.load(open(sys.argv[1])) if s["machine"] == 1][0])' "$scratch/servers"; }
 follower_of() { for i in 1 2 3; do [ "$i" = "$1" ] || { echo "$i"; return; }; done; }
 others_of() { for i in 1 2 3 4 5; do [ "$i" = "$1" ] || echo "$i"; done; }
 
@@ -155,7 +156,20 @@ for name in "${done_work[@]}"; do
             fail "$name was promised what machine $i does not see: $(tail -n 4 "$scratch/check.log")"
     done
 done
-lh "$(leader)" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the leader: $(tail -n 5 "$scratch/fsck.log")"
+# Content outlives the machine that is emptied and removed, and a fourth takes its place.
+head -c 20000000 /dev/urandom >"$scratch/large"
+cp "$scratch/large" "${mounts[4]}/large"
+sync "${mounts[4]}/large"
+leads=$(leader) gone=$(follower_of "$(leader)")
+lh "$leads" server add machine5 >"$scratch/add5.log" 2>&1 || fail "server add machine5: $(tail -n 2 "$scratch/add5.log")"
+lh "$leads" drain "$([ "$gone" = 1 ] && name_of_founder || echo "machine$gone")" >"$scratch/drain.log" 2>&1 || fail "drain: $(tail -n 2 "$scratch/drain.log")"
+lh "$(leader)" server remove "$([ "$gone" = 1 ] && name_of_founder || echo "machine$gone")" >"$scratch/remove.log" 2>&1 || fail "server remove: $(tail -n 2 "$scratch/remove.log")"
+kill_machine "$gone"
+rm -rf "$scratch/data$gone/shares" "$scratch/data$gone/server"
+for i in 1 2 3 4 5; do
+    [ "$i" = "$gone" ] || cmp "$scratch/large" "${mounts[i]}/large" || fail "machine $i does not see the content of a server that is gone"
+done
+lh "$(leader "$gone")" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the leader: $(tail -n 5 "$scratch/fsck.log")"
 python3 - "$scratch/stalls" <<'PY'
 import sys
 kinds = {}

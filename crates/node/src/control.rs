@@ -212,7 +212,7 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
             Reply::Done
         }
         Request::Drain(who) => {
-            server?.set_drain(&who, true)?;
+            server?.drain(&who, progress)?;
             Reply::Done
         }
     })

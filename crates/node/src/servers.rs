@@ -127,13 +127,50 @@ impl Server {
         Ok(())
     }
 
-    /// Says of the server `who` whether it is being drained.
-    pub(crate) fn set_drain(&self, who: &str, drains: bool) -> Result<MachineId, String> {
+    /// Has others keep what the server `who` keeps. Blocks until they do.
+    pub(crate) fn drain(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
         let machine = self.machine(who)?;
         let Member { id, host, .. } = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
-        let keeping = if drains { Keeping::Drains } else { Keeping::Keeps };
-        self.group().set_member(id, Host { keeping, ..host }).map_err(|error| error.to_string())?;
-        Ok(machine)
+        let others = self.group().standing().members.into_iter().filter(|other| other.id != id);
+        if !others.map(|other| other.host.keeping).any(|keeping| keeping == Keeping::Keeps) {
+            return Err("there is no other server that keeps content".to_owned());
+        }
+        self.group()
+            .set_member(id, Host { keeping: Keeping::Drains, ..host })
+            .map_err(|error| error.to_string())?;
+        let mut said = String::new();
+        loop {
+            std::thread::sleep(LOOK);
+            let hosts = self.keeper().peers().hosts().now();
+            let fingerprint = hosts.fingerprint();
+            let keeps =
+                |machine: MachineId| hosts.all().iter().any(|host| host.machine == machine && host.keeps);
+            let standings = self.keeper().standings();
+            if keeps(machine) || standings.is_empty() {
+                continue;
+            }
+            let left =
+                standings.iter().find(|(at, _)| *at == machine).and_then(|(_, standing)| standing.as_ref());
+            // Of one that is dead only the others can say how far they are.
+            let is_empty = left.is_none_or(|left| left.hosts == fingerprint && left.kept == 0);
+            let keepers = || standings.iter().filter(|(at, _)| keeps(*at));
+            let missing: u64 = keepers().filter_map(|(_, standing)| Some(standing.as_ref()?.missing)).sum();
+            let complete = keepers().all(|(_, standing)| {
+                standing.as_ref().is_some_and(|standing| standing.hosts == fingerprint && standing.complete)
+            });
+            if is_empty && complete {
+                progress(&format!("{who} keeps nothing that others do not"));
+                return Ok(());
+            }
+            let now = format!(
+                "{} shares left at {who}, {missing} still to be fetched by others",
+                left.map_or("unknown".to_owned(), |left| left.kept.to_string())
+            );
+            if now != said {
+                progress(&now);
+                said = now;
+            }
+        }
     }
 
     /// A machine that was chosen is up as the server `member`, at these addresses; or one that is a member is so at others.

@@ -25,11 +25,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long one of several servers may take to take a call, and to answer a greeting: another may be quicker.
-const IMPATIENCE: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_secs(4));
+const IMPATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
 /// A server that says nothing for so long is asked whether it is there; after as much again, another one is called. Only where there are others.
-const QUIET: Duration = Duration::from_millis(800);
+const QUIET: Duration = Duration::from_millis(500);
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 /// Messages taken from the connection at a time, so that they go to the client together.
@@ -151,6 +151,8 @@ impl Link {
         let (mut pause, mut turn) = (PAUSE.0, 0);
         // Where a server has said that the leader is.
         let mut hints: Vec<String> = Vec::new();
+        // Where none answered last.
+        let mut gone = String::new();
         loop {
             let hinted = hints.pop();
             let is_hint = hinted.is_some();
@@ -174,9 +176,10 @@ impl Link {
             match why {
                 End::Over => pause = PAUSE.0,
                 End::Elsewhere(leader) => {
-                    // One that leads no more may name one that leads not yet.
-                    if is_hint || leader.is_empty() {
+                    // One that leads no more may name one that leads not yet, and others do not know yet that a leader is gone.
+                    if is_hint || leader.is_empty() || leader.contains(&gone) {
                         hints.clear();
+                        gone.clear();
                         tokio::time::sleep(ELECTION_PAUSE).await;
                     } else {
                         hints = leader.into_iter().rev().collect();
@@ -188,7 +191,10 @@ impl Link {
                     }
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
-                _ if self.addresses.lock().len() > 1 => tokio::time::sleep(ELECTION_PAUSE).await,
+                _ if self.addresses.lock().len() > 1 => {
+                    gone = address;
+                    tokio::time::sleep(ELECTION_PAUSE).await;
+                }
                 _ => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);
@@ -245,7 +251,11 @@ impl Link {
     }
 
     fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
-        let told: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
+        // The first of each server, then the second of each: of a server that is gone no second one is tried before another server.
+        let most = servers.iter().map(|server| server.addresses.len()).max().unwrap_or_default();
+        let turns =
+            (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
+        let told: Vec<String> = turns.cloned().collect();
         if !told.is_empty() {
             *self.addresses.lock() = told;
         }

@@ -34,7 +34,7 @@ impl From<End> for ServeError {
 fn ask(address: &str, credentials: &Credentials, purpose: &Purpose) -> Result<Welcome, ServeError> {
     let config = tls::client(credentials)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| End::Io(error))?;
+    let runtime = runtime.map_err(End::Io)?;
     let asked = async {
         let mut frames = frames::greetings(call(address, &config).await?);
         greet(&mut frames, purpose).await
@@ -82,7 +82,7 @@ pub(crate) fn ask_control(
 ) -> Result<(), ServeError> {
     let config = tls::client(credentials)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| End::Io(error))?;
+    let runtime = runtime.map_err(End::Io)?;
     runtime.block_on(async {
         let mut frames = frames::greetings(call(address, &config).await?);
         match timeout(TIMEOUT, greet(&mut frames, &Purpose::Control { request }))
