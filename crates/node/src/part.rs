@@ -157,27 +157,47 @@ impl Part {
             thread("shares", move || keeper.run(&chores, &ledger))?,
             thread("server-tick", move || ticker.tick())?,
         ];
-        let (address, must) = match self.settings.listen {
-            Listen::Nowhere if member == FOUNDER => (None, false),
-            Listen::Nowhere => (Some(listened.unwrap_or(ANYWHERE)), true),
-            Listen::At(address) => (Some(address), true),
-            Listen::IfFree(address) => (Some(address), false),
-        };
         let mut serving = Serving { member, server, listener: None, threads };
-        if let Some(address) = address {
-            match Listener::start(self.me.clone(), serving.server.clone(), authority, &credentials, address) {
-                Ok(listener) => serving.listener = Some(Arc::new(listener)),
-                Err(error) if must => {
-                    serving.end();
-                    return Err(error.into());
-                }
-                Err(error) => tracing::warn!(
+        match self.listen(&serving, listened, &credentials) {
+            Ok(listener) => serving.listener = listener,
+            Err(error) if member == FOUNDER && !matches!(self.settings.listen, Listen::At(_)) => {
+                tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "other machines cannot join or reach this one"
-                ),
+                )
+            }
+            Err(error) => {
+                serving.end();
+                return Err(error);
             }
         }
         Ok(serving)
+    }
+
+    /// Listens where it is told to, or where it did before. One server among several has to; the only one may do without.
+    fn listen(
+        &self,
+        serving: &Serving,
+        listened: Option<SocketAddr>,
+        credentials: &Credentials,
+    ) -> Result<Option<Arc<Listener>>, MachineError> {
+        let only = serving.member == FOUNDER;
+        let places = match self.settings.listen {
+            Listen::Nowhere if only => return Ok(None),
+            Listen::At(address) => vec![address],
+            Listen::IfFree(address) if only => vec![address],
+            Listen::IfFree(address) => listened.into_iter().chain([address, ANYWHERE]).collect(),
+            Listen::Nowhere => listened.into_iter().chain([ANYWHERE]).collect(),
+        };
+        let mut last = Ok(None);
+        for place in places {
+            let authority = Authority::open(&self.dir)?;
+            match Listener::start(self.me.clone(), serving.server.clone(), authority, credentials, place) {
+                Ok(listener) => return Ok(Some(Arc::new(listener))),
+                Err(error) => last = Err(error.into()),
+            }
+        }
+        last
     }
 
     /// How the group stands, of which this machine has a member. Once there are several its client calls the leader like any other. On the group's thread.

@@ -74,22 +74,23 @@ impl Pair {
 
 /// What nothing that is durable and far away can do without, in seconds.
 #[derive(Clone, Copy)]
-struct Pace {
+pub(super) struct Pace {
     /// A page that is appended, and fdatasync.
-    flush: f64,
+    pub(super) flush: f64,
     /// A message from one thread to another.
-    hop: f64,
+    pub(super) hop: f64,
 }
 
 impl Pace {
-    fn measure(base: &Path, time: Duration) -> io::Result<Pace> {
+    /// For `time` each, on the disk of `base`.
+    pub(super) fn measure(base: &Path, time: Duration) -> io::Result<Pace> {
         let began = Instant::now();
         let flushes = bulk::disk_syncs(&base.join("flushes"), time)?;
         Ok(Pace { flush: began.elapsed().as_secs_f64() / flushes as f64, hop: hop(time)? })
     }
 
     /// The mean of both.
-    fn and(self, other: Pace) -> Pace {
+    pub(super) fn and(self, other: Pace) -> Pace {
         Pace { flush: (self.flush + other.flush) / 2.0, hop: (self.hop + other.hop) / 2.0 }
     }
 }

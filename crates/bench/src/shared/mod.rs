@@ -10,6 +10,7 @@ mod processor;
 mod relay;
 mod row;
 mod saves;
+mod servers;
 mod turns;
 
 pub use row::{Bar, Row, text};
@@ -38,12 +39,14 @@ pub enum Part {
     Save,
     /// Two machines open and close one file.
     Open,
+    /// Three servers instead of one.
+    Servers,
 }
 
 impl Part {
     /// All, in the order in which they are done.
-    pub const ALL: [Part; 6] =
-        [Part::Private, Part::Delayed, Part::Create, Part::Handover, Part::Save, Part::Open];
+    pub const ALL: [Part; 7] =
+        [Part::Private, Part::Delayed, Part::Create, Part::Handover, Part::Save, Part::Open, Part::Servers];
 
     /// What the command line calls it.
     pub fn name(self) -> &'static str {
@@ -54,6 +57,7 @@ impl Part {
             Part::Handover => "handover",
             Part::Save => "save",
             Part::Open => "open",
+            Part::Servers => "servers",
         }
     }
 
@@ -66,6 +70,7 @@ impl Part {
             Part::Handover => pair()?.handovers(base, settings.time, tell),
             Part::Save => pair()?.saves(settings.time, tell),
             Part::Open => pair()?.opens(settings.time, tell),
+            Part::Servers => servers::run(base, settings, tell),
         }
     }
 }

@@ -75,7 +75,24 @@ impl Office {
         Ok(token)
     }
 
-    /// The machines' mounts.
+    /// With so many servers: machines of their own, which do nothing else.
+    pub fn with_servers(base: &Path, machines: usize, servers: usize) -> io::Result<Office> {
+        let office = Office::start(base, machines + servers - 1, Duration::ZERO)?;
+        for n in machines + 1..machines + servers {
+            node::add_server(office.server.data(), &format!("machine-{n}"), &mut |_| {})
+                .map_err(io::Error::other)?;
+        }
+        let voters = || -> io::Result<usize> {
+            let servers = node::servers(office.server.data()).map_err(io::Error::other)?;
+            Ok(servers.iter().filter(|server| server.votes).count())
+        };
+        while voters()? < servers {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(office)
+    }
+
+    /// The machines' mounts, those of servers last.
     pub fn machines(&self) -> &[Target] {
         &self.machines
     }

@@ -30,6 +30,16 @@ pub(super) fn run(
     let alone = Target::start(Kind::Mount, &base.join("alone"))?;
     let office = Office::start(&base.join("office"), 1, delay)?;
     let targets: Vec<&Target> = office.machines().iter().chain([&alone]).collect();
+    compare(&way, &targets, settings, tell)
+}
+
+/// The first of two targets, on which names are worked on in turns, beside the other.
+pub(super) fn compare(
+    way: &str,
+    targets: &[&Target],
+    settings: &Settings,
+    tell: &mut dyn FnMut(&str),
+) -> io::Result<Vec<Row>> {
     let layout = Layout { threads: 1, dirs: 1, files: settings.files, mkdirs: settings.files };
     // Of each work and target, the rate of each round.
     let mut rates = vec![vec![Vec::new(); targets.len()]; Work::ALL.len()];

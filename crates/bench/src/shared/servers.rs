@@ -1,0 +1,53 @@
+//! What three servers cost beside one: in a private directory nothing, and a file that is made durable a round trip more.
+
+use super::handover::Pace;
+use super::office::Office;
+use super::private::compare;
+use super::row::Row;
+use super::{Settings, again_and_again};
+use crate::target::Target;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// A file whose content goes with the update, and one that goes to share servers.
+const SIZES: [(&str, usize, f64); 2] =
+    [("fsync of 100 bytes", 100, 2.0), ("fsync of 256 KiB", 256 << 10, 3.0)];
+
+pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    tell("one server, and three");
+    let one = Office::with_servers(&base.join("one"), 1, 1)?;
+    let three = Office::with_servers(&base.join("three"), 1, 3)?;
+    let (Some(three), Some(one)) = (three.machines().first(), one.machines().first()) else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let mut rows = compare("three servers", &[three, one], settings, tell)?;
+    for (name, bytes, bar) in SIZES {
+        tell(name);
+        let before = Pace::measure(base, settings.time / 4)?;
+        let beside = syncs(one, bytes, settings.time)?;
+        let rate = syncs(three, bytes, settings.time)?;
+        let pace = before.and(Pace::measure(base, settings.time / 4)?);
+        // A round trip to the leader.
+        let most = Duration::from_secs_f64(bar * (pace.flush + 2.0 * pace.hop));
+        let row = Row::of(format!("three servers: {name}"), rate).beside(beside);
+        rows.push(row.time_bar(most, &format!("{bar} of a round trip and a flush")));
+        rows.push(Row::of("  a flush of the disk meanwhile", 1.0 / pace.flush));
+        rows.push(Row::of("  a message over TCP meanwhile", 1.0 / pace.hop));
+    }
+    Ok(rows)
+}
+
+/// Times a second that a file of so many bytes is written over and synced.
+fn syncs(target: &Target, bytes: usize, time: Duration) -> io::Result<f64> {
+    let file = File::create(target.dir().join(format!("synced-{bytes}")))?;
+    let mut text = vec![0; bytes];
+    let count = again_and_again(time, |turn| {
+        text[..8].copy_from_slice(&turn.to_le_bytes());
+        file.write_all_at(&text, 0)?;
+        file.sync_all()
+    })?;
+    Ok(count as f64 / time.as_secs_f64())
+}
