@@ -82,10 +82,8 @@ impl Group {
         let mut left = self.standing().members;
         left.retain(|member| member.id != id);
         let vote = voters(&left);
-        self.change(ChangeMembers::Batch(vec![
-            ChangeMembers::ReplaceAllVoters(vote),
-            ChangeMembers::RemoveNodes(BTreeSet::from([id])),
-        ]))
+        self.change(ChangeMembers::ReplaceAllVoters(vote))?;
+        self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id])))
     }
 
     /// The founder's state before its first entry is in no entry: so a newcomer must get a snapshot, and not the log from its beginning.

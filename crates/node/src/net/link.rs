@@ -28,6 +28,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const IMPATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
+/// A server that could not be reached is passed over for so long, where there are others.
+const GONE: Duration = Duration::from_secs(3);
 /// A server that says nothing for so long is asked whether it is there; after as much again, another one is called. Only where there are others.
 const QUIET: Duration = Duration::from_millis(500);
 /// After a refusal, which is not expected to change soon.
@@ -151,11 +153,17 @@ impl Link {
         let (mut pause, mut turn) = (PAUSE.0, 0);
         // Where a server has said that the leader is.
         let mut hints: Vec<String> = Vec::new();
-        // Where none answered last.
-        let mut gone = String::new();
+        // Where none answered last, and when.
+        let mut gone: Option<(String, Instant)> = None;
         loop {
+            let is_gone = |address: &String| {
+                gone.as_ref().is_some_and(|(gone, at)| gone == address && at.elapsed() < GONE)
+            };
             let hinted = hints.pop();
             let is_hint = hinted.is_some();
+            if !is_hint && is_gone(&self.address(turn)) {
+                turn += 1;
+            }
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
             let ended = self.hold(&address, &config, engine, &mut pause).await;
@@ -177,9 +185,8 @@ impl Link {
                 End::Over => pause = PAUSE.0,
                 End::Elsewhere(leader) => {
                     // One that leads no more may name one that leads not yet, and others do not know yet that a leader is gone.
-                    if is_hint || leader.is_empty() || leader.contains(&gone) {
+                    if is_hint || leader.is_empty() || leader.iter().any(is_gone) {
                         hints.clear();
-                        gone.clear();
                         tokio::time::sleep(ELECTION_PAUSE).await;
                     } else {
                         hints = leader.into_iter().rev().collect();
@@ -192,7 +199,7 @@ impl Link {
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
                 _ if self.addresses.lock().len() > 1 => {
-                    gone = address;
+                    gone = Some((address, Instant::now()));
                     tokio::time::sleep(ELECTION_PAUSE).await;
                 }
                 _ => {
