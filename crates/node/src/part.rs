@@ -220,9 +220,11 @@ impl Part {
     /// These are the servers: where shares are kept.
     fn place(&self, servers: &[ServerAt]) {
         let voters = servers.iter().filter(|server| server.votes).count();
+        // The only server does not say where it is: where it was called, whoever asks.
+        let called = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let host = |server: &ServerAt| hosts::Host {
             machine: server.machine,
-            addresses: server.addresses.clone(),
+            addresses: if server.addresses.is_empty() { called.clone() } else { server.addresses.clone() },
             keeps: server.keeps,
         };
         if !servers.is_empty() {
