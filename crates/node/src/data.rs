@@ -245,7 +245,7 @@ impl DataDir {
     }
 
     /// Who the machine is whose data directory is at `path`.
-    pub(crate) fn identity_in(path: &Path) -> Result<Identity, DataError> {
+    fn identity_in(path: &Path) -> Result<Identity, DataError> {
         let file = path.join("machine.json");
         let text = fs::read_to_string(&file).map_err(io("read", &file))?;
         serde_json::from_str(&text).map_err(|e| DataError::Damaged { file, why: e.to_string() })

@@ -43,10 +43,6 @@ pub(super) struct About {
     pub at: u64,
     /// The directory's time.
     pub time: Time,
-    /// The machine that made it.
-    pub machine: u64,
-    /// How often that had started.
-    pub starts: u64,
     /// The cluster's authority, by which machines know their servers: its key (PKCS #8) and its certificate (DER).
     pub authority: (Vec<u8>, Vec<u8>),
 }
@@ -225,14 +221,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn about() -> About {
-        About {
-            rows: 5,
-            at: 1_800_000_000,
-            time: Time(77),
-            machine: 1,
-            starts: 3,
-            authority: (vec![1, 2], vec![3, 4]),
-        }
+        About { rows: 5, at: 1_800_000_000, time: Time(77), authority: (vec![1, 2], vec![3, 4]) }
     }
 
     fn written(rows: &[Vec<Row>]) -> Vec<u8> {

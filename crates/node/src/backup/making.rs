@@ -5,7 +5,6 @@ use super::error::{BackupError, io};
 use super::format::{About, Writer};
 use super::name;
 use super::{BackupOrder, BackupReport};
-use crate::data::DataDir;
 use crate::door::Door;
 use crate::part::Part;
 use crate::repair::fetch_whole;
@@ -41,15 +40,12 @@ pub(crate) fn run(
     let certificate = read(part, "authority.crt")?;
     let mut archive = Archive::open_to_write(&order.dir, &certificate)?;
     flush(part, progress);
-    let identity = DataDir::identity_in(part.dir())?;
     let mut made = None;
     for _ in 0..ATTEMPTS {
         let about = About {
             rows: crate::store::FORMAT,
             at: utc_secs(),
             time: lease::Time(0),
-            machine: identity.machine,
-            starts: identity.starts,
             authority: (key.clone(), certificate.clone()),
         };
         match (Making { part, server: &server, archive: &mut archive, progress }).attempt(about)? {

@@ -37,8 +37,6 @@ pub struct Restoring {
 pub struct RestoreReport {
     /// The backup's name.
     pub name: String,
-    /// The machine that the data directory is now that of.
-    pub machine: u64,
     /// Rows of the directory.
     pub rows: u64,
     /// Shares.
@@ -51,11 +49,11 @@ pub struct RestoreReport {
 
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RestoreReport { name, machine, rows, shares, bytes, lost } = self;
+        let RestoreReport { name, rows, shares, bytes, lost } = self;
         lost.iter().try_for_each(|share| writeln!(f, "share {share} is missing or damaged"))?;
         writeln!(
             f,
-            "restored {name}, as machine {machine}: {rows} rows, {shares} shares with {:.1} MiB",
+            "restored {name}: {rows} rows, {shares} shares with {:.1} MiB",
             *bytes as f64 / f64::from(1 << 20)
         )
     }
@@ -66,7 +64,7 @@ pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
     Archive::open_to_read(dir)?.names()
 }
 
-/// Makes a data directory out of a backup: that of the machine which made it, as the only server of its cluster.
+/// Makes a data directory out of a backup: that of the machine which founded the cluster, as its only server.
 pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<RestoreReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
     let latest = || archive.names().map(|names| names.into_iter().rfind(|name| name::time(name).is_some()));
@@ -86,7 +84,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
             .map_err(|error| BackupError::Shares(error.into()))?,
         together: Vec::new(),
         bytes: 0,
-        report: RestoreReport { name, machine: about.machine, ..RestoreReport::default() },
+        report: RestoreReport { name, ..RestoreReport::default() },
     };
     let mut restored = Restored::begin(&server)?;
     let mut told = Instant::now();
@@ -109,13 +107,14 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
         return Err(BackupError::Incomplete { count: report.lost.len(), first: first.clone() });
     }
     progress("writing the rest");
-    let About { time, machine, starts, authority: (key, certificate), .. } = about;
+    let About { time, authority: (key, certificate), .. } = about;
     restored.finish(time, utc_secs())?;
     sync_dir(&server)?;
     // The machine's own key and certificate are made anew at its first start.
     replace_file(&order.data, "authority.key", &key)?;
     replace_file(&order.data, "authority.crt", &certificate)?;
-    begun.finish(Identity { machine, starts })?;
+    // The founder is never expelled, and everybody looks for a lone server as that machine. Its earlier starts are over with their sessions.
+    begun.finish(Identity { machine: directory::FOUNDER.0, starts: 0 })?;
     Ok(report)
 }
 
