@@ -47,9 +47,9 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Content that is this file's only.
+/// Content that is this file's only. That of small files stands in rows.
 fn content(name: &str) -> Vec<u8> {
-    let mut bytes = vec![0; BYTES];
+    let mut bytes = vec![0; if name.starts_with("small") { 1_000 } else { BYTES }];
     blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
@@ -191,7 +191,7 @@ fn a_backup_has_what_was_there_when_it_began_while_writing_goes_on() {
 #[test]
 fn the_next_backup_copies_what_is_new_only_and_what_no_backup_needs_is_removed() {
     let site = Site::new();
-    ["a", "b"].map(|name| write(&site.machine, name).unwrap());
+    ["a", "b"].iter().for_each(|name| write(&site.machine, name).unwrap());
     let first = site.back_up(None);
     assert_eq!((first.new_shares, first.new_bytes), (first.shares, first.bytes));
     let same = site.back_up(None);
@@ -203,7 +203,7 @@ fn the_next_backup_copies_what_is_new_only_and_what_no_backup_needs_is_removed()
     assert!(more.new_shares > 0 && more.new_bytes < first.bytes);
     // One has been given a name by people, and stays.
     fs::rename(site.backups().join("backups").join(&same.name), site.backups().join("backups/mine")).unwrap();
-    ["a", "c"].map(|name| remove(&site.machine, name));
+    ["a", "c"].iter().for_each(|name| remove(&site.machine, name));
     let last = site.back_up(Some(1));
     assert_eq!(last.removed, 2);
     assert_eq!(last.removed_shares, more.new_shares);
@@ -253,7 +253,7 @@ fn is_clean_but_for_what_is_held(machine: &Machine) {
 #[test]
 fn what_is_not_whole_is_not_restored_and_does_not_start() {
     let site = Site::new();
-    ["a", "b"].map(|name| write(&site.machine, name).unwrap());
+    ["a", "b"].iter().for_each(|name| write(&site.machine, name).unwrap());
     let report = site.back_up(None);
     let dir = tempfile::tempdir().unwrap();
     // A share is missing, and one is damaged.
@@ -346,11 +346,11 @@ fn machines_go_on_with_a_restored_server() {
         dir
     };
     let client = start(joined.path());
-    write(&client, "before").unwrap();
+    write(&client, "small-before").unwrap();
     let kept = tempfile::tempdir().unwrap();
     let order = BackupOrder { dir: kept.path().to_path_buf(), keep: None };
     let report = run(server.part(), &order, &mut |_| {}).unwrap();
-    write(&client, "after").unwrap();
+    write(&client, "small-after").unwrap();
     server.stop().unwrap();
     drop(data);
     let dir = tempfile::tempdir().unwrap();
@@ -364,13 +364,13 @@ fn machines_go_on_with_a_restored_server() {
     let restored = Machine::start(dir.path(), "a test", listens(at)).unwrap();
     // The client's session is over; it goes on with a new one.
     let begun = Instant::now();
-    while write(&client, "again").is_err() {
+    while write(&client, "small-again").is_err() {
         assert!(begun.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(read(&client, "before") == Ok(content("before")));
-    assert_eq!(read(&client, "after"), Err(Error::NotFound));
-    assert!(read(&restored, "again") == Ok(content("again")));
+    assert!(read(&client, "small-before") == Ok(content("small-before")));
+    assert_eq!(read(&client, "small-after"), Err(Error::NotFound));
+    assert!(read(&restored, "small-again") == Ok(content("small-again")));
     is_clean(&restored);
     // It had nothing that was not applied.
     assert_eq!(SalvageStore::open(joined.path()).unwrap().count(), 0);
