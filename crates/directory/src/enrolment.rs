@@ -17,6 +17,8 @@ use wire::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineI
 pub const FOUNDER: MachineId = MachineId(1);
 /// What [`FOUNDER`] is called.
 const FOUNDER_NAME: &str = "founder";
+/// What stands in for the machines that may have joined after a backup that was restored, expelled for good, is called.
+const RESTORED_NAME: &str = "restored";
 /// Machines that may belong to a cluster at a time.
 pub const MACHINES_MAX: usize = 4096;
 /// Expelled machines that are remembered by name. Of those forgotten it is only known that they do not belong.
@@ -143,6 +145,25 @@ impl Turn<'_> {
                 self.state.enrolment.invitations -= 1;
             }
         }
+    }
+
+    /// Nobody joins by the invitations that there are.
+    pub fn forget_all_invitations(&mut self) {
+        for (key, _) in self.files.globals(Global::Invitation, None, usize::MAX) {
+            self.files.set(&key, None);
+        }
+        self.state.enrolment.invitations = 0;
+    }
+
+    /// Machines that join from now on have numbers above `highest`, which is that of none.
+    pub fn reserve_machines(&mut self, highest: MachineId) {
+        if self.files.machines().last().is_some_and(|(machine, _)| *machine >= highest) {
+            return;
+        }
+        let (since, expelled) = (self.now, Some(self.now));
+        let nobody = Machine { name: RESTORED_NAME.to_owned(), rights: Rights::FULL, since, expelled };
+        self.files.set_machine(highest, Some(&nobody));
+        self.state.enrolment.machines += 1;
     }
 
     /// A machine joins.

@@ -30,6 +30,12 @@ pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
     store.get(&keys::global(Global::Share, &share.0)).is_some_and(|row| has_references(&row))
 }
 
+/// The share that this row is about, if it is such a row and something refers to the share.
+pub fn share_of_row(key: &[u8], row: &[u8]) -> Option<ShareId> {
+    let is_share = key.first() == Some(&(Global::Share as u8));
+    (is_share && has_references(row)).then(|| keys::share_of_global(key).ok()).flatten()
+}
+
 /// What cannot be read is not let go.
 fn has_references(row: &[u8]) -> bool {
     exact::<ShareRow>(row).is_none_or(|row| row.references > 0)
@@ -59,6 +65,8 @@ mod tests {
             }
         }
         assert_eq!(found, [1, 3, 5, 7, 9].map(share));
+        let by_row: Vec<ShareId> = rows.rows.iter().filter_map(|(key, row)| share_of_row(key, row)).collect();
+        assert_eq!(by_row, found);
         assert!(refers_to(&rows, &share(3)) && !refers_to(&rows, &share(4)) && !refers_to(&rows, &share(11)));
     }
 }

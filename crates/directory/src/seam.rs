@@ -83,6 +83,11 @@ pub enum Input {
         /// Whose.
         session: SessionId,
     },
+    /// The state was restored from a backup: clients, and machines that joined, may know of later states, which are no more.
+    Restored {
+        /// When: UTC seconds.
+        at: u64,
+    },
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.

@@ -157,7 +157,7 @@ impl Session {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Sessions {
     pub all: BTreeMap<SessionId, Session>,
-    next: u64,
+    pub next: u64,
     pub next_inode: u64,
     /// As last measured.
     pub space: Space,

@@ -85,6 +85,7 @@ impl Turn<'_> {
             Input::Enrol { token, name, key, connection } => self.enrol(&token, name, key, connection),
             Input::Expel { machine } => self.expel(machine),
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
+            Input::Restored { at } => self.restored(at),
         }
     }
 

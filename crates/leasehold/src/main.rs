@@ -1,5 +1,6 @@
 //! The command line: `leasehold help` says everything that is here.
 
+mod backup;
 mod bench;
 mod check;
 mod cluster;
@@ -61,6 +62,16 @@ enum Command {
     /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
     /// 1 when something is.
     Fsck(check::Check),
+    /// Make a backup of the whole file system as it is now, while it is used. What a backup there has already is not copied again.
+    ///
+    /// On any server, whether it is up or not. What other machines have written within the last five seconds and not synced may not be in it. Keep it as secret as the data
+    /// directory: it has the keys of the cluster, and those of all files. Exits with 1 if some content could not be had.
+    Backup(backup::Backup),
+    /// Make a data directory out of a backup: that of a cluster's only server, with all that was there.
+    ///
+    /// Machines that were in the cluster then go on with it, if it is where their server was. Servers that were beside it are to be removed and added again, with data directories of
+    /// their own; they must not be up meanwhile. Whoever joined since joins again, whoever was expelled since is to be expelled again.
+    Restore(backup::Restore),
     /// Run client and server in one thread on simulated disks and networks, with crashes, checked against a model.
     ///
     /// Needs no root, no network and no disk. The same seed gives the same run, everywhere.
@@ -123,6 +134,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),
         Command::Fsck(check) => check.run(),
+        Command::Backup(backup) => backup.run(),
+        Command::Restore(restore) => restore.run(),
         Command::Simulate(simulate) => simulate.run(),
         Command::Bench(bench) => bench.run(),
         Command::Guard(stand) => stand.run(),

@@ -5,7 +5,7 @@ use crate::guard::Guard;
 use crate::{Failure, places};
 use clap::Args;
 use fuse::Options;
-use node::{GroupSettings, Listen, Machine, MachineSettings};
+use node::{BackupOrder, BackupSchedule, GroupSettings, Listen, Machine, MachineSettings};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -13,7 +13,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where machines call each other unless told otherwise.
 const PORT: u16 = 4470;
@@ -34,6 +34,21 @@ pub struct Up {
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
+    /// Make backups in this directory, as long as the machine is up and has a server: see leasehold backup.
+    #[arg(long, value_name = "DIR")]
+    backup: Option<PathBuf>,
+    /// Hours from one backup to the next.
+    #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = hours, requires = "backup")]
+    backup_every: f64,
+    /// Keep the latest N backups; all if absent.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "backup")]
+    backup_keep: Option<u32>,
+}
+
+/// Hours, of which there may be a part.
+fn hours(text: &str) -> Result<f64, String> {
+    let hours = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
 }
 
 /// See the command's help.
@@ -65,7 +80,12 @@ impl Up {
             },
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
         };
-        run(&data, &dir, settings)
+        let (every, keep) = (self.backup_every, self.backup_keep.map(|keep| keep as usize));
+        let schedule = self.backup.map(|dir| BackupSchedule {
+            order: BackupOrder { dir, keep },
+            every: Duration::from_secs_f64(every * 3600.0),
+        });
+        run(&data, &dir, settings, schedule)
     }
 }
 
@@ -84,16 +104,21 @@ impl Mount {
             }
             _ => {}
         }
-        run(&data, &self.dir, MachineSettings::default())
+        run(&data, &self.dir, MachineSettings::default(), None)
     }
 }
 
-fn run(data: &Path, dir: &Path, settings: MachineSettings) -> Result<ExitCode, Failure> {
+fn run(
+    data: &Path,
+    dir: &Path,
+    settings: MachineSettings,
+    schedule: Option<BackupSchedule>,
+) -> Result<ExitCode, Failure> {
     // Before anything is started, so that an early Ctrl-C ends in order too.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let began = Instant::now();
     let purpose = format!("leasehold, mounted on {}", dir.display());
-    let machine = Machine::start(data, &purpose, settings)?;
+    let mut machine = Machine::start(data, &purpose, settings)?;
     let ms = began.elapsed().as_millis();
     match machine.served_by() {
         Some(server) => say(format_args!("connected to {server} ({ms} ms)")),
@@ -107,6 +132,9 @@ fn run(data: &Path, dir: &Path, settings: MachineSettings) -> Result<ExitCode, F
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {
         tracing::warn!(%error, "should this process be killed, its mount may hang");
+    }
+    if let Some(schedule) = schedule {
+        machine.back_up(schedule)?;
     }
     say(format_args!("mounted on {}", dir.display()));
     say(format_args!(

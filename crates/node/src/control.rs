@@ -2,6 +2,7 @@
 //!
 //! One request a connection, a line of JSON; answers are lines of JSON, progress first. Only who may enter the data directory can connect.
 
+use crate::backup::{self, BackupOrder, BackupReport};
 use crate::cluster::{FileLeases, Invitation, MachineReport};
 use crate::data::DataDir;
 use crate::fsck::{self, FsckReport};
@@ -33,6 +34,7 @@ enum Request {
     AddServer(String),
     RemoveServer(String),
     Drain(String),
+    Backup(BackupOrder),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,6 +48,7 @@ enum Reply {
     Leases(FileLeases),
     Servers(Vec<ServerStanding>),
     Done,
+    BackedUp(Box<BackupReport>),
     Failed(String),
 }
 
@@ -168,7 +171,7 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
 fn leader_to_ask(part: &Part, request: &Request) -> Option<String> {
     let follows = part.server().is_some_and(|server| !server.group().leads());
-    let is_local = matches!(request, Request::Status | Request::Fsck);
+    let is_local = matches!(request, Request::Status | Request::Fsck | Request::Backup(_));
     (follows && !is_local).then(|| part.link_status().map(|status| status.server)).flatten()
 }
 
@@ -215,7 +218,17 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
             server?.drain(&who, progress)?;
             Reply::Done
         }
+        Request::Backup(order) => {
+            let made = backup::run(part, &order, progress);
+            Reply::BackedUp(Box::new(made.map_err(|error| in_words(&error))?))
+        }
     })
+}
+
+/// With all its causes.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
@@ -332,6 +345,23 @@ impl From<Reply> for AskError {
     }
 }
 
+/// Makes a backup of what the server on `data` has: through the running machine, or by bringing one up without a mount for as long as it takes.
+pub fn back_up(
+    data: &Path,
+    order: &BackupOrder,
+    progress: &mut dyn FnMut(&str),
+) -> Result<BackupReport, AskError> {
+    match ask(data, &Request::Backup(order.clone()), progress)? {
+        Some(Reply::BackedUp(report)) => return Ok(*report),
+        Some(other) => return Err(other.into()),
+        None => {}
+    }
+    let machine = start_stopped(data, "leasehold backup")?;
+    let report = backup::run(machine.part(), order, progress);
+    machine.stop()?;
+    report.map_err(|error| AskError::Failed(in_words(&error)))
+}
+
 /// Checks everything on `data`: through the running machine, or by bringing one up without a mount for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
     match ask(data, &Request::Fsck, progress)? {
@@ -339,14 +369,19 @@ pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, A
         Some(other) => return Err(other.into()),
         None => {}
     }
+    let machine = start_stopped(data, STOPPED)?;
+    let report = machine.server().map(|server| fsck::run(&server, progress));
+    machine.stop()?;
+    report.ok_or_else(|| AskError::Failed(NO_SERVER.to_owned()))
+}
+
+/// Brings up the machine on `data`, which is not up, for some `purpose` and without a mount.
+fn start_stopped(data: &Path, purpose: &str) -> Result<Machine, AskError> {
     if !data.join("format").exists() {
         return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
     }
     if data.join("cluster.json").exists() {
         return Err(AskError::Failed(NO_SERVER.to_owned()));
     }
-    let machine = Machine::start(data, STOPPED, MachineSettings::default())?;
-    let report = machine.server().map(|server| fsck::run(&server, progress));
-    machine.stop()?;
-    report.ok_or_else(|| AskError::Failed(NO_SERVER.to_owned()))
+    Ok(Machine::start(data, purpose, MachineSettings::default())?)
 }

@@ -10,13 +10,15 @@
 //! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
 //! shares/        the share server: share files and lease database
+//! restoring      while the directory is made out of a backup
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,8 @@ use wire::MachineId;
 
 /// The layout that this program reads and writes.
 pub const FORMAT: u32 = 1;
+/// The file that says that a restore into the directory has not ended.
+const RESTORING: &str = "restoring";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +59,12 @@ pub enum DataError {
         "{dir} is a machine's data directory already: choose another with --data, or leave the cluster by removing it"
     )]
     Joined {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A restore into it was cut short.
+    #[error("a restore into {dir} has not ended: run it again, or remove the directory")]
+    Restoring {
         /// The directory.
         dir: PathBuf,
     },
@@ -109,7 +119,7 @@ impl Cluster {
             Ok(bytes) => serde_json::from_slice(&bytes)
                 .map(Some)
                 .map_err(|error| DataError::Damaged { file: file.clone(), why: error.to_string() }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(source) => Err(DataError::Io { verb: "read", file, source }),
         }
     }
@@ -136,6 +146,24 @@ impl Joining {
     }
 }
 
+/// A data directory that is being made out of a backup.
+#[derive(Debug)]
+pub(crate) struct BegunRestore {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl BegunRestore {
+    /// All is there: it is that machine's from now on.
+    pub(crate) fn finish(&self, identity: Identity) -> Result<(), DataError> {
+        replace_file(&self.path, "machine.json", &identity_json(identity))?;
+        replace_file(&self.path, "format", format!("{FORMAT}\n").as_bytes())?;
+        let mark = self.path.join(RESTORING);
+        fs::remove_file(&mark).map_err(io("remove", &mark))?;
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io("sync", &self.path))
+    }
+}
+
 /// A data directory that this process holds.
 #[derive(Debug)]
 pub struct DataDir {
@@ -150,6 +178,9 @@ impl DataDir {
     /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what others are told who find it taken.
     pub fn take(path: &Path, purpose: &str) -> Result<DataDir, DataError> {
         fs::create_dir_all(path).map_err(io("make", path))?;
+        if path.join(RESTORING).exists() {
+            return Err(DataError::Restoring { dir: path.to_path_buf() });
+        }
         let format = path.join("format");
         let created = !format.exists();
         if created && !is_blank(path)? {
@@ -168,10 +199,7 @@ impl DataDir {
         if found > FORMAT {
             return Err(DataError::Newer { dir: path.to_path_buf(), found });
         }
-        let file = path.join("machine.json");
-        let text = fs::read_to_string(&file).map_err(io("read", &file))?;
-        let mut identity: Identity = serde_json::from_str(&text)
-            .map_err(|e| DataError::Damaged { file: file.clone(), why: e.to_string() })?;
+        let mut identity = DataDir::identity_in(path)?;
         identity.starts += 1;
         replace_file(path, "machine.json", &identity_json(identity))?;
         Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
@@ -187,6 +215,40 @@ impl DataDir {
             return Err(DataError::Foreign { dir: path.to_path_buf() });
         }
         Ok(Joining { path: path.to_path_buf(), _lock: lock(path, "leasehold join")? })
+    }
+
+    /// Takes hold of `path` to make it a data directory out of a backup: there must be nothing yet, but for what a restore has left that was cut short. Until it is
+    /// finished it is nobody's.
+    pub(crate) fn begin_restore(path: &Path) -> Result<BegunRestore, DataError> {
+        fs::create_dir_all(path).map_err(io("make", path))?;
+        let mark = path.join(RESTORING);
+        if !mark.exists() {
+            if path.join("format").exists() {
+                return Err(DataError::Joined { dir: path.to_path_buf() });
+            }
+            let mut entries = fs::read_dir(path).map_err(io("read", path))?;
+            let ours = [OsStr::new("lost+found"), OsStr::new("lock")];
+            if !entries.all(|entry| entry.is_ok_and(|entry| ours.contains(&&*entry.file_name()))) {
+                return Err(DataError::Foreign { dir: path.to_path_buf() });
+            }
+        }
+        let lock = lock(path, "leasehold restore")?;
+        replace_file(path, RESTORING, b"a restore into this directory has not ended\n")?;
+        for begun in ["server", "shares"] {
+            let begun = path.join(begun);
+            match fs::remove_dir_all(&begun) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &begun)(error)),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
+    }
+
+    /// Who the machine is whose data directory is at `path`.
+    fn identity_in(path: &Path) -> Result<Identity, DataError> {
+        let file = path.join("machine.json");
+        let text = fs::read_to_string(&file).map_err(io("read", &file))?;
+        serde_json::from_str(&text).map_err(|e| DataError::Damaged { file, why: e.to_string() })
     }
 
     /// Where it is.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use shares::{DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding};
@@ -39,7 +39,19 @@ pub(crate) struct Keeper {
     /// While this is held, nothing is let go that others are said to keep, and nobody is told that it is kept here. So of two hosts that each rely on
     /// the other one at most lets go.
     promises: Mutex<()>,
+    /// How many want that nothing is let go ([`Hold`]).
+    holds: AtomicUsize,
     stopping: AtomicBool,
+}
+
+/// While there is one, no share is let go here because nothing refers to it any more: somebody copies what was referred to when it began. What is put off
+/// stays in the directory's rows.
+pub(crate) struct Hold(Arc<Keeper>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// What [`Keeper::run`] is to do.
@@ -53,8 +65,9 @@ impl Keeper {
     /// Of the share server `shares`; what it puts off is for [`Keeper::run`].
     pub(crate) fn new(shares: Shares, peers: Arc<Peers>) -> (Arc<Keeper>, Receiver<Chore>) {
         let (chores, to_do) = channel();
-        let (repair, promises, stopping) = (Repair::default(), Mutex::new(()), AtomicBool::new(false));
-        (Arc::new(Keeper { shares, peers, repair, chores, promises, stopping }), to_do)
+        let (repair, promises) = (Repair::default(), Mutex::new(()));
+        let (holds, stopping) = (AtomicUsize::new(0), AtomicBool::new(false));
+        (Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do)
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -72,6 +85,17 @@ impl Keeper {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// From now on nothing is let go to which something refers now.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        self.holds.fetch_add(1, Ordering::SeqCst);
+        Hold(self.clone())
+    }
+
+    /// Whether there is a [`Hold`]. What nothing refers to never is referred to again: who decided to let go of it before the hold began may do so after.
+    pub(crate) fn is_held(&self) -> bool {
+        self.holds.load(Ordering::SeqCst) > 0
     }
 
     /// An applied log entry says so. In the order of the log; never blocks.
@@ -97,6 +121,7 @@ impl Keeper {
     /// Settles share leases until the machine stops; beside that, in a group of several hosts, repairs what is amiss.
     pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, ledger: &Arc<dyn Ledger>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
+        let mut put_off = Vec::new();
         let mut sweeps: BTreeMap<MachineId, SessionId> = BTreeMap::new();
         let mut repairing = None;
         loop {
@@ -109,6 +134,11 @@ impl Keeper {
                 Err(_) => std::thread::sleep(PAUSE),
             }
             let alone = self.is_alone();
+            if self.is_held() {
+                put_off.extend(unsettled.extract_if(.., |work| matches!(work, ShareWork::Drop(_))));
+            } else {
+                unsettled.append(&mut put_off);
+            }
             if !unsettled.is_empty()
                 && let Some(missing) = self.shares.settle(&unsettled)
             {

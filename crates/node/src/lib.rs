@@ -1,5 +1,6 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
+mod backup;
 mod clock;
 mod cluster;
 mod control;
@@ -30,9 +31,14 @@ mod traffic;
 mod upstream;
 mod waits;
 
+pub use backup::{
+    BackupError, BackupOrder, BackupReport, BackupSchedule, RestoreReport, Restoring, list as backups,
+    restore,
+};
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{
-    AskError, add_server, ask_status, drain, expel, fsck, invite, leases, machines, remove_server, servers,
+    AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
+    servers,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity};
 pub use door::{Answer, Below, Door, Told};

@@ -1,5 +1,6 @@
 //! A machine: its client, and its server if it has one, in one process, from start to end.
 
+use crate::backup::BackupSchedule;
 use crate::control::Control;
 use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
@@ -176,6 +177,17 @@ impl Machine {
     /// block. There is one at most, the first.
     pub fn tap(&self, tap: impl Fn(&ToClient) + Send + Sync + 'static) {
         self.engine.tap(Box::new(tap));
+    }
+
+    /// Makes backups from now on, as long as it is up.
+    pub fn back_up(&mut self, schedule: BackupSchedule) -> Result<(), MachineError> {
+        let part = self.part.clone();
+        self.threads.push(thread("backup", move || schedule.run(&part))?);
+        Ok(())
+    }
+
+    pub(crate) fn part(&self) -> &Part {
+        &self.part
     }
 
     /// The data directory.

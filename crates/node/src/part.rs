@@ -18,7 +18,7 @@ use crate::shares_server::Shares;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -96,6 +96,11 @@ impl Part {
             }
         }
         Ok(())
+    }
+
+    /// The machine's data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -412,7 +417,7 @@ impl Serving {
 }
 
 /// Removes what a member of the group had. What share server there was stays: what is in it may be in nobody else's.
-fn discard(dir: &std::path::Path) -> Result<(), DataError> {
+fn discard(dir: &Path) -> Result<(), DataError> {
     let server = dir.join("server");
     match std::fs::remove_dir_all(&server) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -89,7 +89,7 @@ enum At {
 /// What a step of a [`Look`] came to.
 enum Step {
     More,
-    /// The state is too old to go on by it.
+    /// The state is too old to go on by it, or nothing may be let go for now.
     Waits,
     Done,
 }
@@ -163,7 +163,7 @@ impl Repair {
                 (Ok(Step::Done | Step::Waits), _) => {}
                 (Err(error), _) => warn(&error),
             }
-            if Instant::now() >= ask && ledger.is_current() {
+            if Instant::now() >= ask && ledger.is_current() && !keeper.is_held() {
                 ask = Instant::now() + ASK_EVERY;
                 if let Err(error) = self.shed_astray(keeper, ledger, &hosts) {
                     warn(&error);
@@ -211,7 +211,7 @@ impl Repair {
                 self.state.lock().adopted |= last.is_none();
                 Ok(Step::More)
             }
-            At::Shares(_) if !ledger.is_current() => Ok(Step::Waits),
+            At::Shares(_) if !ledger.is_current() || keeper.is_held() => Ok(Step::Waits),
             At::Shares(after) => {
                 let server = keeper.shares().server();
                 let shares = server.leased_by(keeper.shares().group, after.as_ref(), STEP)?;
@@ -400,12 +400,24 @@ fn fetch(
         let gone = ids.iter().zip(ledger.refers_to(&ids)).filter(|(_, referred)| !referred);
         let gone: Vec<ShareId> = gone.map(|(share, _)| *share).collect();
         if !gone.is_empty()
+            && !keeper.is_held()
             && let Err(error) = keeper.shares().let_go_of_group(&gone)
         {
             tracing::warn!(%error, "what nothing refers to any more was not let go; the next look does it");
         }
     }
     (bytes, lacking)
+}
+
+/// All of a share, from any other host that has it.
+pub(crate) fn fetch_whole(keeper: &Keeper, share: ShareId) -> Option<Bytes> {
+    let hosts = keeper.peers().hosts().now();
+    let others = hosts.having(&share).into_iter().filter(|machine| *machine != keeper.peers().me());
+    others.into_iter().find_map(|machine| {
+        let pending = keeper.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
+        let (results, whole) = pending.wait(Some(PATIENCE)).ok()?;
+        matches!(results.first(), Some(Ok(()))).then(|| checked(whole)).flatten()
+    })
 }
 
 /// The body of an answer to [`ShareCall::Fetch`], if it has the digest that came with it.

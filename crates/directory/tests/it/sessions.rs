@@ -3,9 +3,9 @@
 use crate::support::*;
 use directory::{Directory, INODE_BLOCK, Input, Misdeed, TERM_MS};
 use ident::FileId;
-use lease::{Field, Kind};
+use lease::{Field, Kind, SessionId};
 use namespace::FileKind;
-use wire::{AskMode, MachineId, ToClient, ToServer};
+use wire::{AskMode, EnrolError, MachineId, Rights, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
 
@@ -130,4 +130,38 @@ fn what_a_checkpoint_writes_is_the_whole_state() {
     world.server.checkpoint(&mut world.store);
     reopened.checkpoint(&mut store);
     assert_eq!(world.store, store);
+}
+
+#[test]
+fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given() {
+    let mut world = World::new();
+    let (session, other) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(session);
+    let create = world.create(session, &ROOT, "a", FileKind::Regular, n);
+    let file = made(&create);
+    world.update(session, create).unwrap();
+    world.returns(session, &file, None, true);
+    let token = [9; 32];
+    world.input(Input::Invite { token, rights: Rights::FULL, until: world.now.after_ms(10_000) });
+    let at = 1_800_000_000;
+    world.input(Input::Restored { at });
+    assert_eq!(world.server.status(world.now).sessions, 0);
+    // A client that lives on cannot go on: not even by a number that was given after the backup.
+    let late = SessionId(other.0 + 1);
+    let open = Input::Open { machine: MachineId(2), incarnation: 1, session: Some(late), connection: 0 };
+    world.input(open);
+    let begun = *world.inbox.keys().next_back().unwrap();
+    assert!(begun.0 > at && begun != late);
+    let told = world.told(begun);
+    let [ToClient::Opened { inodes, .. }] = told.as_slice() else { panic!("{told:?}") };
+    assert!(inodes.0 > at);
+    let enrol = |token| Input::Enrol { token, name: "late".to_owned(), key: [1; 32], connection: 0 };
+    world.input(enrol(token));
+    assert_eq!(world.enrolled.pop().unwrap(), Err(EnrolError::UnknownToken));
+    assert!(world.enrol(Rights::FULL).unwrap() > MachineId(at));
+    // Restored once more, in the same second: nothing is reserved twice.
+    world.input(Input::Restored { at });
+    world.input(Input::Lead);
+    world.settle();
+    assert_eq!(world.server.resolve(&world.store, b"/a"), Some(file));
 }

@@ -173,7 +173,7 @@ impl StateMachine {
     }
 }
 
-fn position_of(rows: &RowView) -> io::Result<Position> {
+pub(super) fn position_of(rows: &RowView) -> io::Result<Position> {
     rows.position()
         .map_or(Ok(Position::default()), |position| Position::decode(position).map_err(io::Error::other))
 }

@@ -12,6 +12,7 @@ mod peers;
 mod proposer;
 mod queue;
 mod raft;
+mod restored;
 mod standing;
 mod storage;
 #[cfg(test)]
@@ -22,14 +23,15 @@ pub use machine::{Deliver, Event};
 pub use members::MembersError;
 pub use peers::{Wire, Wires};
 pub use raft::{Host, Keeping};
+pub(crate) use restored::Restored;
 pub use standing::{Member, Standing};
 
-use crate::store::{Indispensable, RowStore, StoreError, StoreSettings, StoreStats, stop};
+use crate::store::{Indispensable, RowStore, RowView, StoreError, StoreSettings, StoreStats, stop};
 use batch::Waiting;
 use directory::{Directory, Input, Store};
 use lease::{SessionId, Time};
 use log::Log;
-use machine::{Machine, Position, StateMachine};
+use machine::{Machine, Position, StateMachine, position_of};
 use namespace::Attributes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
@@ -291,6 +293,14 @@ impl Group {
         self.queue.ask_checkpoint(tell);
         // An error means that the group has ended, by an orderly checkpoint or not at all.
         let _ = done.recv();
+    }
+
+    /// All rows after one entry, behind all that was proposed before, and that entry's time. As [`Group::checkpoint`].
+    pub(crate) fn freeze(&self) -> Result<(RowView, Time), GroupError> {
+        self.checkpoint();
+        let rows = self.machine.read().store.view();
+        let position = position_of(&rows).map_err(GroupError::state)?;
+        Ok((rows, position.time))
     }
 
     /// How the group stands.

@@ -3,7 +3,6 @@
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings};
 use bytes::Bytes;
-use directory::Store;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
 use openraft::raft::{
@@ -197,20 +196,6 @@ pub(super) struct Incoming {
     rows: RowStore,
 }
 
-impl Incoming {
-    fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
-        for (key, value) in rows {
-            self.rows.put(&key, value);
-        }
-        // What is not whole has no position.
-        if self.rows.is_full() {
-            self.rows.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write)
-        } else {
-            Ok(())
-        }
-    }
-}
-
 impl Ear {
     /// Answers `call`, which comes from another member.
     pub(super) async fn answer(&self, call: &[u8]) -> Bytes {
@@ -240,7 +225,7 @@ impl Ear {
             }
             Call::Rows(rows) => {
                 let mut incoming = self.incoming.lock().await;
-                incoming.as_mut().ok_or(CallError::Other)?.take(rows)?;
+                incoming.as_mut().ok_or(CallError::Other)?.rows.fill(rows)?;
                 Answer::Taken
             }
             Call::Install(vote, position) => {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Version of the file's layout: the two tables below, rows as the directory encodes them.
-const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 5;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Keys of [`META`].
@@ -137,6 +137,14 @@ impl RowStore {
     pub fn view(&self) -> RowView {
         let below = self.disk.below.read();
         RowView { rows: below.rows.clone(), position: below.position.clone(), path: self.disk.path.clone() }
+    }
+
+    /// Takes rows of a state that is not whole yet, on its way into this store: it has no position.
+    pub(crate) fn fill(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+        for (key, value) in rows {
+            self.active.set(&key, Some(value));
+        }
+        if self.is_full() { self.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write) } else { Ok(()) }
     }
 
     /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.

@@ -1,0 +1,104 @@
+//! `leasehold backup`, `restore`.
+
+use crate::{Failure, places};
+use clap::Args;
+use node::{BackupOrder, Restoring};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Backup {
+    /// Where backups are kept. Made if it does not exist.
+    dir: PathBuf,
+    /// Afterwards remove all backups but the latest N, and what only they have. One that you have renamed stays.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// The data directory of a server on this machine.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Backup {
+    /// Makes a backup. Exits with 1 if some content could not be had.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.unwrap_or_else(places::data);
+        // The machine that is up is somewhere else.
+        let order =
+            BackupOrder { dir: std::path::absolute(self.dir)?, keep: self.keep.map(|keep| keep as usize) };
+        let mut progress = Progress::new();
+        let report = node::back_up(&data, &order, &mut |text| progress.say(text))?;
+        progress.end();
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{report}");
+        }
+        Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Restore {
+    /// Where backups are kept.
+    dir: PathBuf,
+    /// The data directory that is to be made. There must be nothing yet.
+    #[arg(long, value_name = "NEW", required_unless_present = "list")]
+    data: Option<PathBuf>,
+    /// Which backup; the latest if absent.
+    #[arg(long, value_name = "NAME")]
+    backup: Option<String>,
+    /// Do without content that is missing or damaged in the backup.
+    #[arg(long)]
+    incomplete: bool,
+    /// Only say which backups there are.
+    #[arg(long, conflicts_with_all = ["data", "backup", "incomplete"])]
+    list: bool,
+}
+
+impl Restore {
+    /// Restores. Exits with 1 if some content is missing.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = match self.data {
+            Some(data) if !self.list => data,
+            _ => {
+                node::backups(&self.dir)?.iter().for_each(|name| println!("{name}"));
+                return Ok(ExitCode::SUCCESS);
+            }
+        };
+        let order =
+            Restoring { dir: self.dir, name: self.backup, data: data.clone(), incomplete: self.incomplete };
+        let mut progress = Progress::new();
+        let report = node::restore(&order, &mut |text| progress.say(text))?;
+        progress.end();
+        print!("{report}");
+        println!("next: leasehold fsck --data {0}, leasehold up --data {0}", data.display());
+        Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+/// How far it is: for people who look on.
+struct Progress {
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Progress {
+        Progress { terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn say(&mut self, text: &str) {
+        if self.terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+
+    fn end(&mut self) {
+        self.say("");
+    }
+}

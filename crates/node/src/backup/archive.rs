@@ -1,0 +1,335 @@
+//! The directory in which backups are kept.
+//!
+//! ```text
+//! leasehold-backups  the format of this directory, and which cluster's backups it has
+//! lock               held while somebody works here
+//! backups/NAME       a backup; NAME is the time at which it was made, UTC
+//! shares/xx/SHARE    the copy of a share, by the first byte of its name
+//! ```
+//!
+//! What ends in `.new` is not done. Files are their owner's only: a backup has the keys of the cluster.
+
+use super::error::{BackupError, io};
+use super::format::{self, About, FormatError, Reader};
+use super::name;
+use namespace::ShareId;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The layout that this program reads and writes.
+const FORMAT: u32 = 1;
+const MARK: &str = "leasehold-backups";
+
+/// See the module.
+pub(super) struct Archive {
+    dir: PathBuf,
+    /// Directories of shares with new entries that may not be durable.
+    touched: BTreeSet<u8>,
+    /// Held as long as it is open. There is none where nothing can be written, and so nobody changes anything.
+    _lock: Option<File>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    format: u32,
+    cluster: String,
+}
+
+impl Archive {
+    /// To make a backup of the cluster whose authority has this certificate. Nobody else works there meanwhile.
+    pub(super) fn open_to_write(dir: &Path, authority: &[u8]) -> Result<Archive, BackupError> {
+        make_dir(dir)?;
+        let cluster = blake3::hash(authority).to_hex().to_string();
+        let known = match read_mark(dir)? {
+            Some(known) => known == cluster,
+            None => false,
+        };
+        if !known && (dir.join(MARK).exists() || !is_empty(dir)?) {
+            return Err(if dir.join(MARK).exists() {
+                BackupError::OtherCluster { dir: dir.to_path_buf() }
+            } else {
+                BackupError::Foreign { dir: dir.to_path_buf() }
+            });
+        }
+        let lock = lock(dir, FlockOperation::NonBlockingLockExclusive)?;
+        make_dir(&dir.join("backups"))?;
+        make_dir(&dir.join("shares"))?;
+        let archive = Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: lock };
+        archive.remove_halves()?;
+        if !known {
+            let mark = serde_json::to_vec(&Mark { format: FORMAT, cluster }).unwrap_or_default();
+            archive.place(&dir.join(MARK), &[&mark])?;
+            sync_dir(dir)?;
+        }
+        Ok(archive)
+    }
+
+    /// To read backups.
+    pub(super) fn open_to_read(dir: &Path) -> Result<Archive, BackupError> {
+        if read_mark(dir)?.is_none() {
+            return Err(BackupError::NoBackup { what: "backup".to_owned(), dir: dir.to_path_buf() });
+        }
+        let lock = lock(dir, FlockOperation::NonBlockingLockShared)?;
+        Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: lock })
+    }
+
+    /// The names of all backups, the oldest first.
+    pub(super) fn names(&self) -> Result<Vec<String>, BackupError> {
+        let dir = self.dir.join("backups");
+        let names = entries(&dir)?.into_iter().filter(|name| !name.ends_with(".new"));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Where the backup of that name is.
+    pub(super) fn backup(&self, name: &str) -> PathBuf {
+        self.dir.join("backups").join(name)
+    }
+
+    /// Opens a backup.
+    pub(super) fn read(&self, name: &str) -> Result<(Reader<BufReader<File>>, About), BackupError> {
+        let path = self.backup(name);
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                BackupError::NoBackup { what: format!("backup {name}"), dir: self.dir.clone() }
+            }
+            _ => io("open", &path)(error),
+        })?;
+        Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| broken(&path, error))
+    }
+
+    /// Begins the file of a new backup.
+    pub(super) fn begin(&self, name: &str) -> Result<File, BackupError> {
+        let path = self.backup(&format!("{name}.new"));
+        create(&path)
+    }
+
+    /// All of the new backup is written, and its shares are there: from now on it is one.
+    pub(super) fn finish(&mut self, name: &str, file: &File) -> Result<(), BackupError> {
+        let (new, path) = (self.backup(&format!("{name}.new")), self.backup(name));
+        file.sync_all().map_err(io("write", &new))?;
+        for first in std::mem::take(&mut self.touched) {
+            sync_dir(&self.shelf(first))?;
+        }
+        sync_dir(&self.dir.join("shares"))?;
+        fs::rename(&new, &path).map_err(io("name", &path))?;
+        sync_dir(&self.dir.join("backups"))
+    }
+
+    /// How long the share is, if its copy is here. That its bytes are what they were is not looked at.
+    pub(super) fn has(&self, share: &ShareId) -> Result<Option<u32>, BackupError> {
+        let path = self.share(share);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io("open", &path)(error)),
+        };
+        let mut header = [0; format::COPY_HEADER];
+        if let Err(error) = file.read_exact(&mut header) {
+            return if error.kind() == ErrorKind::UnexpectedEof {
+                Ok(None)
+            } else {
+                Err(io("read", &path)(error))
+            };
+        }
+        let held = file.metadata().map_err(io("look at", &path))?.len();
+        let length = format::read_copy_header(share, &header).map(|(length, _)| length);
+        Ok(length.filter(|length| u64::from(*length) + format::COPY_HEADER as u64 == held))
+    }
+
+    /// Stores copies. They are durable, their names not before [`Archive::finish`].
+    pub(super) fn put(&mut self, copies: &[(ShareId, Vec<u8>)]) -> Result<(), BackupError> {
+        let mut written = Vec::with_capacity(copies.len());
+        for (share, body) in copies {
+            let [first, ..] = share.0;
+            if self.touched.insert(first) {
+                make_dir(&self.shelf(first))?;
+            }
+            let path = self.share(share);
+            let new = path.with_extension("new");
+            let mut file = create(&new)?;
+            let header = format::copy_header(share, body);
+            file.write_all(&header).and_then(|()| file.write_all(body)).map_err(io("write", &new))?;
+            written.push((new, path, file));
+        }
+        // Together: while one waits for the disk, the system writes the next.
+        for (new, path, file) in written {
+            file.sync_all().map_err(io("write", &new))?;
+            fs::rename(&new, &path).map_err(io("name", &path))?;
+        }
+        Ok(())
+    }
+
+    /// The body of a share; none if its copy is missing or is not what it was.
+    pub(super) fn get(&self, share: &ShareId) -> Result<Option<Vec<u8>>, BackupError> {
+        let path = self.share(share);
+        match fs::read(&path) {
+            Ok(copy) => Ok(format::read_copy(share, &copy)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            // A bad sector is one share less; the others may be there.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Ok(None),
+            Err(error) => Err(io("read", &path)(error)),
+        }
+    }
+
+    /// Removes all backups but the latest `keep`, and then the shares to which no backup refers. Returns how many of each.
+    pub(super) fn prune(&mut self, keep: usize) -> Result<(usize, u64), BackupError> {
+        let names = self.names()?;
+        // One that people have given a name of its own stays.
+        let (ours, named): (Vec<_>, Vec<_>) = names.iter().partition(|name| name::time(name).is_some());
+        let (old, latest) = ours.split_at(ours.len().saturating_sub(keep.max(1)));
+        // Whoever cannot be read may refer to anything: nothing is removed then.
+        let mut wanted = BTreeSet::new();
+        for name in latest.iter().chain(&named) {
+            self.shares_of(name, &mut wanted)?;
+        }
+        for name in old {
+            remove(&self.backup(name))?;
+        }
+        // Shares are not missed before the backups that refer to them are gone for certain.
+        sync_dir(&self.dir.join("backups"))?;
+        let mut removed = 0;
+        for shelf in entries(&self.dir.join("shares"))? {
+            let shelf = self.dir.join("shares").join(shelf);
+            for name in entries(&shelf)? {
+                let share = share_of(&name);
+                if name.ends_with(".new") || share.is_some_and(|share| !wanted.contains(&share)) {
+                    remove(&shelf.join(&name))?;
+                    removed += u64::from(share.is_some());
+                }
+            }
+        }
+        Ok((old.len(), removed))
+    }
+
+    fn shares_of(&self, name: &str, shares: &mut BTreeSet<ShareId>) -> Result<(), BackupError> {
+        let (mut reader, about) = self.read(name)?;
+        if about.rows != crate::store::FORMAT {
+            return Err(BackupError::Rows { file: self.backup(name), found: about.rows });
+        }
+        while let Some(rows) = reader.rows().map_err(|error| broken(&self.backup(name), error))? {
+            shares.extend(rows.iter().filter_map(|(key, row)| directory::share_of_row(key, row)));
+        }
+        Ok(())
+    }
+
+    /// What an earlier backup has left that did not end.
+    fn remove_halves(&self) -> Result<(), BackupError> {
+        let backups = self.dir.join("backups");
+        let names = entries(&backups)?;
+        names.iter().filter(|name| name.ends_with(".new")).try_for_each(|half| remove(&backups.join(half)))
+    }
+
+    fn shelf(&self, first: u8) -> PathBuf {
+        self.dir.join("shares").join(format!("{first:02x}"))
+    }
+
+    fn share(&self, share: &ShareId) -> PathBuf {
+        let [first, ..] = share.0;
+        self.shelf(first).join(format!("{:032x}", u128::from_be_bytes(share.0)))
+    }
+}
+
+/// The share whose copy is called so.
+fn share_of(name: &str) -> Option<ShareId> {
+    let share = u128::from_str_radix(name, 16).ok().map(|number| ShareId(number.to_be_bytes()))?;
+    (format!("{:032x}", u128::from_be_bytes(share.0)) == name).then_some(share)
+}
+
+impl Archive {
+    fn place(&self, path: &Path, parts: &[&[u8]]) -> Result<(), BackupError> {
+        let new = path.with_extension("new");
+        let mut file = create(&new)?;
+        for part in parts {
+            file.write_all(part).map_err(io("write", &new))?;
+        }
+        file.sync_all().map_err(io("write", &new))?;
+        fs::rename(&new, path).map_err(io("name", path))
+    }
+}
+
+/// What is wrong with the backup in this file.
+pub(super) fn broken(file: &Path, error: FormatError) -> BackupError {
+    match error {
+        FormatError::Io(source) => io("read", file)(source),
+        FormatError::Version(found) if found > format::FORMAT => {
+            BackupError::Newer { file: file.to_path_buf(), found }
+        }
+        error => BackupError::damaged(file, error),
+    }
+}
+
+/// Whose backups are in `dir`; none if there are none.
+fn read_mark(dir: &Path) -> Result<Option<String>, BackupError> {
+    let file = dir.join(MARK);
+    let bytes = match fs::read(&file) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io("read", &file)(error)),
+    };
+    let mark: Mark = serde_json::from_slice(&bytes).map_err(|error| BackupError::damaged(&file, error))?;
+    match mark.format {
+        FORMAT => Ok(Some(mark.cluster)),
+        found if found > FORMAT => Err(BackupError::Newer { file, found }),
+        found => Err(BackupError::damaged(&file, format!("format {found}"))),
+    }
+}
+
+fn lock(dir: &Path, operation: FlockOperation) -> Result<Option<File>, BackupError> {
+    let path = dir.join("lock");
+    let writes = operation == FlockOperation::NonBlockingLockExclusive;
+    let opened =
+        OpenOptions::new().read(true).write(writes).create(writes).truncate(false).mode(0o600).open(&path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if !writes && error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io("open", &path)(error)),
+    };
+    match flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(BackupError::Busy { dir: dir.to_path_buf() }),
+        Err(error) => Err(io("lock", &path)(error.into())),
+    }
+}
+
+fn is_empty(dir: &Path) -> Result<bool, BackupError> {
+    // What a first backup leaves that was cut short.
+    let ours = ["lost+found", "lock", "backups", "shares", "leasehold-backups.new"];
+    Ok(entries(dir)?.iter().all(|name| ours.contains(&name.as_str())) && {
+        let inside = |sub: &str| entries(&dir.join(sub)).is_ok_and(|entries| !entries.is_empty());
+        !inside("backups") && !inside("shares")
+    })
+}
+
+/// The names in a directory that are text, as all of ours are.
+fn entries(dir: &Path) -> Result<Vec<String>, BackupError> {
+    let entries = fs::read_dir(dir).map_err(io("list", dir))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        names.extend(entry.map_err(io("list", dir))?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+fn make_dir(dir: &Path) -> Result<(), BackupError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("make", dir))
+}
+
+fn create(path: &Path) -> Result<File, BackupError> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    opened.map_err(io("make", path))
+}
+
+fn remove(path: &Path) -> Result<(), BackupError> {
+    fs::remove_file(path).map_err(io("remove", path))
+}
+
+pub(super) fn sync_dir(dir: &Path) -> Result<(), BackupError> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
+}

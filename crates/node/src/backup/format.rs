@@ -1,0 +1,305 @@
+//! What is in a backup's file, and in a share's copy.
+//!
+//! ```text
+//! backup   LHBACKUP · format (u32 LE) · frames
+//! frame    length (u32 LE) · a Frame in postcard · BLAKE3 of the hash before, the length and the Frame
+//! copy     LHCOPY · format (u16 LE) · share (16) · length (u32 LE) · BLAKE3 of the body · BLAKE3 of all this · the body
+//! ```
+//!
+//! The hash before a backup's first frame is that of what comes before it, so no frame can be changed, left out or moved; the last one says that it is the last.
+
+use crate::store::Row;
+use lease::Time;
+use namespace::ShareId;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+
+/// The format of backups that this program writes.
+pub(super) const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"LHBACKUP";
+const COPY_MAGIC: &[u8; 8] = b"LHCOPY\x01\x00";
+/// Bytes of a share's copy before its body.
+pub(super) const COPY_HEADER: usize = 8 + 16 + 4 + 32 + 32;
+/// A frame is never this long: a row is much shorter.
+const FRAME_MAX: u32 = 1 << 30;
+
+/// A part of a backup.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Frame {
+    /// The first one.
+    About(About),
+    /// The next rows, in the order of their keys.
+    Rows(Vec<Row>),
+    /// The last one: how many rows there were.
+    End(u64),
+}
+
+/// Which backup it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct About {
+    /// The format of rows ([`crate::store`]).
+    pub rows: u32,
+    /// When it was made, UTC seconds.
+    pub at: u64,
+    /// The directory's time.
+    pub time: Time,
+    /// The cluster's authority, by which machines know their servers: its key (PKCS #8) and its certificate (DER).
+    pub authority: (Vec<u8>, Vec<u8>),
+}
+
+/// Why a backup's file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FormatError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it is no backup")]
+    Foreign,
+    #[error("it has format {0}")]
+    Version(u32),
+    #[error("it is cut off")]
+    CutOff,
+    #[error("a part of it does not match its hash")]
+    Hash,
+    #[error("a part of it cannot be read")]
+    Code,
+    #[error("there is something behind its end")]
+    Behind,
+}
+
+/// Writes a backup.
+pub(super) struct Writer<W> {
+    out: W,
+    before: blake3::Hash,
+    rows: u64,
+    bytes: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins.
+    pub(super) fn new(mut out: W, about: About) -> io::Result<Writer<W>> {
+        let beginning = [MAGIC.as_slice(), &FORMAT.to_le_bytes()].concat();
+        out.write_all(&beginning)?;
+        let mut writer = Writer { out, before: blake3::hash(&beginning), rows: 0, bytes: 0 };
+        writer.frame(&Frame::About(about))?;
+        Ok(writer)
+    }
+
+    /// The next rows.
+    pub(super) fn rows(&mut self, rows: Vec<Row>) -> io::Result<()> {
+        self.rows += rows.len() as u64;
+        self.frame(&Frame::Rows(rows))
+    }
+
+    /// Ends: gives back where it was written to, and how many bytes that were, about.
+    pub(super) fn finish(mut self) -> io::Result<(W, u64)> {
+        self.frame(&Frame::End(self.rows))?;
+        self.out.flush()?;
+        Ok((self.out, self.bytes))
+    }
+
+    fn frame(&mut self, frame: &Frame) -> io::Result<()> {
+        let frame = postcard::to_allocvec(frame).map_err(io::Error::other)?;
+        let length = u32::try_from(frame.len()).ok().filter(|length| *length < FRAME_MAX);
+        let length = length.ok_or(io::ErrorKind::FileTooLarge)?.to_le_bytes();
+        self.before = hash(&self.before, &length, &frame);
+        self.bytes += frame.len() as u64;
+        self.out.write_all(&length)?;
+        self.out.write_all(&frame)?;
+        self.out.write_all(self.before.as_bytes())
+    }
+}
+
+/// Reads a backup.
+pub(super) struct Reader<R> {
+    from: R,
+    before: blake3::Hash,
+    rows: u64,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads which one it is.
+    pub(super) fn new(mut from: R) -> Result<(Reader<R>, About), FormatError> {
+        let (magic, format) = (bytes::<8>(&mut from)?, bytes::<4>(&mut from)?);
+        if magic != *MAGIC {
+            return Err(FormatError::Foreign);
+        }
+        match u32::from_le_bytes(format) {
+            FORMAT => {}
+            other => return Err(FormatError::Version(other)),
+        }
+        let before = blake3::hash(&[magic.as_slice(), &format].concat());
+        let mut reader = Reader { from, before, rows: 0 };
+        match reader.frame()? {
+            Frame::About(about) => Ok((reader, about)),
+            _ => Err(FormatError::Code),
+        }
+    }
+
+    /// The next rows; none behind the last.
+    pub(super) fn rows(&mut self) -> Result<Option<Vec<Row>>, FormatError> {
+        match self.frame()? {
+            Frame::Rows(rows) => {
+                self.rows += rows.len() as u64;
+                Ok(Some(rows))
+            }
+            Frame::End(rows) if rows == self.rows => match self.from.read(&mut [0])? {
+                0 => Ok(None),
+                _ => Err(FormatError::Behind),
+            },
+            Frame::About(_) | Frame::End(_) => Err(FormatError::Code),
+        }
+    }
+
+    fn frame(&mut self) -> Result<Frame, FormatError> {
+        let length = bytes::<4>(&mut self.from)?;
+        let count = u32::from_le_bytes(length);
+        if count >= FRAME_MAX {
+            return Err(FormatError::Hash);
+        }
+        // Nothing is set aside for a length that may be wrong.
+        let mut frame = Vec::new();
+        self.from.by_ref().take(count.into()).read_to_end(&mut frame)?;
+        if frame.len() != count as usize {
+            return Err(FormatError::CutOff);
+        }
+        let known = bytes::<32>(&mut self.from)?;
+        self.before = hash(&self.before, &length, &frame);
+        if self.before != known {
+            return Err(FormatError::Hash);
+        }
+        match postcard::take_from_bytes(&frame) {
+            Ok((frame, [])) => Ok(frame),
+            _ => Err(FormatError::Code),
+        }
+    }
+}
+
+fn hash(before: &blake3::Hash, length: &[u8; 4], frame: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(before.as_bytes()).update(length).update(frame).finalize()
+}
+
+fn bytes<const N: usize>(from: &mut impl Read) -> Result<[u8; N], FormatError> {
+    let mut bytes = [0; N];
+    match from.read_exact(&mut bytes) {
+        Ok(()) => Ok(bytes),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FormatError::CutOff),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a share's copy begins with.
+pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
+    let mut header = COPY_MAGIC.to_vec();
+    header.extend_from_slice(&share.0);
+    header.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+    header.extend_from_slice(blake3::hash(body).as_bytes());
+    let check = blake3::hash(&header);
+    header.extend_from_slice(check.as_bytes());
+    header
+}
+
+/// Of the copy of `share` that begins with this header: how long its body is, and its hash. None if it is not such a header.
+pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [u8; 32])> {
+    let (said, check) = header.get(..COPY_HEADER)?.split_last_chunk::<32>()?;
+    let rest = said.strip_prefix(COPY_MAGIC)?.strip_prefix(&share.0)?;
+    let (length, hash) = rest.split_first_chunk()?;
+    let is_sound = blake3::hash(said) == *check;
+    is_sound.then_some((u32::from_le_bytes(*length), hash.try_into().ok()?))
+}
+
+/// The body of the copy of `share`, if it is whole and sound.
+pub(super) fn read_copy(share: &ShareId, copy: &[u8]) -> Option<Vec<u8>> {
+    let (length, hash) = read_copy_header(share, copy)?;
+    let body = copy.get(COPY_HEADER..)?;
+    (body.len() == length as usize && blake3::hash(body) == hash).then(|| body.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn about() -> About {
+        About { rows: 5, at: 1_800_000_000, time: Time(77), authority: (vec![1, 2], vec![3, 4]) }
+    }
+
+    fn written(rows: &[Vec<Row>]) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), about()).unwrap();
+        rows.iter().for_each(|rows| writer.rows(rows.clone()).unwrap());
+        writer.finish().unwrap().0
+    }
+
+    fn read(bytes: &[u8]) -> Result<Vec<Vec<Row>>, FormatError> {
+        let (mut reader, about_it) = Reader::new(bytes)?;
+        assert_eq!(about_it, about());
+        let mut all = Vec::new();
+        while let Some(rows) = reader.rows()? {
+            all.push(rows);
+        }
+        Ok(all)
+    }
+
+    fn rows() -> impl Strategy<Value = Vec<Vec<Row>>> {
+        let row = (prop::collection::vec(any::<u8>(), 0..20), prop::collection::vec(any::<u8>(), 0..60));
+        prop::collection::vec(prop::collection::vec(row, 0..5), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(rows in rows()) {
+            prop_assert_eq!(read(&written(&rows)).unwrap(), rows);
+        }
+
+        #[test]
+        fn a_byte_that_is_changed_or_missing_or_too_much_is_an_error(
+            rows in rows(), at: prop::sample::Index, by in 1..=255u8,
+        ) {
+            let whole = written(&rows);
+            let at = at.index(whole.len());
+            let mut flipped = whole.clone();
+            flipped[at] ^= by;
+            prop_assert!(read(&flipped).is_err());
+            prop_assert!(read(&whole[..at]).is_err());
+            let mut missing = whole.clone();
+            missing.remove(at);
+            prop_assert!(read(&missing).is_err());
+            let mut more = whole;
+            more.push(by);
+            prop_assert!(read(&more).is_err());
+        }
+
+        #[test]
+        fn what_is_wrong_with_a_copy_is_seen(body in prop::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index, by in 1..=255u8) {
+            let share = ShareId([7; 16]);
+            let mut copy = copy_header(&share, &body);
+            copy.extend(&body);
+            prop_assert_eq!(read_copy(&share, &copy), Some(body));
+            prop_assert_eq!(read_copy(&ShareId([8; 16]), &copy), None);
+            let at = at.index(copy.len());
+            prop_assert_eq!(read_copy(&share, &copy[..at]), None);
+            copy[at] ^= by;
+            prop_assert_eq!(read_copy(&share, &copy), None);
+        }
+    }
+
+    #[test]
+    fn frames_cannot_change_places() {
+        let row = |byte| vec![(vec![byte], vec![byte])];
+        let whole = written(&[row(1), row(2)]);
+        let length = |frame| 4 + postcard::to_allocvec(&frame).unwrap().len() + 32;
+        let (frame, end) = (length(Frame::Rows(row(1))), whole.len() - length(Frame::End(2)));
+        let mut swapped = whole.clone();
+        swapped[end - 2 * frame..end - frame].copy_from_slice(&whole[end - frame..end]);
+        swapped[end - frame..end].copy_from_slice(&whole[end - 2 * frame..end - frame]);
+        assert!(matches!(read(&swapped), Err(FormatError::Hash)));
+    }
+
+    #[test]
+    fn a_later_format_is_told_from_damage() {
+        let mut later = written(&[]);
+        later[8] = 9;
+        assert!(matches!(read(&later), Err(FormatError::Version(9))));
+        assert!(matches!(read(b"something else altogether"), Err(FormatError::Foreign)));
+    }
+}

@@ -1,0 +1,210 @@
+//! Making a backup.
+
+use super::archive::Archive;
+use super::error::{BackupError, io};
+use super::format::{About, Writer};
+use super::name;
+use super::{BackupOrder, BackupReport};
+use crate::door::Door;
+use crate::part::Part;
+use crate::repair::fetch_whole;
+use crate::server::Server;
+use crate::shares_server::utc_secs;
+use client::Call;
+use namespace::{Cred, ShareId};
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// Rows that go in one frame.
+const ROWS_TOGETHER: usize = 256;
+/// Copies that are made durable together, and their bytes.
+const COPIES_TOGETHER: (usize, usize) = (16, 16 << 20);
+/// How long this machine's own client may take to get out what it has not logged yet.
+const FLUSH: Duration = Duration::from_secs(30);
+/// How often it is begun anew, since other hosts have let go what was to be copied from them. Each time less is left to copy.
+const ATTEMPTS: usize = 5;
+/// Between two reports of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+/// Makes a backup of what this machine's server has.
+pub(crate) fn run(
+    part: &Part,
+    order: &BackupOrder,
+    progress: &mut dyn FnMut(&str),
+) -> Result<BackupReport, BackupError> {
+    let begun = Instant::now();
+    let server = part.server().ok_or(BackupError::NoServer)?;
+    let key = read(part, "authority.key")?;
+    let certificate = read(part, "authority.crt")?;
+    let mut archive = Archive::open_to_write(&order.dir, &certificate)?;
+    flush(part, progress);
+    let mut made = None;
+    for _ in 0..ATTEMPTS {
+        let about = About {
+            rows: crate::store::FORMAT,
+            at: utc_secs(),
+            time: lease::Time(0),
+            authority: (key.clone(), certificate.clone()),
+        };
+        match (Making { part, server: &server, archive: &mut archive, progress }).attempt(about)? {
+            Some(report) => {
+                made = Some(report);
+                break;
+            }
+            None => progress("content was deleted on other servers meanwhile; once more"),
+        }
+    }
+    let mut report = made.ok_or(BackupError::Gone)?;
+    if let Some(keep) = order.keep {
+        progress("removing what is not kept any more");
+        (report.removed, report.removed_shares) = archive.prune(keep)?;
+    }
+    report.ms = begun.elapsed().as_millis() as u64;
+    Ok(report)
+}
+
+fn read(part: &Part, name: &str) -> Result<Vec<u8>, BackupError> {
+    let file = part.dir().join(name);
+    std::fs::read(&file).map_err(io("read", &file))
+}
+
+/// What programs on this machine have done is to be in the backup, though it may not be logged yet. That of other machines is logged within seconds.
+fn flush(part: &Part, progress: &mut dyn FnMut(&str)) {
+    let (tell, told) = channel();
+    let answer = Box::new(move |result: Result<_, _>| tell.send(result.is_ok()).unwrap_or_default());
+    let ticket = part.engine().call(&Cred::default(), Call::SyncAll, answer);
+    if told.recv_timeout(FLUSH) != Ok(true) {
+        ticket.into_iter().for_each(|ticket| part.engine().cancel(ticket));
+        progress("what this machine has changed within the last seconds may not be in the backup");
+    }
+}
+
+/// A backup being made.
+struct Making<'a> {
+    part: &'a Part,
+    server: &'a Server,
+    archive: &'a mut Archive,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Making<'_> {
+    /// One attempt. None if other hosts have deleted what was to be copied from them.
+    fn attempt(&mut self, mut about: About) -> Result<Option<BackupReport>, BackupError> {
+        if !self.server.group().is_current() {
+            return Err(BackupError::Behind);
+        }
+        // Before the rows are as they are to be copied: whatever these refer to is there until the hold ends.
+        let hold = self.server.keeper().hold();
+        let (view, time) = self.server.group().freeze()?;
+        about.time = time;
+        let name = self.name(about.at)?;
+        let files = self.server.group().query(|directory, _| directory.status(time).files);
+        let mut report = BackupReport { name: name.clone(), files, ..BackupReport::default() };
+        let new = self.archive.backup(&format!("{name}.new"));
+        let file = BufWriter::with_capacity(1 << 20, self.archive.begin(&name)?);
+        let mut writer = Writer::new(file, about).map_err(io("write", &new))?;
+        let mut copies = Copies::default();
+        let (mut after, mut rows, mut told): (Option<Vec<u8>>, u64, _) = (None, 0, Instant::now());
+        loop {
+            let page = view.page(after.as_deref(), ROWS_TOGETHER)?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(last.clone());
+            for share in page.iter().filter_map(|(key, row)| directory::share_of_row(key, row)) {
+                if !self.copy(share, &mut copies, &mut report)? {
+                    return Ok(None);
+                }
+                self.tell(&mut told, rows, &report);
+            }
+            rows += page.len() as u64;
+            self.tell(&mut told, rows, &report);
+            writer.rows(page).map_err(io("write", &new))?;
+        }
+        self.archive.put(&copies.take())?;
+        drop(hold);
+        let (file, bytes) = writer.finish().map_err(io("write", &new))?;
+        report.row_bytes = bytes;
+        let file: File = file.into_inner().map_err(|error| io("write", &new)(error.into_error()))?;
+        self.archive.finish(&name, &file)?;
+        Ok(Some(report))
+    }
+
+    /// A name that is later than all others, whatever the clock says: by their names they are kept and removed.
+    fn name(&self, at: u64) -> Result<String, BackupError> {
+        let names = self.archive.names()?;
+        let last = names.iter().rfind(|name| name::time(name).is_some());
+        Ok(name::after(last.map(String::as_str), at))
+    }
+
+    /// Sees to it that there is a copy of `share`. False if there is no share to be had, since nothing refers to it any more.
+    fn copy(
+        &mut self,
+        share: ShareId,
+        copies: &mut Copies,
+        report: &mut BackupReport,
+    ) -> Result<bool, BackupError> {
+        if self.part.engine().is_stopping() || self.server.is_stopping() {
+            return Err(BackupError::Stopping);
+        }
+        if let Some(length) = self.archive.has(&share)? {
+            report.shares += 1;
+            report.bytes += u64::from(length);
+            return Ok(true);
+        }
+        let keeper = self.server.keeper();
+        let body = match keeper.shares().server().whole(&share) {
+            Ok((body, _)) => body,
+            Err(error) => match fetch_whole(keeper, share) {
+                Some(body) => body.to_vec(),
+                None if !self.server.group().query(|_, store| directory::refers_to(store, &share)) => {
+                    return Ok(false);
+                }
+                None => {
+                    report.faults.push(error.to_string());
+                    return Ok(true);
+                }
+            },
+        };
+        report.shares += 1;
+        report.new_shares += 1;
+        report.bytes += body.len() as u64;
+        report.new_bytes += body.len() as u64;
+        if copies.add(share, body) {
+            self.archive.put(&copies.take())?;
+        }
+        Ok(true)
+    }
+
+    fn tell(&mut self, told: &mut Instant, rows: u64, report: &BackupReport) {
+        if told.elapsed() >= PROGRESS_EVERY {
+            *told = Instant::now();
+            let BackupReport { shares, new_shares, new_bytes, .. } = report;
+            (self.progress)(&format!(
+                "{rows} rows, {shares} shares, of which {new_shares} are new ({} MiB)",
+                new_bytes >> 20
+            ));
+        }
+    }
+}
+
+/// Copies that are to be stored together.
+#[derive(Default)]
+struct Copies {
+    copies: Vec<(ShareId, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Copies {
+    /// One more; whether they are enough.
+    fn add(&mut self, share: ShareId, body: Vec<u8>) -> bool {
+        self.bytes += body.len();
+        self.copies.push((share, body));
+        self.copies.len() >= COPIES_TOGETHER.0 || self.bytes >= COPIES_TOGETHER.1
+    }
+
+    fn take(&mut self) -> Vec<(ShareId, Vec<u8>)> {
+        self.bytes = 0;
+        std::mem::take(&mut self.copies)
+    }
+}

@@ -1,0 +1,154 @@
+//! The way back: a new data directory out of a backup.
+
+use super::archive::{Archive, broken, sync_dir};
+use super::error::{BackupError, io};
+use super::format::About;
+use super::name;
+use crate::data::{DataDir, Identity, replace_file};
+use crate::group::Restored;
+use crate::shares_server::{Shares, utc_secs};
+use namespace::ShareId;
+use serde::{Deserialize, Serialize};
+use shares::NewShare;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Shares that are stored together, and their bytes.
+const TOGETHER: (usize, usize) = (16, 16 << 20);
+/// Between two reports of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+
+/// What is to be restored.
+#[derive(Clone, Debug)]
+pub struct Restoring {
+    /// Where the backups are.
+    pub dir: PathBuf,
+    /// Which; the latest if absent.
+    pub name: Option<String>,
+    /// The data directory that is to be made.
+    pub data: PathBuf,
+    /// Shares that are missing or damaged are done without.
+    pub incomplete: bool,
+}
+
+/// What was restored.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreReport {
+    /// The backup's name.
+    pub name: String,
+    /// Rows of the directory.
+    pub rows: u64,
+    /// Shares.
+    pub shares: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Shares that are missing or damaged.
+    pub lost: Vec<String>,
+}
+
+impl fmt::Display for RestoreReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RestoreReport { name, rows, shares, bytes, lost } = self;
+        lost.iter().try_for_each(|share| writeln!(f, "share {share} is missing or damaged"))?;
+        writeln!(
+            f,
+            "restored {name}: {rows} rows, {shares} shares with {:.1} MiB",
+            *bytes as f64 / f64::from(1 << 20)
+        )
+    }
+}
+
+/// The names of the backups in `dir`, the oldest first.
+pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
+    Archive::open_to_read(dir)?.names()
+}
+
+/// Makes a data directory out of a backup: that of the machine which founded the cluster, as its only server.
+pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<RestoreReport, BackupError> {
+    let archive = Archive::open_to_read(&order.dir)?;
+    let latest = || archive.names().map(|names| names.into_iter().rfind(|name| name::time(name).is_some()));
+    let none = || BackupError::NoBackup { what: "backup".to_owned(), dir: order.dir.clone() };
+    let name = order.name.clone().map_or_else(latest, |name| Ok(Some(name)))?.ok_or_else(none)?;
+    let (mut reader, about) = archive.read(&name)?;
+    let file = archive.backup(&name);
+    if about.rows != crate::store::FORMAT {
+        return Err(BackupError::Rows { file, found: about.rows });
+    }
+    let begun = DataDir::begin_restore(&order.data)?;
+    let server = order.data.join("server");
+    std::fs::create_dir(&server).map_err(io("make", &server))?;
+    let mut filling = Filling {
+        archive: &archive,
+        shares: Shares::open(&order.data.join("shares"))
+            .map_err(|error| BackupError::Shares(error.into()))?,
+        together: Vec::new(),
+        bytes: 0,
+        report: RestoreReport { name, ..RestoreReport::default() },
+    };
+    let mut restored = Restored::begin(&server)?;
+    let mut told = Instant::now();
+    while let Some(rows) = reader.rows().map_err(|error| broken(&file, error))? {
+        for (key, row) in &rows {
+            if let Some(share) = directory::share_of_row(key, row) {
+                filling.take(share)?;
+            }
+            if told.elapsed() >= PROGRESS_EVERY {
+                told = Instant::now();
+                let RestoreReport { rows, shares, bytes, .. } = &filling.report;
+                progress(&format!("{rows} rows, {shares} shares ({} MiB)", bytes >> 20));
+            }
+        }
+        filling.report.rows += rows.len() as u64;
+        restored.take(rows)?;
+    }
+    let report = filling.finish()?;
+    if let (Some(first), false) = (report.lost.first(), order.incomplete) {
+        return Err(BackupError::Incomplete { count: report.lost.len(), first: first.clone() });
+    }
+    progress("writing the rest");
+    let About { time, authority: (key, certificate), .. } = about;
+    restored.finish(time, utc_secs())?;
+    sync_dir(&server)?;
+    // The machine's own key and certificate are made anew at its first start.
+    replace_file(&order.data, "authority.key", &key)?;
+    replace_file(&order.data, "authority.crt", &certificate)?;
+    // The founder is never expelled, and everybody looks for a lone server as that machine. Its earlier starts are over with their sessions.
+    begun.finish(Identity { machine: directory::FOUNDER.0, starts: 0 })?;
+    Ok(report)
+}
+
+/// The share server of the new data directory, being filled.
+struct Filling<'a> {
+    archive: &'a Archive,
+    shares: Shares,
+    together: Vec<NewShare>,
+    bytes: usize,
+    report: RestoreReport,
+}
+
+impl Filling<'_> {
+    fn take(&mut self, share: ShareId) -> Result<(), BackupError> {
+        let Some(body) = self.archive.get(&share)? else {
+            self.report.lost.push(format!("{:032x}", u128::from_be_bytes(share.0)));
+            return Ok(());
+        };
+        self.report.shares += 1;
+        self.report.bytes += body.len() as u64;
+        self.bytes += body.len();
+        self.together.push(NewShare { id: share, parts: vec![body.into()] });
+        if self.together.len() >= TOGETHER.0 || self.bytes >= TOGETHER.1 { self.store() } else { Ok(()) }
+    }
+
+    fn store(&mut self) -> Result<(), BackupError> {
+        self.bytes = 0;
+        let shares = std::mem::take(&mut self.together);
+        let stored = self.shares.server().store_many(shares, self.shares.group, None);
+        stored.map_err(|error| BackupError::Shares(error.into()))
+    }
+
+    fn finish(mut self) -> Result<RestoreReport, BackupError> {
+        self.store()?;
+        Ok(self.report)
+    }
+}
