@@ -150,10 +150,10 @@ done
 for i in 4 5; do still_works "$i"; done
 for i in 4 5; do end_work "$i"; done
 say "all promises are looked at"
-for name in "${done_work[@]}"; do
+for promised in "${done_work[@]}"; do
     for i in 1 2 3 4 5; do
-        "$journal" check "${mounts[i]}/$name" "$scratch/$name" >"$scratch/check.log" 2>&1 ||
-            fail "$name was promised what machine $i does not see: $(tail -n 4 "$scratch/check.log")"
+        "$journal" check "${mounts[i]}/$promised" "$scratch/$promised" >"$scratch/check.log" 2>&1 ||
+            fail "$promised was promised what machine $i does not see: $(tail -n 4 "$scratch/check.log")"
     done
 done
 # Content outlives the machine that is emptied and removed, and a fourth takes its place.
