@@ -49,7 +49,7 @@ fn label(name: &str) -> Label {
 
 /// Content that is this file's only. That of small files stands in rows.
 fn content(name: &str) -> Vec<u8> {
-    let mut bytes = vec![0; if name.starts_with("small") { 1_000 } else { BYTES }];
+    let mut bytes = vec![0; if name.starts_with("small") { 20_000 } else { BYTES }];
     blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
