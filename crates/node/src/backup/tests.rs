@@ -47,7 +47,7 @@ fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
 }
 
-/// Content that is this file's only. That of small files stands in rows.
+/// Content that is this file's only: of small files a piece of a share.
 fn content(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; if name.starts_with("small") { 20_000 } else { BYTES }];
     blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
