@@ -105,7 +105,7 @@ impl Server {
     /// Expels a machine, by its name or its number, and hangs up on it.
     pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
         let machine = self.machine(who)?;
-        if self.group().standing().members.iter().any(|member| member.host.machine == machine.0) {
+        if self.member_on(machine).is_some() {
             return Err(format!("{who} is a server: leasehold server remove {who} first"));
         }
         let (tell, told) = sync_channel(1);

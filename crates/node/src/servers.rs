@@ -69,8 +69,14 @@ impl Server {
     ) -> Result<(), String> {
         let here = here.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
         let machine = self.machine(who)?;
-        if self.member_on(machine).is_some() {
-            return Err(format!("{who} is a server already"));
+        if let Some(Member { id, host, .. }) = self.member_on(machine) {
+            if host.keeping != Keeping::Drains {
+                return Err(format!("{who} is a server already"));
+            }
+            let host = Host { keeping: Keeping::Keeps, ..host };
+            self.group().set_member(id, host).map_err(|error| error.to_string())?;
+            progress(&format!("{who} keeps content again"));
+            return Ok(());
         }
         let own =
             self.group().standing().members.into_iter().find(|member| member.id == self.group().member());
@@ -141,6 +147,9 @@ impl Server {
         let mut said = String::new();
         loop {
             std::thread::sleep(LOOK);
+            if self.is_stopping() || !self.group().leads() {
+                return Err("another server leads now; ask again to hear how far it is".to_owned());
+            }
             let hosts = self.keeper().peers().hosts().now();
             let fingerprint = hosts.fingerprint();
             let keeps =
@@ -217,7 +226,8 @@ impl Server {
         }
     }
 
-    fn member_on(&self, machine: MachineId) -> Option<Member> {
+    /// The member of the group on this machine.
+    pub(crate) fn member_on(&self, machine: MachineId) -> Option<Member> {
         self.group().standing().members.into_iter().find(|member| member.host.machine == machine.0)
     }
 

@@ -37,7 +37,7 @@ pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 /// This replica has come to another state than the one that proposed an entry.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug. Move its directory `server` away; a member of a group gets the state anew"
+    "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug. One of several servers is removed and added again (leasehold server remove, add), and gets the state of the others; the only one goes on from a backup"
 )]
 struct Diverged {
     index: u64,

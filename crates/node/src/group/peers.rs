@@ -113,6 +113,17 @@ impl Peer {
         }
     }
 
+    async fn ask_for_vote(
+        &mut self,
+        call: Call,
+        within: Duration,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        match self.ask(&call, within).await? {
+            Answer::Vote(response) => Ok(response),
+            _ => Err(CallError::Other.into()),
+        }
+    }
+
     async fn send(&mut self, vote: Vote, snapshot: Snapshot) -> Result<Vote, CallError> {
         let view = snapshot.snapshot;
         self.ask(&Call::Begin(snapshot.meta), SNAPSHOT_TIMEOUT).await?;
@@ -150,10 +161,7 @@ impl RaftNetworkV2<Types> for Peer {
         request: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        match self.ask(&Call::Vote(request), option.soft_ttl()).await? {
-            Answer::Vote(response) => Ok(response),
-            _ => Err(CallError::Other.into()),
-        }
+        self.ask_for_vote(Call::Vote(request), option.soft_ttl()).await
     }
 
     async fn pre_vote(
@@ -161,10 +169,7 @@ impl RaftNetworkV2<Types> for Peer {
         request: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        match self.ask(&Call::PreVote(request), option.soft_ttl()).await? {
-            Answer::Vote(response) => Ok(response),
-            _ => Err(CallError::Other.into()),
-        }
+        self.ask_for_vote(Call::PreVote(request), option.soft_ttl()).await
     }
 
     async fn full_snapshot(

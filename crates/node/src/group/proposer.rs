@@ -96,7 +96,7 @@ impl Proposer {
     /// Works until told to end. An error of the disk stops the process.
     pub(super) async fn work(&self, raft: Raft) {
         let mut members = raft.server_metrics();
-        let mut changed_at: Option<Instant> = None;
+        let (mut changed_at, mut looked_at): (Option<Instant>, _) = (None, Instant::now());
         loop {
             let until_checkpoint =
                 changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()));
@@ -110,8 +110,9 @@ impl Proposer {
                     Err(_) => return,
                 },
             };
-            if !self.alone.load(SeqCst) || batch.is_empty() {
+            if batch.is_empty() || looked_at.elapsed() >= LOOK {
                 self.look(&raft).await;
+                looked_at = Instant::now();
             }
             if !batch.is_empty() {
                 let (now, digest) = (self.now(), self.state.machine.read().directory.digest());

@@ -48,7 +48,6 @@ pub(crate) struct Listener {
     _thread: NetThread,
 }
 
-/// Why a connection ends.
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {

@@ -33,13 +33,17 @@ impl From<End> for ServeError {
 /// Asks at `address` for one thing. Blocks.
 fn ask(address: &str, credentials: &Credentials, purpose: &Purpose) -> Result<Welcome, ServeError> {
     let config = tls::client(credentials)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(End::Io)?;
     let asked = async {
         let mut frames = frames::greetings(call(address, &config).await?);
         greet(&mut frames, purpose).await
     };
-    Ok(runtime.block_on(async { timeout(TIMEOUT, asked).await.map_err(End::from)? })?)
+    block_on(async { Ok(timeout(TIMEOUT, asked).await.map_err(End::from)??) })
+}
+
+/// Waits for `work` on this thread.
+fn block_on<T>(work: impl Future<Output = Result<T, ServeError>>) -> Result<T, ServeError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(End::Io)?.block_on(work)
 }
 
 /// Gets what makes this machine a server: its number in the group, its certificate, the authority's key. Blocks.
@@ -81,9 +85,7 @@ pub(crate) fn ask_control(
     line: &mut dyn FnMut(&[u8]),
 ) -> Result<(), ServeError> {
     let config = tls::client(credentials)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(End::Io)?;
-    runtime.block_on(async {
+    block_on(async {
         let mut frames = frames::greetings(call(address, &config).await?);
         match timeout(TIMEOUT, greet(&mut frames, &Purpose::Control { request }))
             .await

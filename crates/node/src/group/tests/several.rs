@@ -173,7 +173,7 @@ fn any_one_of_three_may_die_and_come_back() {
     }
 }
 
-/// The leader among them comes back first, and must not lead by what it was: it does not know how far its log was committed.
+/// The leader among them comes back first. That it must not lead by what it was shows here only now and then: the drill's kill-all is what found it.
 #[test]
 fn all_may_die_at_once() {
     let mut building = Building::new(3);
