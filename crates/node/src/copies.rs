@@ -21,8 +21,10 @@ pub(crate) type Stored = (u64, Result<Vec<[u8; 32]>, Error>);
 /// A part of a share: which, from where, how many bytes.
 pub(crate) type Part = (ShareId, u32, u32);
 
-/// How long a host may say nothing at all before another one is asked; a disk takes longer to write.
-const READ_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a host may say nothing at all before another one is asked, or is enough; twice as long each time that all were.
+const PATIENCE: Duration = Duration::from_millis(750);
+const PATIENCE_MAX: Duration = Duration::from_secs(6);
+/// The same, of a host whose copy is needed: a disk may take long to write.
 const STORE_PATIENCE: Duration = Duration::from_secs(3);
 /// What some hosts do not have and others cannot be asked for is not to be had, after this long.
 const GRACE: Duration = Duration::from_secs(3);
@@ -125,9 +127,10 @@ impl Copies {
         let begun = Instant::now();
         let mut results: Vec<Option<Result<T, Error>>> = parts.iter().map(|_| None).collect();
         let mut searches: Vec<Search> = parts.iter().map(|_| Search::default()).collect();
+        let mut patience = PATIENCE;
         loop {
             let hosts = self.peers.hosts().now();
-            let patience = patience(&hosts, READ_PATIENCE);
+            let wait = self::patience(&hosts, patience);
             let mut asked = Vec::new();
             let mut pause = false;
             for (index, ((part, result), search)) in
@@ -158,7 +161,7 @@ impl Copies {
                 else {
                     continue;
                 };
-                match asked.wait(patience) {
+                match asked.wait(wait) {
                     Ok(Ok(bytes)) => match open(index, bytes) {
                         Ok(opened) => *result = Some(Ok(opened)),
                         Err(_) => {
@@ -172,6 +175,7 @@ impl Copies {
             }
             if pause {
                 std::thread::sleep(PAUSE);
+                patience = (patience * 2).min(PATIENCE_MAX);
             }
         }
     }
@@ -300,9 +304,9 @@ impl<'a> Storing<'a> {
         loop {
             while self.hand_out() {}
             self.hear_late();
-            let (copies, needed) = (self.hosts.copies(), self.hosts.needed());
+            let needed = self.hosts.needed();
             for placing in self.shares.iter_mut().filter(|placing| placing.done.is_none()) {
-                let enough = placing.kept.len() >= needed.min(copies.max(1));
+                let enough = placing.kept.len() >= needed;
                 placing.done = match (enough, placing.failed) {
                     (true, _) => Some(Ok(())),
                     (false, Some(error)) => Some(Err(error)),
@@ -354,15 +358,32 @@ impl<'a> Storing<'a> {
             let results = store_here(&keeper, self.session, shares);
             self.heard(self.copies.peers.me(), &which, results);
         }
-        let patience = patience(&self.hosts, STORE_PATIENCE);
+        let silent = self.wait_for(sent, PATIENCE);
+        // A copy fewer, which is made good later, costs less than writers that wait.
+        let (spare, needed) = silent.into_iter().partition(|sent| self.is_spare(sent));
+        let silent = self.wait_for(needed, STORE_PATIENCE);
+        self.late.extend(silent.into_iter().chain(spare).inspect(|sent| sent.pending.give_up()));
+        any
+    }
+
+    /// Those who have said nothing at all for so long.
+    fn wait_for(&mut self, sent: Vec<Sent>, patience: Duration) -> Vec<Sent> {
+        let mut silent = Vec::new();
         for sent in sent {
-            match sent.pending.wait(patience) {
+            match sent.pending.wait_once(self::patience(&self.hosts, patience)) {
                 Ok((results, _)) => self.heard(sent.machine, &sent.which, results),
-                Err(Unanswered::Silent) => self.late.push(sent),
+                Err(Unanswered::Silent) => silent.push(sent),
                 Err(Unanswered::Unreachable) => {}
             }
         }
-        any
+        silent
+    }
+
+    /// Enough hosts have all that this one was sent.
+    fn is_spare(&self, sent: &Sent) -> bool {
+        let needed = self.hosts.needed();
+        let has = |index: &usize| self.shares.get(*index).is_some_and(|placing| placing.kept.len() >= needed);
+        sent.which.iter().all(has)
     }
 
     fn send(&self, machine: MachineId, which: Vec<usize>) -> Vec<Sent> {

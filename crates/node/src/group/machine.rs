@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tokio::sync::Notify;
 
 /// What the group tells its host.
@@ -116,6 +117,8 @@ pub struct StateMachine {
     pub(super) machine: Arc<RwLock<Machine>>,
     /// What is applied may not be durable yet.
     pub(super) log: Arc<Mutex<Log>>,
+    /// There is no other member: what is committed is durable nowhere else.
+    pub(super) alone: Arc<AtomicBool>,
     pub(super) deliver: Arc<Deliver>,
     /// Told whenever a checkpoint has ended.
     pub(super) checkpointed: Arc<Notify>,
@@ -143,7 +146,7 @@ impl StateMachine {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
             self.tell(Event::Outputs, outputs);
-            if self.machine.read().lasting {
+            if self.alone.load(SeqCst) && self.machine.read().lasting {
                 self.log.lock().sync()?;
                 self.machine.write().lasting = false;
             }

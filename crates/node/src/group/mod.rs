@@ -151,6 +151,7 @@ pub struct Group {
     ear: Ear,
     begun: Arc<Notify>,
     member: u64,
+    runtime: tokio::runtime::Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -174,9 +175,11 @@ impl Group {
             settings.log_bytes.saturating_add(LOG_MARGIN),
         )?));
         let queue = Arc::new(Queue::default());
+        let alone = Arc::new(AtomicBool::new(false));
         let state = StateMachine {
             machine: machine.clone(),
             log: log.clone(),
+            alone: alone.clone(),
             deliver: Arc::new(deliver),
             checkpointed: Arc::default(),
         };
@@ -189,7 +192,7 @@ impl Group {
             settings,
             clock: clock.clone(),
             standing: standing.clone(),
-            alone: Arc::new(AtomicBool::new(false)),
+            alone,
             place,
             wires,
         };
@@ -202,10 +205,11 @@ impl Group {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(GroupError::Thread(error)))),
             };
+            let handle = runtime.handle().clone();
             runtime.block_on(async {
                 match proposer.start().await {
                     Ok(raft) => {
-                        drop(ready.send(Ok(raft.clone())));
+                        drop(ready.send(Ok((raft.clone(), handle))));
                         may_work.notified().await;
                         proposer.work(raft).await;
                     }
@@ -214,10 +218,15 @@ impl Group {
             });
         });
         let thread = thread.map_err(GroupError::Thread)?;
-        let raft = started.recv().map_err(|error| GroupError::raft("starting", error))??;
+        let (raft, runtime) = started.recv().map_err(|error| GroupError::raft("starting", error))??;
         let ear = Ear { raft, dir: dir.to_owned(), incoming: Default::default() };
         let thread = Mutex::new(Some(thread));
-        Ok(Group { machine, log, queue, clock, standing, ear, begun, member, thread })
+        Ok(Group { machine, log, queue, clock, standing, ear, begun, member, runtime, thread })
+    }
+
+    /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(work));
     }
 
     /// Answers what another member says.
@@ -274,10 +283,12 @@ impl Group {
         self.standing.lock().alone || self.ear.raft.ensure_linearizable(ReadPolicy::LeaseRead).await.is_ok()
     }
 
-    /// Answers a question of a client that changes no state. What it is told is durable.
+    /// Answers a question of a client that changes no state. What it is told is durable: what several have applied is committed.
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
-        self.log.lock().sync().unwrap_or_else(|error| stop(&error));
+        if self.standing.lock().alone {
+            self.log.lock().sync().unwrap_or_else(|error| stop(&error));
+        }
         Some(answer)
     }
 

@@ -229,14 +229,17 @@ impl Ear {
                 Answer::Taken
             }
             Call::Rows(rows) => {
-                let mut incoming = self.incoming.lock().await;
-                incoming.as_mut().ok_or(CallError::Other)?.rows.fill(rows)?;
+                let mut held = self.incoming.lock().await;
+                let mut incoming = held.take().ok_or(CallError::Other)?;
+                *held = Some(off_this_thread(move || incoming.rows.fill(rows).map(|()| incoming)).await?);
                 Answer::Taken
             }
             Call::Install(vote, position) => {
                 let incoming = self.incoming.lock().await.take().ok_or(CallError::Other)?;
                 let Incoming { meta, mut rows } = incoming;
-                rows.checkpoint(position).map_or(Ok(()), Checkpoint::write)?;
+                let whole =
+                    move || rows.checkpoint(position).map_or(Ok(()), Checkpoint::write).map(|()| rows);
+                let rows = off_this_thread(whole).await?;
                 let snapshot = Snapshot { meta, snapshot: rows.view() };
                 let installed = self.raft.install_full_snapshot(vote, snapshot).await;
                 drop(rows);
@@ -245,6 +248,13 @@ impl Ear {
             }
         })
     }
+}
+
+/// Whoever listens to members must not wait for the disk for long: they would take this one for dead.
+async fn off_this_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, CallError> {
+    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??)
 }
 
 fn fresh(path: &Path) -> Result<RowStore, CallError> {

@@ -61,6 +61,8 @@ impl Proposer {
             // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
             // than what it has told (found by the drill, kill-all).
             enable_leader_restore: Some(false),
+            // Before they are durable here.
+            broadcast_submitted_on_append: Some(true),
             // Who was cut off and comes back disturbs nobody.
             enable_pre_vote: Some(true),
             heartbeat_interval: HEARTBEAT_MS,
@@ -73,7 +75,7 @@ impl Proposer {
             ..Config::default()
         };
         let config = config.validate().map_err(|e| GroupError::raft("configuring", e))?;
-        let storage = LogStorage { log: self.log.clone(), alone: self.alone.clone() };
+        let storage = LogStorage::new(self.log.clone(), self.alone.clone(), self.standing.clone());
         let peers = Peers(self.wires.clone());
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;

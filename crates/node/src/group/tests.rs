@@ -264,6 +264,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
     let state = |machine: Arc<RwLock<Machine>>| StateMachine {
         machine,
         log: group.log.clone(),
+        alone: Arc::default(),
         deliver: Arc::new(Box::new(|_| {})),
         checkpointed: Arc::default(),
     };

@@ -110,24 +110,30 @@ enum Over {
 }
 
 impl Pending {
-    /// Waits for the answer; for no longer than `patience` while nothing at all is heard of the host, if that is given.
+    /// Waits for the answer; for no longer than `patience` while nothing at all is heard of the host, if that is given. From then on nobody waits for it, until it is
+    /// heard of.
     pub(crate) fn wait(&self, patience: Option<Duration>) -> Result<Results, Unanswered> {
+        self.wait_once(patience).inspect_err(|_| self.give_up())
+    }
+
+    /// The same, and it may be waited for again.
+    pub(crate) fn wait_once(&self, patience: Option<Duration>) -> Result<Results, Unanswered> {
         let Some(patience) = patience else { return self.reply.recv().map_err(|_| Unanswered::Unreachable) };
         loop {
-            let left = |state: &ReachState| patience.saturating_sub(self.sent.max(state.heard).elapsed());
-            let wait = left(&self.reach.state.lock());
-            match self.reply.recv_timeout(wait) {
+            let heard = self.reach.state.lock().heard;
+            let left = patience.saturating_sub(self.sent.max(heard).elapsed());
+            match self.reply.recv_timeout(left) {
                 Ok(results) => return Ok(results),
                 Err(blocking::RecvTimeoutError::Disconnected) => return Err(Unanswered::Unreachable),
-                Err(blocking::RecvTimeoutError::Timeout) => {
-                    let mut state = self.reach.state.lock();
-                    if left(&state).is_zero() {
-                        state.down = true;
-                        return Err(Unanswered::Silent);
-                    }
-                }
+                Err(blocking::RecvTimeoutError::Timeout) if left.is_zero() => return Err(Unanswered::Silent),
+                Err(blocking::RecvTimeoutError::Timeout) => {}
             }
         }
+    }
+
+    /// Nobody is to wait for the host, until it is heard of.
+    pub(crate) fn give_up(&self) {
+        self.reach.state.lock().down = true;
     }
 
     /// The answer, if there is one yet.

@@ -149,20 +149,25 @@ impl Link {
         addresses.get(turn % addresses.len().max(1)).cloned().unwrap_or_default()
     }
 
+    /// How many addresses from `turn` on are of servers that are gone, if not all are.
+    fn passed_over(&self, turn: usize, is_gone: impl Fn(&String) -> bool) -> usize {
+        let all = self.addresses.lock().len();
+        (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
+    }
+
     async fn keep(&self, config: Arc<ClientConfig>, engine: &Weak<Engine>) {
         let (mut pause, mut turn) = (PAUSE.0, 0);
         // Where a server has said that the leader is.
         let mut hints: Vec<String> = Vec::new();
-        // Where none answered last, and when.
-        let mut gone: Option<(String, Instant)> = None;
+        // Where none answered lately, and when.
+        let mut gone: Vec<(String, Instant)> = Vec::new();
         loop {
-            let is_gone = |address: &String| {
-                gone.as_ref().is_some_and(|(gone, at)| gone == address && at.elapsed() < GONE)
-            };
+            gone.retain(|(_, at)| at.elapsed() < GONE);
+            let is_gone = |address: &String| gone.iter().any(|(gone, _)| gone == address);
             let hinted = hints.pop();
             let is_hint = hinted.is_some();
-            if !is_hint && is_gone(&self.address(turn)) {
-                turn += 1;
+            if !is_hint {
+                turn += self.passed_over(turn, is_gone);
             }
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
@@ -199,7 +204,7 @@ impl Link {
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
                 _ if self.addresses.lock().len() > 1 => {
-                    gone = Some((address, Instant::now()));
+                    gone.push((address, Instant::now()));
                     tokio::time::sleep(ELECTION_PAUSE).await;
                 }
                 _ => {

@@ -2,6 +2,7 @@
 
 use super::authority::{Authority, CertificateError, Credentials, fingerprint, is_server, machine_of};
 use super::frames::{self, Frames};
+use super::movable::Movable;
 use super::serving::serve_shares;
 use super::{NetThread, Token, tls};
 use crate::control::answer_server;
@@ -21,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use wire::{GreetingError, MachineId, Purpose, ToServer, Welcome, decode, encode};
 
 /// Whoever has not said by then what it wants is not waited for.
@@ -37,7 +39,7 @@ const BACKLOG_MAX: usize = 32 << 20;
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
 /// A stream from whoever calls.
-pub(super) type Stream = TlsStream<TcpStream>;
+pub(super) type Stream = TlsStream<Movable>;
 
 /// Listens until dropped.
 #[derive(Debug)]
@@ -46,6 +48,7 @@ pub(crate) struct Listener {
     /// The authority's fingerprint.
     authority: [u8; 32],
     _thread: NetThread,
+    _listening: DropGuard,
 }
 
 /// Why a connection ended.
@@ -74,6 +77,8 @@ struct Host {
     part: Weak<Part>,
     server: Arc<Server>,
     authority: Authority,
+    /// Cancelled when the listener is dropped.
+    listening: CancellationToken,
 }
 
 impl Listener {
@@ -92,9 +97,11 @@ impl Listener {
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
         let fingerprint = fingerprint(authority.certificate());
-        let host = Arc::new(Host { part, server, authority });
+        let token = CancellationToken::new();
+        let host = Arc::new(Host { part, server, authority, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, acceptor, socket)).map_err(listening)?;
-        Ok(Listener { address, authority: fingerprint, _thread: thread })
+        let _listening = token.drop_guard();
+        Ok(Listener { address, authority: fingerprint, _thread: thread, _listening })
     }
 
     /// Where.
@@ -146,13 +153,17 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
             let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, tcp)).await;
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
-                Ok(Ok(greeted)) => serve(&host, greeted).await,
+                Ok(Ok(greeted)) => serve(&host, peer, greeted).await,
                 Ok(Err(end)) | Err(end) => Err(end),
             };
-            if let Err(end) = ended {
-                tracing::info!(%peer, %end, "a connection ended");
-            }
+            say_why(peer, ended);
         });
+    }
+}
+
+fn say_why(peer: SocketAddr, ended: Result<(), End>) {
+    if let Err(end) = ended {
+        tracing::info!(%peer, %end, "a connection ended");
     }
 }
 
@@ -168,7 +179,7 @@ struct Greeted {
 
 async fn greet(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
-    let stream = acceptor.accept(tcp).await?;
+    let stream = acceptor.accept(Movable::Here(tcp)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
     let mut frames = frames::greetings(stream);
@@ -184,7 +195,7 @@ async fn greet(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<Greeted, End> {
     }
 }
 
-async fn serve(host: &Host, greeted: Greeted) -> Result<(), End> {
+async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(), End> {
     let Greeted { mut frames, machine, serves, version, purpose } = greeted;
     let is_the_leaders = !matches!(purpose, Purpose::Content | Purpose::Peer);
     if is_the_leaders && !host.server.group().leads() {
@@ -205,7 +216,9 @@ async fn serve(host: &Host, greeted: Greeted) -> Result<(), End> {
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
                     frames::send(&mut frames, wire::answer(version, &welcome)).await?;
                     frames::messages(&mut frames);
-                    return host.converse(frames, session, down).await;
+                    let talking = host.clone();
+                    let talk = async move |frames| talking.converse(frames, session, down).await;
+                    return host.beside_the_group(peer, frames, talk);
                 }
                 Err(End::Refused(why)) => why,
                 Err(end) => return Err(end),
@@ -224,7 +237,9 @@ async fn serve(host: &Host, greeted: Greeted) -> Result<(), End> {
             None => {
                 frames::send(&mut frames, wire::answer(version, &Welcome::Peer)).await?;
                 frames::peers(&mut frames);
-                return host.hear_peer(frames).await;
+                let talking = host.clone();
+                return host
+                    .beside_the_group(peer, frames, async move |frames| talking.hear_peer(frames).await);
             }
             Some(why) => why,
         },
@@ -257,6 +272,28 @@ async fn serve(host: &Host, greeted: Greeted) -> Result<(), End> {
 }
 
 impl Host {
+    /// Goes on with a connection on the group's thread, until the listener is dropped: what is said there wakes no other thread.
+    fn beside_the_group<T: Future<Output = Result<(), End>> + Send>(
+        &self,
+        peer: SocketAddr,
+        mut frames: Frames<Stream>,
+        talk: impl FnOnce(Frames<Stream>) -> T + Send + 'static,
+    ) -> Result<(), End> {
+        frames.get_mut().get_mut().0.take_off()?;
+        let listening = self.listening.clone();
+        self.server.group().spawn(async move {
+            let talking = async {
+                frames.get_mut().get_mut().0.put_on()?;
+                talk(frames).await
+            };
+            tokio::select! {
+                ended = talking => say_why(peer, ended),
+                () = listening.cancelled() => {}
+            }
+        });
+        Ok(())
+    }
+
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
         let (connection, mut down) = self.server.routes().lock().connect(None);
         let token = Token::hash(secret);

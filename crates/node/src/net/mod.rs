@@ -7,6 +7,7 @@ mod join;
 mod link;
 mod listener;
 mod members;
+mod movable;
 #[cfg(test)]
 mod replicas;
 mod serve;

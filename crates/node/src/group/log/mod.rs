@@ -14,16 +14,17 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-pub(super) use recent::bytes_of;
+pub(super) use recent::{Recent, bytes_of};
 
 use super::raft::{Entry, LogId, Vote};
-use recent::Recent;
+use parking_lot::Mutex;
 use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Size of a segment, but for one that an oversized batch needs.
 pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
@@ -109,7 +110,7 @@ pub(super) struct Log {
     spots: VecDeque<Spot>,
     /// Entries that are not written yet: the body of their frame, and which they are. They follow those of `spots`.
     waiting: (Vec<u8>, Vec<LogId>),
-    recent: Recent,
+    recent: Arc<Mutex<Recent>>,
     /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
     gone_below: u64,
 }
@@ -134,7 +135,7 @@ impl Log {
             purged: None,
             spots: VecDeque::new(),
             waiting: Default::default(),
-            recent: Recent::default(),
+            recent: Arc::default(),
             gone_below: 0,
         };
         let last = first_frames.last().copied();
@@ -189,7 +190,7 @@ impl Log {
             self.waiting.0 = postcard::to_extend(&record, body).map_err(|e| self.invalid(&e))?;
             self.waiting.1.push(log_id);
             if let Record::Append(entry) = record {
-                self.recent.add(entry);
+                self.recent.lock().add(entry);
             }
         }
         if self.waiting.0.len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
@@ -220,23 +221,13 @@ impl Log {
         self.retire()
     }
 
-    /// The entry at `index`, for who is the only one to read it: a lone voter's state machine takes each once.
-    pub(super) fn take(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
-        match self.recent.take(index) {
-            Some(entry) => Ok(Some(entry)),
-            None => self.read(index),
-        }
+    /// The latest entries, for whoever reads them while others are being made durable.
+    pub(super) fn recent(&self) -> Arc<Mutex<Recent>> {
+        self.recent.clone()
     }
 
-    /// The entry at `index`, which others will read, too.
-    pub(super) fn get(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
-        match self.recent.get(index) {
-            Some(entry) => Ok(Some(entry)),
-            None => self.read(index),
-        }
-    }
-
-    fn read(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
+    /// The entry at `index`, from the disk.
+    pub(super) fn read(&mut self, index: u64) -> Result<Option<Entry>, LogError> {
         if self.waiting.1.iter().any(|log_id| log_id.index == index) {
             self.sync()?;
         }
@@ -456,14 +447,14 @@ impl Log {
         while self.spots.back().is_some_and(|spot| spot.log_id.index >= end) {
             self.spots.pop_back();
         }
-        self.recent.forget_from(end);
+        self.recent.lock().forget_from(end);
     }
 
     fn forget_upto(&mut self, upto: LogId) {
         while self.spots.front().is_some_and(|spot| spot.log_id.index <= upto.index) {
             self.spots.pop_front();
         }
-        self.recent.forget_before(upto.index + 1);
+        self.recent.lock().forget_before(upto.index + 1);
         self.purged = self.purged.max(Some(upto));
     }
 

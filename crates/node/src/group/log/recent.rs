@@ -9,7 +9,7 @@ const BYTES_MAX: usize = 16 << 20;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Recent {
+pub(in crate::group) struct Recent {
     entries: BTreeMap<u64, Entry>,
     bytes: usize,
 }
@@ -26,13 +26,13 @@ impl Recent {
     }
 
     /// The entry at `index`, for its only reader.
-    pub(super) fn take(&mut self, index: u64) -> Option<Entry> {
+    pub(in crate::group) fn take(&mut self, index: u64) -> Option<Entry> {
         let entry = self.entries.remove(&index)?;
         self.bytes -= bytes_of(&entry);
         Some(entry)
     }
 
-    pub(super) fn get(&self, index: u64) -> Option<Entry> {
+    pub(in crate::group) fn get(&self, index: u64) -> Option<Entry> {
         self.entries.get(&index).cloned()
     }
 
