@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Three servers and five mounts. Servers are killed, stopped, cut off and cut off one way, one fault after the other, while machines that are no servers work: no call of theirs fails, nothing that was
-# promised is lost, and how long each fault held them up is printed. FAULTS=200 does so many (12); FAULT="kill-leader ..." only those kinds.
+# Three servers and five mounts. Servers are killed, stopped, cut off and cut off one way, their disks fill up and their clocks jump, one fault after the other, while machines that are no servers work: no call
+# of theirs fails, nothing that was promised is lost, and how long each fault held them up is printed; at last two of five servers die at once. FAULTS=200 does so many (14); FAULT="kill-leader ..." only those kinds.
 . "$(dirname "$0")/machines.sh"
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
-faults=${FAULTS:-12}
-read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader kill-leader one-way-to-leader kill-all}"
+faults=${FAULTS:-14}
+read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader clock-jump one-way-to-leader full-disk kill-leader cut-client full-disk-of-leader kill-all}"
 
 # A server that answers, other than $1.
 any_server() {
     local i
-    for i in 1 2 3 5; do
+    for i in 1 2 3 4 5; do
         [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 5 "$leasehold" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
     done
     return 1
@@ -25,11 +25,11 @@ leader() {
     fail "no leader for 10 s"
 }
 
-# All three servers have all that there is.
+# All servers, three or $1, have all that there is.
 settled() {
     local tries
     for tries in $(seq 300); do
-        any_server && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == 3 and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 for x in s)))' "$scratch/servers" && return 0
+        any_server && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == int(sys.argv[2]) and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 for x in s)))' "$scratch/servers" "${1:-3}" && return 0
         sleep 0.1
     done
     fail "the servers have not settled within 30 s: $(cat "$scratch/servers")"
@@ -42,6 +42,14 @@ others_of() { for i in 1 2 3 4 5; do [ "$i" = "$1" ] || echo "$i"; done; }
 # What one says does not arrive at the other: it has a neighbour there that is not.
 deafen() { inside "$1" neigh replace "$(address "$2")" lladdr 02:00:00:00:ff:ff nud permanent dev eth0; }
 undeafen() { inside "$1" neigh del "$(address "$2")" dev eth0 2>/dev/null || true; }
+
+# Machine $1's disk is taken by somebody else, but for what is left of a block; with -, it is free again.
+fill_disk() {
+    local disk=$scratch/data$1
+    fallocate -l "$(df --output=avail -B1 "$disk" | tail -n 1)" "$disk/filler" 2>/dev/null || true
+    cat /dev/zero >"$disk/more" 2>/dev/null || true
+}
+free_disk() { rm -f "$scratch/data$1/filler" "$scratch/data$1/more"; }
 
 begin_work() {
     local i=$1 state=$scratch/work-$1-$2
@@ -105,6 +113,10 @@ fault() {
         kill_machine "$victim" ;;
     kill-all) victim=; for i in 1 2 3; do kill_machine "$i"; done ;;
     stop-leader) victim=$at; pause "$victim" ;;
+    full-disk) victim=$(follower_of "$at"); fill_disk "$victim" ;;
+    full-disk-of-leader) victim=$at; fill_disk "$victim" ;;
+    clock-jump) victim=$at; kill_machine "$victim" ;;
+    cut-client) victim=5; end_work 5; cut 5 ;;
     cut-leader) victim=$at; cut "$victim" ;;
     cut-follower) victim=$(follower_of "$at"); cut "$victim" ;;
     one-way-from-leader) victim=$at; for i in $(others_of "$at"); do deafen "$at" "$i"; done ;;
@@ -121,6 +133,13 @@ fault() {
     stalled=$(stall "$now")
     case $kind in
     kill-leader | kill-follower) start "$victim" ;;
+    # Whose disk failed may have ended by itself.
+    full-disk*) sleep 3; free_disk "$victim"; kill_machine "$victim"; start "$victim" ;;
+    # The clock that leases count in, hours or days on, or back where it was.
+    clock-jump)
+        if [ -n "${clocks[$victim]:-}" ]; then unset "clocks[$victim]"; else clocks[$victim]=$((1 + RANDOM * 90)); fi
+        start "$victim" ;;
+    cut-client) mend 5; begin_work 5 "$number" ;;
     kill-server-and-client) start "$victim"; start 5; begin_work 5 "$number" ;;
     stop-leader) go_on "$victim" ;;
     cut-*) mend "$victim" ;;
@@ -133,9 +152,19 @@ fault() {
     say "fault $number, $kind of machine ${victim:-1, 2 and 3}: held up for $stalled ms"
 }
 
+[ "$(id -u)" = 0 ] && losetup -f >/dev/null 2>&1 || skip "disks that fill up need root and loop devices"
+unshare --time --boottime 1 true 2>/dev/null || skip "clocks that jump need time namespaces"
 declare -A workers=() beaters=() work=()
 done_work=()
 build 5
+for i in 1 2 3; do
+    mkdir "$scratch/data$i"
+    truncate -s 2G "$scratch/image$i"
+    mkfs.ext4 -q -m 0 "$scratch/image$i"
+    mount -o loop "$scratch/image$i" "$scratch/data$i"
+    rmdir "$scratch/data$i/lost+found"
+done
+more_cleanup() { for i in 1 2 3; do umount -l "$scratch/data$i"; done; }
 within "${WITHIN:-$((120 + faults * 25))}"
 SEED=${SEED:-$((RANDOM % 1000))}
 say "SEED=$SEED"
@@ -147,6 +176,22 @@ sleep 1
 for number in $(seq "$faults"); do
     fault "${kinds[$(((number - 1) % ${#kinds[@]}))]}"
 done
+# Two of five: the leader and another.
+for i in 4 5; do lh "$(leader)" server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
+settled 5
+for number in 1 2; do
+    at=$(leader) now=$(date +%s.%N)
+    [ "$at" -le 3 ] || break
+    victims=("$at" "$(follower_of "$at")")
+    for i in "${victims[@]}"; do kill_machine "$i"; done
+    beats_again "$(python3 -c "print($now + 0.2)")"
+    sleep 1
+    echo "two-of-five $(stall "$now")" >>"$scratch/stalls"
+    say "machines ${victims[*]}, two of five servers: held up for $(stall "$now") ms"
+    for i in "${victims[@]}"; do start_only "$i"; done
+    for i in "${victims[@]}"; do wait_for "$i"; done
+    settled 5
+done
 for i in 4 5; do still_works "$i"; done
 for i in 4 5; do end_work "$i"; done
 say "all promises are looked at"
@@ -156,12 +201,11 @@ for promised in "${done_work[@]}"; do
             fail "$promised was promised what machine $i does not see: $(tail -n 4 "$scratch/check.log")"
     done
 done
-# Content outlives the machine that is emptied and removed, and a fourth takes its place.
+# Content outlives the machine that is emptied and removed.
 head -c 20000000 /dev/urandom >"$scratch/large"
 cp "$scratch/large" "${mounts[4]}/large"
 sync "${mounts[4]}/large"
 leads=$(leader) gone=$(follower_of "$(leader)")
-lh "$leads" server add machine5 >"$scratch/add5.log" 2>&1 || fail "server add machine5: $(tail -n 2 "$scratch/add5.log")"
 lh "$leads" drain "$([ "$gone" = 1 ] && name_of_founder || echo "machine$gone")" >"$scratch/drain.log" 2>&1 || fail "drain: $(tail -n 2 "$scratch/drain.log")"
 lh "$(leader)" server remove "$([ "$gone" = 1 ] && name_of_founder || echo "machine$gone")" >"$scratch/remove.log" 2>&1 || fail "server remove: $(tail -n 2 "$scratch/remove.log")"
 kill_machine "$gone"

@@ -1,6 +1,7 @@
 # Several machines: sourced, in place of mounted.sh, by the scripts of this directory that test many.
 #
 #   build N         makes machines 1 to N: network namespaces, each with a veth link to a bridge in a hub's namespace
+#   clocks[I]=S     its clock that leases count in is S seconds ahead from its next start on
 #   start I         starts leasehold there and waits until it is mounted on ${mounts[I]}: the server in machine 1 (`up`), a mount in the others
 #   stop I          by SIGTERM: must unmount and end with status 0
 #   kill_machine I  kill -9 of its leasehold: leaves a dead mount behind, which the next start has to cope with
@@ -23,7 +24,7 @@ command -v ip >/dev/null || fail "ip is missing: install iproute2"
 # Namespaces are the whole machine's: the number of this process keeps runs apart. Addresses are of the namespaces, and need not differ.
 net=lh$$
 machines=0 pids=() mounts=() begun_at=() started_ms=
-declare -A jobs=() wire_pids=()
+declare -A jobs=() wire_pids=() clocks=()
 
 address() { echo "10.77.0.$1"; }
 hub() { ip -n "$net-hub" "$@"; }
@@ -89,9 +90,10 @@ start_only() {
     command=("$leasehold" mount --data "$scratch/data$i" "${mounts[i]}")
     if [ "$i" = 1 ]; then
         command=("$leasehold" up --data "$scratch/data1" --mount "${mounts[1]}" --listen "$(address 1):4470")
-    elif [ ! -e "$scratch/data$i" ]; then
+    elif [ -z "$(ls -A "$scratch/data$i" 2>/dev/null)" ]; then
         command+=(--join "$(lh 1 invite --address "$(address 1):4470" "${@:2}")" --name "machine$i")
     fi
+    [ -z "${clocks[$i]:-}" ] || command=(unshare --time --boottime "${clocks[$i]}" "${command[@]}")
     # Emptied here, not by the redirection below, which happens later in a process of its own.
     [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
     nsenter --net="/run/netns/$net-$i" -- "${command[@]}" >"$log" 2>&1 &
