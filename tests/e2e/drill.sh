@@ -4,7 +4,7 @@
 . "$(dirname "$0")/machines.sh"
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
 faults=${FAULTS:-14}
-read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader clock-jump one-way-to-leader full-disk kill-leader cut-client full-disk-of-leader kill-all}"
+read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader clock-jump one-way-to-leader full-disk restart-leader cut-client full-disk-of-leader kill-all}"
 
 # A server that answers, other than $1.
 any_server() {
@@ -105,6 +105,7 @@ fault() {
     at=$(leader) now=$(date +%s.%N)
     case $kind in
     kill-leader) victim=$at; kill_machine "$victim" ;;
+    restart-leader) victim=$at; kill_machine "$victim"; start "$victim" ;;
     kill-follower) victim=$(follower_of "$at"); kill_machine "$victim" ;;
     kill-server-and-client)
         victim=$(follower_of "$at")
@@ -147,6 +148,7 @@ fault() {
     one-way-to-leader) for i in $(others_of "$at"); do undeafen "$i" "$at"; done ;;
     esac
     settled
+    beats_again "$(date +%s.%N)"
     for i in 4 5; do still_works "$i"; done
     echo "$kind $stalled" >>"$scratch/stalls"
     say "fault $number, $kind of machine ${victim:-1, 2 and 3}: held up for $stalled ms"
@@ -224,5 +226,6 @@ for kind, all in sorted(kinds.items()):
     all.sort()
     print(f"held up by {kind:<24} {len(all):>3} times: median {all[len(all) // 2]:>6} ms, longest {all[-1]:>6} ms")
 PY
+[ -z "${KEEP:-}" ] || cp "$scratch"/*.log "$scratch"/beats* "$KEEP"/
 stop_all
 passed "$faults faults; SEED=$SEED"

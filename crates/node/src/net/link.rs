@@ -28,7 +28,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 const IMPATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 /// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
-/// A server that could not be reached is passed over for so long, where there are others.
+/// A server that says nothing, not even that nobody listens, is passed over for so long, where there are others. Who does may be back at any moment.
 const GONE: Duration = Duration::from_secs(3);
 /// A server that says nothing for so long is asked whether it is there; after as much again, another one is called. Only where there are others.
 const QUIET: Duration = Duration::from_millis(500);
@@ -59,6 +59,19 @@ pub(super) enum End {
     Elsewhere(Vec<String>),
     #[error("the server has gone silent")]
     Gone,
+}
+
+impl End {
+    /// Whether calling again is likely to take as long as it took to find this out.
+    fn is_silence(&self) -> bool {
+        match self {
+            End::Silence(_) | End::Gone => true,
+            End::Io(error) => {
+                matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// How the connection stands.
@@ -159,7 +172,7 @@ impl Link {
         let (mut pause, mut turn) = (PAUSE.0, 0);
         // Where a server has said that the leader is.
         let mut hints: Vec<String> = Vec::new();
-        // Where none answered lately, and when.
+        // Where nothing was to be heard lately, and when.
         let mut gone: Vec<(String, Instant)> = Vec::new();
         loop {
             gone.retain(|(_, at)| at.elapsed() < GONE);
@@ -203,8 +216,10 @@ impl Link {
                     }
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
-                _ if self.addresses.lock().len() > 1 => {
-                    gone.push((address, Instant::now()));
+                why if self.addresses.lock().len() > 1 => {
+                    if why.is_silence() {
+                        gone.push((address, Instant::now()));
+                    }
                     tokio::time::sleep(ELECTION_PAUSE).await;
                 }
                 _ => {
