@@ -39,9 +39,12 @@ impl Cost {
     }
 }
 
-/// CPU time of a whole process so far, from its `stat` (fields 14 and 15, in clock ticks, Linux proc(5)).
 fn server_cpu(process: Option<u32>) -> io::Result<Duration> {
-    let Some(process) = process else { return Ok(Duration::ZERO) };
+    process.map_or(Ok(Duration::ZERO), process_cpu)
+}
+
+/// CPU time of a whole process so far, from its `stat` (fields 14 and 15, in clock ticks, Linux proc(5)).
+pub fn process_cpu(process: u32) -> io::Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let fields: Vec<u64> =
@@ -61,6 +64,13 @@ pub fn resident_bytes(process: u32) -> io::Result<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib: u64 = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0);
     Ok(kib << 10)
+}
+
+/// Bytes that a process has had written to block devices so far, from its `io` (Linux proc(5)).
+pub fn bytes_written(process: u32) -> io::Result<u64> {
+    let io = std::fs::read_to_string(format!("/proc/{process}/io"))?;
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Bytes that the block device below `dir` has written so far; `None` if it has none of its own (tmpfs).

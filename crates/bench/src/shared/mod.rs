@@ -3,6 +3,7 @@
 //! What machines cost each other is counted by their server (messages, recalls, flushes of its log); what is left is time, which is compared with one
 //! machine alone, with the same calls on null FUSE file systems, or with a flush of the disk and a message over TCP.
 
+mod copies;
 mod handover;
 mod office;
 mod private;
@@ -41,12 +42,22 @@ pub enum Part {
     Open,
     /// Three servers instead of one.
     Servers,
+    /// Two copies of content instead of one.
+    Copies,
 }
 
 impl Part {
     /// All, in the order in which they are done.
-    pub const ALL: [Part; 7] =
-        [Part::Private, Part::Delayed, Part::Create, Part::Handover, Part::Save, Part::Open, Part::Servers];
+    pub const ALL: [Part; 8] = [
+        Part::Private,
+        Part::Delayed,
+        Part::Create,
+        Part::Handover,
+        Part::Save,
+        Part::Open,
+        Part::Servers,
+        Part::Copies,
+    ];
 
     /// What the command line calls it.
     pub fn name(self) -> &'static str {
@@ -58,6 +69,7 @@ impl Part {
             Part::Save => "save",
             Part::Open => "open",
             Part::Servers => "servers",
+            Part::Copies => "copies",
         }
     }
 
@@ -71,6 +83,7 @@ impl Part {
             Part::Save => pair()?.saves(settings.time, tell),
             Part::Open => pair()?.opens(settings.time, tell),
             Part::Servers => servers::run(base, settings, tell),
+            Part::Copies => copies::run(base, settings, tell),
         }
     }
 }

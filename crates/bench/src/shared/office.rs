@@ -86,7 +86,8 @@ impl Office {
             let servers = node::servers(office.server.data()).map_err(io::Error::other)?;
             Ok(servers.iter().filter(|server| server.votes).count())
         };
-        while voters()? < servers {
+        // An odd number votes.
+        while voters()? < servers.saturating_sub(1) / 2 * 2 + 1 {
             std::thread::sleep(Duration::from_millis(100));
         }
         Ok(office)
@@ -95,6 +96,11 @@ impl Office {
     /// The machines' mounts, those of servers last.
     pub fn machines(&self) -> &[Target] {
         &self.machines
+    }
+
+    /// The processes of all machines, the server's among them.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        self.machines.iter().chain([&self.server]).filter_map(Target::process)
     }
 
     /// Measures `work`, which says how many operations it was.

@@ -57,6 +57,11 @@ impl Row {
         Row { name: name.to_owned(), ..Row::default() }.bar(error.to_string(), false)
     }
 
+    /// Of what costs so much, beside what costs `beside`: the ratio counts.
+    pub fn cost(name: impl Into<String>, cost: f64, beside: f64) -> Row {
+        Row { name: name.into(), ratio: Some(cost / beside), ..Row::default() }
+    }
+
     /// Compared with `rate`.
     pub fn beside(mut self, rate: f64) -> Row {
         self.beside_rate = Some(rate);
@@ -73,6 +78,12 @@ impl Row {
     pub fn ratio_bar(self, least: f64) -> Row {
         let met = self.ratio.is_some_and(|ratio| ratio >= least);
         self.bar(format!("{least} of one machine"), met)
+    }
+
+    /// At most so many times what it is compared with.
+    pub fn cost_bar(self, most: f64) -> Row {
+        let met = self.ratio.is_some_and(|ratio| ratio <= most);
+        self.bar(format!("{most} times"), met)
     }
 
     /// At least so many a second.
@@ -174,6 +185,7 @@ mod tests {
         assert!(!row.clone().time_bar(Duration::from_micros(1999), "").met());
         assert!(row.clone().beside(550.0).ratio_bar(0.9).met());
         assert!(!row.clone().beside(560.0).ratio_bar(0.9).met());
+        assert!(Row::cost("", 2.1, 1.0).cost_bar(2.1).met() && !Row::cost("", 2.2, 1.0).cost_bar(2.1).met());
         // Without anything to judge by nothing is met.
         assert!(!row.clone().ratio_bar(0.9).met());
         let failed = Row::failed("part", &std::io::Error::other("a stale read"));
