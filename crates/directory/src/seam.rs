@@ -177,11 +177,12 @@ impl Output {
         !self.rests_on_the_log() || matches!(self, Output::Send { message: ToClient::Reported { .. }, .. })
     }
 
-    /// Whether who gets this may count on what came before being durable. Else it is as good as unsaid if the server crashes: who was asked to flush, or was
-    /// told that it was heard of, holds nothing by that.
+    /// Whether who gets this may count on what came before being durable. Else it is as good as unsaid if the server crashes: who was asked to flush or to let go, or was
+    /// told that it was heard of, holds nothing by that, and what it lets go it may let go unasked.
     pub fn rests_on_the_log(&self) -> bool {
-        let says_nothing =
-            |message: &ToClient| matches!(message, ToClient::Flush { .. } | ToClient::Renewed { .. });
+        let says_nothing = |message: &ToClient| {
+            matches!(message, ToClient::Flush { .. } | ToClient::Recall { .. } | ToClient::Renewed { .. })
+        };
         !matches!(self, Output::Again)
             && !matches!(self, Output::Send { message, .. } if says_nothing(message))
     }

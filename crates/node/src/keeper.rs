@@ -23,6 +23,8 @@ use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding};
 
 /// Between two attempts at what failed.
 const PAUSE: Duration = Duration::from_millis(500);
+/// What comes within so long is settled together, with as many flushes as for one: nobody waits for it, and who writes now waits for the disk.
+const TOGETHER: Duration = Duration::from_millis(50);
 /// How long a host may say nothing of how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that may be asked for at a time whether they are kept.
@@ -126,8 +128,15 @@ impl Keeper {
         let mut repairing = None;
         loop {
             match chores.recv_timeout(STOP_LOOK) {
-                Ok(Chore::Work(work)) => unsettled.extend(work),
-                Ok(Chore::Sweep(machine, session)) => drop(sweeps.insert(machine, session)),
+                Ok(first) => {
+                    std::thread::sleep(TOGETHER);
+                    for chore in std::iter::once(first).chain(chores.try_iter()) {
+                        match chore {
+                            Chore::Work(work) => unsettled.extend(work),
+                            Chore::Sweep(machine, session) => drop(sweeps.insert(machine, session)),
+                        }
+                    }
+                }
                 Err(_) if self.is_stopping() => break,
                 Err(_) if unsettled.is_empty() => {}
                 // Tried again.
