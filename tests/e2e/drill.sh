@@ -135,7 +135,11 @@ fault() {
     case $kind in
     kill-leader | kill-follower) start "$victim" ;;
     # Whose disk failed may have ended by itself.
-    full-disk*) sleep 3; free_disk "$victim"; kill_machine "$victim"; start "$victim" ;;
+    full-disk*)
+        sleep 3
+        free_disk "$victim"
+        if kill -0 "${pids[victim]}" 2>/dev/null; then kill_machine "$victim"; fi
+        start "$victim" ;;
     # The clock that leases count in, hours or days on, or back where it was.
     clock-jump)
         if [ -n "${clocks[$victim]:-}" ]; then unset "clocks[$victim]"; else clocks[$victim]=$((1 + RANDOM * 90)); fi
