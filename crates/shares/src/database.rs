@@ -6,7 +6,11 @@
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -18,13 +22,14 @@ use crate::{
     Clock,
     disk::{self, Disk},
     error::{DatabaseError, OpenError},
+    tx::Tx,
 };
 
 /// Requests that share a transaction at most.
 const GROUP_MAX: usize = 256;
 /// Name of the database's file.
 pub(crate) const FILE: &str = "leases.sqlite";
-/// Present after SQLite found the database corrupt: to be looked at before it is trusted again.
+/// Present after the database was found corrupt: to be looked through before it is trusted again.
 pub(crate) const SUSPECT: &str = "leases.suspect";
 
 /// The lease database.
@@ -32,7 +37,38 @@ pub(crate) struct Database {
     jobs: Option<mpsc::Sender<Box<dyn Job>>>,
     writer: Option<JoinHandle<()>>,
     reader: Mutex<Connection>,
-    suspect: PathBuf,
+    suspicion: Arc<Suspicion>,
+}
+
+/// Whether the database has been found corrupt. Then nothing is deleted that is not being deleted already, and the next start looks through all of it.
+#[derive(Debug)]
+pub(crate) struct Suspicion {
+    file: PathBuf,
+    raised: AtomicBool,
+}
+
+impl Suspicion {
+    /// Whether there is one.
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst)
+    }
+
+    /// Raises it, whatever the reason.
+    pub fn raise(&self, why: &dyn fmt::Display) {
+        if self.raised.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        tracing::error!(%why, "the lease database is damaged: nothing is deleted any more, and the next start makes it anew");
+        if let Err(cause) = disk::replace_file(&self.file, b"") {
+            tracing::error!(%cause, "the lease database could not be marked as damaged");
+        }
+    }
+
+    fn judge(&self, cause: &rusqlite::Error) {
+        if DatabaseError::says_corrupt(cause) {
+            self.raise(cause);
+        }
+    }
 }
 
 impl fmt::Debug for Database {
@@ -47,7 +83,6 @@ pub(crate) fn connect(dir: &Path) -> rusqlite::Result<Connection> {
     connection.busy_timeout(Duration::from_secs(10))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    connection.pragma_update(None, "foreign_keys", true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
@@ -66,22 +101,23 @@ impl Database {
         // KiB, negative by SQLite's convention. Keys are random: the pages above the leaves should stay in memory.
         connection.pragma_update(None, "cache_size", -32 * 1024).map_err(opening)?;
         let (jobs, waiting) = mpsc::channel();
-        let mut writer = Writer { connection, disk, clock, suspect: dir.join(SUSPECT) };
+        let suspicion = Arc::new(Suspicion { file: dir.join(SUSPECT), raised: AtomicBool::new(false) });
+        let mut writer = Writer { connection, disk, clock, suspicion: suspicion.clone() };
         let thread = thread::Builder::new().name("shares-db".into());
         let writer = thread.spawn(move || writer.run(&waiting)).map_err(OpenError::Thread)?;
-        Ok(Database {
-            jobs: Some(jobs),
-            writer: Some(writer),
-            reader: Mutex::new(reader),
-            suspect: dir.join(SUSPECT),
-        })
+        Ok(Database { jobs: Some(jobs), writer: Some(writer), reader: Mutex::new(reader), suspicion })
     }
 
-    /// Runs `work` in a transaction, with the time of that transaction; returns when it is durable.
+    /// Whether the database has been found corrupt.
+    pub fn suspicion(&self) -> &Suspicion {
+        &self.suspicion
+    }
+
+    /// Runs `work` in a transaction; returns when it is durable.
     pub fn write<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection, i64) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, DatabaseError> {
         self.write_then(doing, work, |_| ())
     }
@@ -91,11 +127,10 @@ impl Database {
     pub fn write_then<T: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection, i64) -> rusqlite::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<T> + Send + 'static,
         then: impl FnOnce(&T) + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        let done: Result<T, Never> =
-            self.write_unless_refused(doing, |tx, now| work(tx, now).map(Ok), then)?;
+        let done: Result<T, Never> = self.write_unless_refused(doing, |tx| work(tx).map(Ok), then)?;
         match done {
             Ok(value) => Ok(value),
             Err(never) => match never {},
@@ -106,13 +141,13 @@ impl Database {
     pub fn write_unless_refused<T: Send + 'static, R: Send + 'static>(
         &self,
         doing: &'static str,
-        work: impl FnOnce(&Connection, i64) -> rusqlite::Result<Result<T, R>> + Send + 'static,
+        work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<Result<T, R>> + Send + 'static,
         then: impl FnOnce(&T) + Send + 'static,
     ) -> Result<Result<T, R>, DatabaseError> {
         let closed = DatabaseError::Closed { doing };
         let (answer, answered) = mpsc::sync_channel(1);
-        let suspect = self.suspect.clone();
-        let job = Box::new(Work { doing, suspect, work: Some(work), then: Some(then), done: None, answer });
+        let suspicion = self.suspicion.clone();
+        let job = Box::new(Work { doing, suspicion, work: Some(work), then: Some(then), done: None, answer });
         self.jobs.as_ref().ok_or(closed.clone())?.send(job).map_err(|_| closed.clone())?;
         answered.recv().map_err(|_| closed)?
     }
@@ -124,7 +159,7 @@ impl Database {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, DatabaseError> {
         work(&self.reader.lock()).map_err(|cause| {
-            mark_if_corrupt(&self.suspect, &cause);
+            self.suspicion.judge(&cause);
             DatabaseError::new(doing, cause)
         })
     }
@@ -145,7 +180,7 @@ enum Never {}
 /// One request of a group.
 trait Job: Send {
     /// Does the work; `false`: it is to be taken back, and the answer is known already.
-    fn run(&mut self, transaction: &Connection, now: i64) -> bool;
+    fn run(&mut self, tx: &mut Tx<'_>) -> bool;
     /// The group is durable.
     fn committed(&mut self);
     /// Tells who waits, now that the group is durable (or not).
@@ -160,7 +195,7 @@ enum Failure {
 
 struct Work<W, N, T, R> {
     doing: &'static str,
-    suspect: PathBuf,
+    suspicion: Arc<Suspicion>,
     work: Option<W>,
     then: Option<N>,
     done: Option<Result<Result<T, R>, DatabaseError>>,
@@ -170,14 +205,14 @@ struct Work<W, N, T, R> {
 impl<W, N, T, R> Job for Work<W, N, T, R>
 where
     N: FnOnce(&T) + Send,
-    W: FnOnce(&Connection, i64) -> rusqlite::Result<Result<T, R>> + Send,
+    W: FnOnce(&mut Tx<'_>) -> rusqlite::Result<Result<T, R>> + Send,
     T: Send,
     R: Send,
 {
-    fn run(&mut self, transaction: &Connection, now: i64) -> bool {
+    fn run(&mut self, tx: &mut Tx<'_>) -> bool {
         let Some(work) = self.work.take() else { return false };
-        let done = work(transaction, now).map_err(|cause| {
-            mark_if_corrupt(&self.suspect, &cause);
+        let done = work(tx).map_err(|cause| {
+            self.suspicion.judge(&cause);
             DatabaseError::new(self.doing, cause)
         });
         let keep = matches!(done, Ok(Ok(_)));
@@ -196,10 +231,7 @@ where
         let failed = match committed {
             Ok(()) => None,
             Err(Failure::Disk) => Some(DatabaseError::Closed { doing }),
-            Err(Failure::Sql(cause)) => Some(match cause.sqlite_error_code() {
-                Some(rusqlite::ErrorCode::DiskFull) => DatabaseError::Full { doing },
-                _ => DatabaseError::Sql { doing, cause: cause.clone() },
-            }),
+            Err(Failure::Sql(cause)) => Some(DatabaseError::shared(doing, cause.clone())),
         };
         let done = match (self.done, failed) {
             (Some(Ok(Ok(_))) | None, Some(failed)) => Err(failed),
@@ -215,7 +247,7 @@ struct Writer {
     connection: Connection,
     disk: Arc<dyn Disk>,
     clock: Clock,
-    suspect: PathBuf,
+    suspicion: Arc<Suspicion>,
 }
 
 impl Writer {
@@ -225,7 +257,7 @@ impl Writer {
             group.extend(waiting.try_iter().take(GROUP_MAX - 1));
             let committed = self.commit(&mut group);
             if let Err(Failure::Sql(cause)) = &committed {
-                mark_if_corrupt(&self.suspect, cause);
+                self.suspicion.judge(cause);
             }
             if committed.is_ok() {
                 group.iter_mut().for_each(|job| job.committed());
@@ -246,25 +278,19 @@ impl Writer {
         let now = i64::try_from((self.clock)()).unwrap_or(i64::MAX);
         let transaction =
             self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        transaction.prepare_cached("UPDATE meta SET value = ?1 WHERE name = 'wall_clock'")?.execute([now])?;
+        let mut tx = Tx::begin(&transaction, &*self.disk, now)?;
         for job in group {
             transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
-            if !job.run(&transaction, now) {
+            if job.run(&mut tx) {
+                tx.keep();
+            } else {
                 // Fails if the error ended the whole transaction; then so does the group.
                 transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
+                tx.take_back();
             }
             transaction.prepare_cached("RELEASE job")?.execute([])?;
         }
+        tx.end()?;
         transaction.commit()
-    }
-}
-
-/// The database is looked through at the next start if SQLite stumbled over it.
-fn mark_if_corrupt(suspect: &Path, cause: &rusqlite::Error) {
-    if DatabaseError::says_corrupt(cause) {
-        tracing::error!(%cause, "the lease database is corrupt");
-        if let Err(cause) = disk::replace_file(suspect, b"") {
-            tracing::error!(%cause, "the lease database could not be marked as corrupt");
-        }
     }
 }

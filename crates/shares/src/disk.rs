@@ -48,6 +48,8 @@ pub(crate) trait Disk: Debug + Send + Sync {
     fn unlink(&self, share: &ShareId) -> Result<(), DiskError>;
     /// Opens a share's file for reading.
     fn open(&self, share: &ShareId) -> Result<File, DiskError>;
+    /// Begins to read a share's file from the device, whatever of it is in memory. Only advice.
+    fn read_ahead(&self, share: &ShareId);
     /// Names of the files in a prefix directory.
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
     /// The database is about to commit.
@@ -62,16 +64,17 @@ pub(crate) struct LocalDisk {
     dir: PathBuf,
     /// Any file on the file system, for `syncfs`.
     root: File,
+    /// Nothing can be in it yet.
+    pub is_new: bool,
 }
 
 impl LocalDisk {
     /// Makes the directories that are not there yet, and empties `tmp/`: no upload outlives the process.
     pub fn open(dir: &Path) -> Result<LocalDisk, DiskError> {
         let root = File::open(dir).map_err(|e| DiskError::new("opening", dir, e))?;
-        let disk = LocalDisk { dir: dir.to_owned(), root };
-        for path in [disk.dir.join("tmp"), disk.dir.join("shares")] {
-            make_dir(&path)?;
-        }
+        make_dir(&dir.join("tmp"))?;
+        let is_new = make_dir(&dir.join("shares"))?;
+        let disk = LocalDisk { dir: dir.to_owned(), root, is_new };
         for prefix in 0..=u8::MAX {
             make_dir(&disk.prefix(prefix))?;
         }
@@ -148,6 +151,15 @@ impl Disk for LocalDisk {
         File::open(&path).map_err(|e| DiskError::new("opening", path, e))
     }
 
+    fn read_ahead(&self, share: &ShareId) {
+        use rustix::fs::{Advice, fadvise};
+        if let Ok(file) = File::open(self.share(share)) {
+            // A copy in memory hides what the device has made of it.
+            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            let _ = fadvise(&file, 0, None, Advice::WillNeed);
+        }
+    }
+
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
         names(&self.prefix(prefix))
     }
@@ -176,10 +188,12 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), DiskError> {
     File::open(path).and_then(|d| d.sync_all()).map_err(|e| DiskError::new("syncing", path, e))
 }
 
-fn make_dir(path: &Path) -> Result<(), DiskError> {
+/// Whether it was not there.
+fn make_dir(path: &Path) -> Result<bool, DiskError> {
     match fs::create_dir(path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(DiskError::new("making", path, e)),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(e) => Err(DiskError::new("making", path, e)),
     }
 }
 

@@ -18,6 +18,20 @@ pub enum DatabaseError {
         /// Why not.
         cause: Arc<rusqlite::Error>,
     },
+    /// A row or page is not what was written. Nothing is deleted any more; the database is made anew at the next start.
+    #[error("lease database: {doing}: it is damaged ({cause}); start the server anew, which rebuilds it")]
+    Corrupt {
+        /// What was being done.
+        doing: &'static str,
+        /// How it shows.
+        cause: Arc<rusqlite::Error>,
+    },
+    /// There is no such account, or no more.
+    #[error("lease database: {doing}: there is no such account")]
+    NoAccount {
+        /// What was being done.
+        doing: &'static str,
+    },
     /// No room for the database to grow.
     #[error("lease database: {doing}: the disk is full")]
     Full {
@@ -34,15 +48,34 @@ pub enum DatabaseError {
 
 impl DatabaseError {
     pub(crate) fn new(doing: &'static str, cause: rusqlite::Error) -> DatabaseError {
-        match cause.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => DatabaseError::Full { doing },
-            _ => DatabaseError::Sql { doing, cause: Arc::new(cause) },
+        DatabaseError::shared(doing, Arc::new(cause))
+    }
+
+    pub(crate) fn shared(doing: &'static str, cause: Arc<rusqlite::Error>) -> DatabaseError {
+        match &*cause {
+            rusqlite::Error::QueryReturnedNoRows => DatabaseError::NoAccount { doing },
+            error if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
+                DatabaseError::Full { doing }
+            }
+            error if DatabaseError::says_corrupt(error) => DatabaseError::Corrupt { doing, cause },
+            _ => DatabaseError::Sql { doing, cause },
         }
     }
 
     pub(crate) fn says_corrupt(cause: &rusqlite::Error) -> bool {
-        use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-        matches!(cause.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+        use rusqlite::{
+            Error,
+            ErrorCode::{DatabaseCorrupt, NotADatabase},
+        };
+        // Columns have types: what is of another one, or out of range, nobody of ours has written. A broken seal is a conversion that failed.
+        let strange = matches!(
+            cause,
+            Error::FromSqlConversionFailure(..)
+                | Error::IntegralValueOutOfRange(..)
+                | Error::InvalidColumnType(..)
+                | Error::InvalidQuery
+        );
+        strange || matches!(cause.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
     }
 }
 
@@ -159,6 +192,9 @@ pub enum Refusal {
     /// Its name is taken by other bytes: shares are immutable.
     #[error("exists with other content")]
     Different,
+    /// The account would hold more than it may: let go of something first.
+    #[error("is more than the account's quota allows")]
+    Quota,
     /// More than a share can hold.
     #[error("has a body of more than 4 GiB")]
     TooLong,

@@ -1,161 +1,144 @@
 //! Leases: who wants which share kept, and until when (leasedb, "Leases and policies").
 
 use namespace::ShareId;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
-use crate::share::{AccountId, Deletion, Holds, Seconds, ShareLease, Usage};
-use crate::transitions;
+use crate::{
+    rows::{self, LeaseRow, ShareRow},
+    share::{AccountId, Deletion, Holds, Seconds, ShareLease, State, Usage},
+    transitions,
+    tx::{self, Tx},
+};
 
-/// Letting go of what an account has not renewed since a time.
-pub(crate) const SWEEP: &str = "DELETE FROM leases WHERE account = ?1 AND renewed_at < ?2";
+/// Goes through an account's leases; `?1`: whose, `?2`: after which share, `?3`: how many.
+pub(crate) const OF_ACCOUNT: &str =
+    "SELECT * FROM leases WHERE account = ?1 AND share > ?2 ORDER BY share LIMIT ?3";
 
 /// Takes or renews leases; returns the shares that are now held: stable and undamaged ones only. Never shortens one.
 pub(crate) fn lease(
-    tx: &Connection,
-    now: i64,
+    tx: &mut Tx<'_>,
     account: AccountId,
     ids: &[ShareId],
     until: Option<Seconds>,
 ) -> rusqlite::Result<Vec<ShareId>> {
     let mut held = Vec::new();
     for id in ids {
-        if lease_one(tx, now, account, id, until)? {
+        if let Some(row) = transitions::known_or_found(tx, id)?.filter(ShareRow::is_sound)
+            && lease_row(tx, &row, account, until)?
+        {
             held.push(*id);
         }
     }
     Ok(held)
 }
 
-/// Takes or renews one lease, if the share can be held.
-pub(crate) fn lease_one(
-    tx: &Connection,
-    now: i64,
+/// Takes or renews a lease on a stable share. `false`: the account's quota does not allow another.
+pub(crate) fn lease_row(
+    tx: &mut Tx<'_>,
+    share: &ShareRow,
     account: AccountId,
-    id: &ShareId,
     until: Option<Seconds>,
 ) -> rusqlite::Result<bool> {
+    let more = Usage { shares: 1, bytes: share.length.into() };
+    if tx.lease(&share.id, account)?.is_none() && !tx.has_room(account, more)? {
+        return Ok(false);
+    }
+    take(tx, share, account, until)?;
+    Ok(true)
+}
+
+/// Takes or renews a lease on a stable share, whatever the quota and the share's health.
+pub(crate) fn take(
+    tx: &mut Tx<'_>,
+    share: &ShareRow,
+    account: AccountId,
+    until: Option<Seconds>,
+) -> rusqlite::Result<ShareRow> {
     let until = until.map(|t| i64::try_from(t).unwrap_or(i64::MAX));
-    let changed = tx
-        .prepare_cached(
-            "INSERT INTO leases (share, shnum, account, renewed_at, expires_at)
-             SELECT share, shnum, ?2, ?3, ?4 FROM shares WHERE share = ?1 AND shnum = 0 AND state = 1 AND health = 0
-             ON CONFLICT (share, shnum, account) DO UPDATE SET
-                 renewed_at = max(renewed_at, excluded.renewed_at),
-                 expires_at = CASE WHEN expires_at IS NOT NULL AND excluded.expires_at IS NOT NULL
-                     THEN max(expires_at, excluded.expires_at) END",
-        )?
-        .execute(params![id.0, account.0, now, until])?;
-    Ok(changed > 0)
+    let Some(old) = tx.lease(&share.id, account)? else {
+        let lease = LeaseRow { share: share.id, account, renewed_at: tx.now, expires_at: until };
+        return tx.add_lease(share, &lease);
+    };
+    let expires_at = old.expires_at.zip(until).map(|(old, new)| old.max(new));
+    let lease = LeaseRow { renewed_at: old.renewed_at.max(tx.now), expires_at, ..old };
+    rows::put(tx.connection, &lease)?;
+    Ok(share.clone())
 }
 
 /// Lets go of an account's leases (of all accounts' leases: `None`); returns how many shares nobody holds now.
+///
+/// Whether a share may go at once is for its holders to say: not for an account that had no lease on it (leasedb, fault 9).
 pub(crate) fn let_go(
-    tx: &Connection,
+    tx: &mut Tx<'_>,
     account: Option<AccountId>,
     ids: &[ShareId],
     deletion: Deletion,
 ) -> rusqlite::Result<usize> {
     let mut unleased = 0;
     for id in ids {
-        match account {
-            Some(account) => tx
-                .prepare_cached("DELETE FROM leases WHERE share = ?1 AND shnum = 0 AND account = ?2")?
-                .execute(params![id.0, account.0])?,
-            None => tx
-                .prepare_cached("DELETE FROM leases WHERE share = ?1 AND shnum = 0")?
-                .execute(params![id.0])?,
-        };
-        // The beginning of time is past any grace period, also after a restart.
-        let at_once = deletion == Deletion::AtOnce;
-        unleased += tx
-            .prepare_cached(
-                "UPDATE shares SET unleased_since = iif(?2, 0, unleased_since)
-                 WHERE share = ?1 AND shnum = 0 AND state = 1 AND nleases = 0",
-            )?
-            .execute(params![id.0, at_once])?;
+        let Some(mut row) = tx.share(id)? else { continue };
+        let mut leases = tx.leases(id)?;
+        leases.retain(|lease| account.is_none_or(|account| lease.account == account));
+        for lease in &leases {
+            row = tx.remove_lease(&row, lease.account)?;
+        }
+        if row.state != State::Stable || row.leases > 0 || (leases.is_empty() && account.is_some()) {
+            continue;
+        }
+        if deletion == Deletion::AtOnce && row.unleased_since != Some(0) {
+            // The beginning of time is past any grace period, also after a restart.
+            tx.change_share(&row, &ShareRow { unleased_since: Some(0), ..row.clone() })?;
+        }
+        unleased += 1;
     }
     Ok(unleased)
 }
 
-/// Lets go of what an account has not renewed since `since`: it marks by renewing, then sweeps. Returns how many leases went.
-pub(crate) fn drop_unrenewed(tx: &Connection, account: AccountId, since: Seconds) -> rusqlite::Result<usize> {
-    let since = i64::try_from(since).unwrap_or(i64::MAX);
-    tx.prepare_cached(SWEEP)?.execute(params![account.0, since])
+/// Lets go of those among the next leases of an account after `after` that it took or renewed last before `since` (all of them: `None`). Returns how
+/// many went, and where to go on.
+pub(crate) fn drop_unrenewed(
+    tx: &mut Tx<'_>,
+    account: AccountId,
+    since: Option<Seconds>,
+    after: Option<&ShareId>,
+    limit: usize,
+) -> rusqlite::Result<(usize, Option<ShareId>)> {
+    let since = since.map_or(i64::MAX, |since| i64::try_from(since).unwrap_or(i64::MAX));
+    let after: &[u8] = after.map_or(&[], |after| &after.0);
+    let leases: Vec<LeaseRow> = rows::all(tx.connection, OF_ACCOUNT, params![account.0, after, limit])?;
+    let mut dropped = 0;
+    for lease in leases.iter().filter(|lease| lease.renewed_at < since) {
+        if let Some(row) = tx.share(&lease.share)? {
+            tx.remove_lease(&row, account)?;
+            dropped += 1;
+        }
+    }
+    Ok((dropped, leases.last().filter(|_| leases.len() == limit).map(|lease| lease.share)))
 }
 
 /// The leases on a share, by account.
 pub(crate) fn leases_of(connection: &Connection, id: &ShareId) -> rusqlite::Result<Vec<ShareLease>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT account, renewed_at, expires_at FROM leases WHERE share = ?1 AND shnum = 0 ORDER BY account",
-    )?;
-    let rows = statement.query_map(params![id.0], |row| {
-        Ok(ShareLease { account: AccountId(row.get(0)?), renewed_at: row.get(1)?, expires_at: row.get(2)? })
-    })?;
-    rows.collect()
-}
-
-/// What an account's leases hold, summed up when they change.
-pub(crate) fn usage(connection: &Connection, account: AccountId) -> rusqlite::Result<Usage> {
-    let usage = connection
-        .prepare_cached("SELECT shares, bytes FROM usage WHERE account = ?1")?
-        .query_row([account.0], |row| Ok(Usage { shares: row.get(0)?, bytes: row.get(1)? }))
-        .optional()?;
-    Ok(usage.unwrap_or_default())
-}
-
-/// All rows of shares, summed up when they change.
-pub(crate) fn stored(connection: &Connection) -> rusqlite::Result<Usage> {
-    let value = |name: &str| {
-        connection
-            .prepare_cached("SELECT value FROM meta WHERE name = ?1")?
-            .query_row([name], |row| row.get(0))
+    let leases: Vec<LeaseRow> = rows::all(connection, tx::LEASES, [id.0])?;
+    let told = |lease: &LeaseRow| ShareLease {
+        account: lease.account,
+        renewed_at: u64::try_from(lease.renewed_at).unwrap_or(0),
+        expires_at: lease.expires_at.map(|t| u64::try_from(t).unwrap_or(0)),
     };
-    Ok(Usage { shares: value("stored_shares")?, bytes: value("stored_bytes")? })
+    Ok(leases.iter().map(told).collect())
 }
 
-/// The account of that name, made if there is none.
-pub(crate) fn account(tx: &Connection, now: i64, name: &str) -> rusqlite::Result<AccountId> {
-    tx.execute(
-        "INSERT INTO accounts (name, created_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING",
-        params![name, now],
-    )?;
-    tx.query_row("SELECT id FROM accounts WHERE name = ?1", [name], |row| Ok(AccountId(row.get(0)?)))
-}
-
-/// All accounts.
-pub(crate) fn accounts(connection: &Connection) -> rusqlite::Result<Vec<(AccountId, String)>> {
-    let mut statement = connection.prepare_cached("SELECT id, name FROM accounts ORDER BY id")?;
-    let rows = statement.query_map([], |row| Ok((AccountId(row.get(0)?), row.get(1)?)))?;
-    rows.collect()
-}
-
-/// Lets go of all that an account holds, and forgets it; returns how many leases went.
-pub(crate) fn end_account(tx: &Connection, account: AccountId) -> rusqlite::Result<usize> {
-    let dropped = tx.prepare_cached("DELETE FROM leases WHERE account = ?1")?.execute([account.0])?;
-    tx.prepare_cached("DELETE FROM usage WHERE account = ?1")?.execute([account.0])?;
-    tx.prepare_cached("DELETE FROM accounts WHERE id = ?1")?.execute([account.0])?;
-    Ok(dropped)
-}
-
-/// How an account stands to each of these shares.
+/// How an account stands to a share, by its row. `None`: there is no row.
 pub(crate) fn holds(
     connection: &Connection,
     account: AccountId,
-    ids: &[ShareId],
-) -> rusqlite::Result<Vec<Holds>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT EXISTS (SELECT 1 FROM leases WHERE share = ?1 AND shnum = 0 AND account = ?2)
-         FROM shares WHERE share = ?1 AND shnum = 0 AND state = 1 AND health = 0",
-    )?;
-    let holds = |id: &ShareId| {
-        let leased = statement.query_row(params![id.0, account.0], |row| row.get(0)).optional()?;
-        Ok(match leased {
-            None => Holds::Nothing,
-            Some(false) => Holds::Unleased,
-            Some(true) => Holds::Leased,
-        })
-    };
-    ids.iter().map(holds).collect()
+    id: &ShareId,
+) -> rusqlite::Result<Option<Holds>> {
+    let Some(row) = transitions::row(connection, id)? else { return Ok(None) };
+    if !row.is_sound() {
+        return Ok(Some(Holds::Nothing));
+    }
+    let lease: Option<LeaseRow> = rows::one(connection, tx::LEASE, params![id.0, account.0])?;
+    Ok(Some(if lease.is_some() { Holds::Leased } else { Holds::Unleased }))
 }
 
 /// The first shares after `after` that an account has leases on, in order.
@@ -166,26 +149,27 @@ pub(crate) fn leased_by(
     limit: usize,
 ) -> rusqlite::Result<Vec<ShareId>> {
     // Nearly all leases are the group's: the table's own order is the quickest. The plus sign keeps SQLite from the account's index.
-    let mut statement = connection.prepare_cached(
-        "SELECT share FROM leases WHERE share > ?1 AND +account = ?2 ORDER BY share LIMIT ?3",
-    )?;
+    let sql = "SELECT * FROM leases WHERE share > ?1 AND +account = ?2 ORDER BY share LIMIT ?3";
     // Nothing comes before a share as the empty blob does.
     let after: &[u8] = after.map_or(&[], |after| &after.0);
-    let rows = statement.query_map(params![after, account.0, limit], transitions::share_id)?;
-    rows.collect()
+    let leases: Vec<LeaseRow> = rows::all(connection, sql, params![after, account.0, limit])?;
+    Ok(leases.iter().map(|lease| lease.share).collect())
 }
 
 /// Leases shares for one account and for nobody else; returns those that are held now.
 pub(crate) fn take_over(
-    tx: &Connection,
-    now: i64,
+    tx: &mut Tx<'_>,
     account: AccountId,
     ids: &[ShareId],
 ) -> rusqlite::Result<Vec<ShareId>> {
-    let held = lease(tx, now, account, ids, None)?;
+    let held = lease(tx, account, ids, None)?;
     for id in &held {
-        tx.prepare_cached("DELETE FROM leases WHERE share = ?1 AND shnum = 0 AND account <> ?2")?
-            .execute(params![id.0, account.0])?;
+        let others: Vec<LeaseRow> = tx.leases(id)?.into_iter().filter(|l| l.account != account).collect();
+        for lease in others {
+            if let Some(row) = tx.share(id)? {
+                tx.remove_lease(&row, lease.account)?;
+            }
+        }
     }
     Ok(held)
 }

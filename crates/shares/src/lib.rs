@@ -12,38 +12,53 @@
 //! | 2 objects vanish | row and leases stay, `health` and an incident, not held, may be stored again |
 //! | 3 corrupted shares | the same, in quarantine; storing again replaces the file atomically |
 //! | 4 duplicate upload took no lease | announcing leases what is there already, in the same transaction |
-//! | 5 crawler races | what is noted or doomed is re-tested within its transaction; snapshots come with the crawls |
-//! | 6 discovered shares were never stable | discovery at opening; the crawl in the background is to come |
+//! | 5 crawler races | files are listed before rows; whatever is noted, taken in or doomed is looked at again within its transaction |
+//! | 6 discovered shares were never stable | found, stable and leased for 60 days in one transaction |
 //! | 7 stuck coming and going | both are put right at restart |
 //! | 8 names that begin others | fixed length, exact match |
-//! | 9 cancel secrets | there are none: account identity only |
-//! | 12 expiry anxiety | deletion needs no lease *and* the grace period; leases that never end |
-//! | 10 negative answers, 11 deposits | come with the crawls; discovery at opening leaves nothing undiscovered |
+//! | 9 cancel secrets | there are none: an account lets go of its own leases, and of nothing that it has none on |
+//! | 10 negative answers from the database | whatever has no row is looked for on the disk |
+//! | 11 deposits | taken in when they are asked for, or by discovery |
+//! | 12 expiry anxiety | deletion needs no lease *and* the grace period; leases that never end, and quotas |
 
+mod accounts;
+mod check;
+mod crawler;
 mod database;
 mod digest;
+mod discovery;
 mod disk;
 mod error;
+mod expirer;
 mod file;
 mod header;
 mod leases;
+mod passes;
 mod reading;
 mod reaper;
 mod restart;
 mod rounds;
+mod rows;
 mod schema;
+mod scrub;
 mod server;
 mod share;
 mod shelf;
 #[cfg(test)]
 mod tests;
 mod transitions;
+mod tx;
 mod upload;
+mod wal;
 
+pub use accounts::{AccountKey, SignatureError, Signed};
+pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};
+pub use expirer::Expiry;
 pub use header::HeaderError;
-pub use server::{Clock, Settings, ShareServer};
+pub use server::{Clock, Settings, ShareServer, Suspended};
 pub use share::{
-    AccountId, Deletion, Health, Holds, NewShare, Seconds, ShareId, ShareLease, State, StoredShare, Usage,
+    AccountId, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId, ShareLease,
+    State, StoredShare, Usage,
 };

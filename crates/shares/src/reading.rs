@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use namespace::ShareId;
-use rusqlite::Connection;
 
 use crate::{
     digest::{Digest, digest},
     disk::Disk,
-    error::{Damage, DiskError, ReadError},
+    error::{Damage, DatabaseError, DiskError, ReadError},
     file::OpenShare,
+    leases,
+    rows::ShareRow,
     server::Server,
-    share::{Health, State, StoredShare, file_name},
+    share::{AccountId, Health, Holds, State, file_name},
     shelf::{Look, Withheld},
     transitions,
+    tx::Tx,
 };
 
 /// How often a read begins anew because the share changed under it. Each time, a whole upload or deletion has come between.
@@ -65,7 +67,7 @@ impl Server {
                 Look::Open(_) | Look::Closed(_) => false,
             };
             let digest = match self.database.read("looking up a share", |c| transitions::row(c, id))? {
-                Some((row, _)) => row.digest,
+                Some(row) => row.digest,
                 None => return Err(ReadError::NotFound(*id)),
             };
             let checked = check(&*self.disk, id, digest.as_ref())?;
@@ -89,7 +91,7 @@ impl Server {
                 Err(damage) => return Ok(Attempt::Damaged(damage)),
             };
             let row = self.database.read("looking up a share", |c| transitions::row(c, id))?;
-            let known = row.and_then(|(row, _)| row.digest).ok_or(ReadError::NotFound(*id))?;
+            let known = row.and_then(|row| row.digest).ok_or(ReadError::NotFound(*id))?;
             let sound = digest(&body) == known;
             Ok(if sound { Attempt::Done((body, known)) } else { Attempt::Damaged(Damage::Digest) })
         })
@@ -136,21 +138,33 @@ impl Server {
         })
     }
 
+    /// Whether a share that was to be sound is not, by its row and its file as they are now.
+    pub(crate) fn confirm_damage(&self, id: ShareId, damage: Damage) -> Result<bool, ReadError> {
+        Ok(matches!(self.on_damage(id, damage)?, Finding::Confirmed(_)))
+    }
+
+    /// How the account stands to a share. What has no row may lie there all the same (leasedb, fault 10).
+    pub(crate) fn holds(&self, account: AccountId, id: &ShareId) -> Result<Holds, DatabaseError> {
+        let by_row = self.database.read("looking up leases", |c| leases::holds(c, account, id))?;
+        let lies_there = || matches!(OpenShare::open(&*self.disk, id), Ok(Ok(_)));
+        Ok(by_row.unwrap_or_else(|| if lies_there() { Holds::Unleased } else { Holds::Nothing }))
+    }
+
     /// Only now is the database asked: was there to be a share? If so it is put in quarantine, and what is known of it stays (leasedb, faults
     /// 2 and 3). The file is looked at again within the transaction: while a row is stable and no upload has its number in it, nobody of ours
     /// changes the file (leasedb, fault 5).
     fn on_damage(&self, id: ShareId, damage: Damage) -> Result<Finding, ReadError> {
-        let state = |row: Option<(StoredShare, bool)>| row.map(|(row, _)| row.state);
+        let state = |row: Option<ShareRow>| row.map(|row| row.state);
         match state(self.database.read("looking up a share", |c| transitions::row(c, &id))?) {
             None => return Ok(Finding::NoShare),
             Some(State::Coming) => return Ok(Finding::Coming),
             Some(State::Going) => return Ok(Finding::Going),
             Some(State::Stable) => {}
         }
-        let (disk, shelf) = (self.disk.clone(), self.shelf.clone());
+        let shelf = self.shelf.clone();
         let finding = self.database.write_then(
             "looking into damage",
-            move |tx, now| confirm(tx, now, &*disk, &id, damage),
+            move |tx| confirm(tx, &id, damage),
             move |finding| {
                 if matches!(finding, Ok(Finding::Confirmed(_))) {
                     shelf.withhold(&[id], Withheld::Damaged);
@@ -167,7 +181,7 @@ impl Server {
         let shelf = self.shelf.clone();
         self.database.write_then(
             "taking a share out of quarantine",
-            move |tx, now| transitions::note_health(tx, now, &id, Health::Ok, ""),
+            move |tx| transitions::note_health(tx, &id, Health::Ok, ""),
             move |noted| {
                 if *noted {
                     shelf.release(&[id]);
@@ -192,24 +206,18 @@ fn check(disk: &dyn Disk, id: &ShareId, digest: Option<&Digest>) -> Result<Resul
     Ok(if same { Ok(share.header.length) } else { Err(Damage::Digest) })
 }
 
-fn confirm(
-    tx: &Connection,
-    now: i64,
-    disk: &dyn Disk,
-    id: &ShareId,
-    damage: Damage,
-) -> rusqlite::Result<Result<Finding, DiskError>> {
-    let Some((row, uploading)) = transitions::row(tx, id)? else { return Ok(Ok(Finding::NoShare)) };
+fn confirm(tx: &mut Tx<'_>, id: &ShareId, damage: Damage) -> rusqlite::Result<Result<Finding, DiskError>> {
+    let Some(row) = tx.share(id)? else { return Ok(Ok(Finding::NoShare)) };
     match row.state {
         State::Coming => return Ok(Ok(Finding::Coming)),
         State::Going => return Ok(Ok(Finding::Going)),
-        State::Stable if uploading => return Ok(Ok(Finding::Coming)),
+        State::Stable if row.upload.is_some() => return Ok(Ok(Finding::Coming)),
         State::Stable => {}
     }
     let again = if damage == Damage::Digest {
-        check(disk, id, row.digest.as_ref()).map(|checked| checked.map(|_| ()))
+        check(tx.disk, id, row.digest.as_ref()).map(|checked| checked.map(|_| ()))
     } else {
-        OpenShare::open(disk, id).map(|opened| opened.map(|_| ()))
+        OpenShare::open(tx.disk, id).map(|opened| opened.map(|_| ()))
     };
     let damage = match again {
         Ok(Ok(())) => return Ok(Ok(Finding::Sound)),
@@ -217,7 +225,7 @@ fn confirm(
         Err(error) => return Ok(Err(error)),
     };
     let health = if damage == Damage::Missing { Health::Missing } else { Health::Corrupt };
-    transitions::note_health(tx, now, id, health, &damage.to_string())?;
+    transitions::note_health(tx, id, health, &damage.to_string())?;
     Ok(Ok(Finding::Confirmed(damage)))
 }
 

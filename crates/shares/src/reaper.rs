@@ -14,7 +14,9 @@ use namespace::ShareId;
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
+    crawler::rate,
     error::{DatabaseError, ReapError},
+    passes,
     server::Server,
     shelf::Withheld,
     transitions,
@@ -176,12 +178,17 @@ impl Server {
             }
         }
         failed?;
-        while !self.reaper.is_stopped() {
+        // What a damaged database says is nobody's may be somebody's.
+        while !self.reaper.is_stopped() && !self.database.suspicion().is_raised() {
             let going = self.doom()?;
             if going.is_empty() {
                 break;
             }
+            let pause = rate(going.len() as u64, self.settings.pace.deletions_per_second.into());
             self.carry_out(What::Delete(going).due())?;
+            if pauses_count && !self.reaper.sleep(Some(pause)) {
+                break;
+            }
         }
         Ok(())
     }
@@ -201,7 +208,7 @@ impl Server {
         let shelf = self.shelf.clone();
         self.database.write_then(
             "marking shares for deletion",
-            move |tx, now| transitions::doom(tx, now, now.saturating_sub(grace).max(0), BATCH),
+            move |tx| transitions::doom(tx, grace, BATCH),
             move |going| shelf.withhold(going, Withheld::Going),
         )
     }
@@ -261,7 +268,10 @@ impl Server {
         let gone = ids.clone();
         self.database.write_then(
             "removing deleted shares",
-            move |tx, _| transitions::forget(tx, &ids),
+            move |tx| {
+                passes::note_reaped(tx, ids.len())?;
+                transitions::forget(tx, &ids)
+            },
             move |()| shelf.release(&gone),
         )?;
         Ok(())

@@ -1,13 +1,18 @@
-//! The lease database's schema (leasedb, "Schema", as proposed there), version 1.
+//! The lease database's schema (leasedb, "Schema"), version 2.
 //!
-//! What must hold whatever statement changes the rows is kept by triggers, in the same transaction: `shares.nleases` counts a share's
-//! leases, `shares.unleased_since` is set exactly while a stable share has none, `usage` sums each account's leased shares, and the
-//! `stored_*` rows of `meta` sum all shares. The time that triggers note is `meta.wall_clock`, which every transaction sets first.
+//! What must hold between rows is kept by [`crate::tx::Tx`], in the same transaction: a share counts its leases and notes since when it has none,
+//! an account sums up its leased shares, and the store all shares. Every row ends with a seal (see [`crate::rows`]).
 
+use namespace::ShareId;
 use rusqlite::Connection;
 
+use crate::{
+    rows::{AccountRow, LeaseRow, PREFIXES, ShareRow, StoreRow, put},
+    share::{AccountId, Health, State, Usage},
+};
+
 /// Version of the tables below.
-pub(crate) const SCHEMA_VERSION: i64 = 1;
+pub(crate) const SCHEMA_VERSION: i64 = 2;
 /// "LHsh": tells the file from other SQLite databases.
 pub(crate) const APPLICATION_ID: i64 = 0x4c48_7368;
 
@@ -18,6 +23,10 @@ pub(crate) enum Found {
     Empty,
     /// This schema.
     Ours,
+    /// That of the first version of this program.
+    Older,
+    /// This schema, with something amiss.
+    Damaged,
     /// That of a later program.
     Newer(i64),
     /// Somebody else's database.
@@ -31,139 +40,214 @@ pub(crate) fn look(connection: &Connection) -> rusqlite::Result<Found> {
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     Ok(match (tables, application, version) {
         (0, 0, 0) => Found::Empty,
-        (_, APPLICATION_ID, SCHEMA_VERSION) => Found::Ours,
+        (_, APPLICATION_ID, 1) => Found::Older,
+        (_, APPLICATION_ID, SCHEMA_VERSION) if is_whole(connection)? => Found::Ours,
+        (_, APPLICATION_ID, SCHEMA_VERSION) => Found::Damaged,
         (_, APPLICATION_ID, version) if version > SCHEMA_VERSION => Found::Newer(version),
         _ => Found::Foreign,
     })
 }
 
-/// Makes the tables in one transaction, in phase `rebuild`: nothing is deleted before discovery has completed.
-pub(crate) fn create(connection: &mut Connection, now: i64) -> rusqlite::Result<()> {
+/// Whether the tables are declared as they are here: SQLite believes whatever the file says.
+fn is_whole(connection: &Connection) -> rusqlite::Result<bool> {
+    let declared = |connection: &Connection| -> rusqlite::Result<Vec<(String, String, String)>> {
+        let sql = "SELECT name, tbl_name, coalesce(sql, '') FROM sqlite_schema ORDER BY name";
+        let mut statement = connection.prepare(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.collect()
+    };
+    let pattern = Connection::open_in_memory()?;
+    pattern.execute_batch(TABLES)?;
+    Ok(declared(connection)? == declared(&pattern)?)
+}
+
+/// Makes the tables in one transaction. What lies there is not known then, if anything does: nothing is deleted before discovery has completed.
+pub(crate) fn create(connection: &mut Connection, now: i64, nothing_there: bool) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     transaction.execute_batch(TABLES)?;
-    transaction.execute_batch(TRIGGERS)?;
-    transaction.execute("UPDATE meta SET value = ?1 WHERE name = 'wall_clock'", [now])?;
-    transaction.execute("UPDATE accounts SET created_at = ?1", [now])?;
+    let id: [u8; 16] = transaction.query_row("SELECT randomblob(16)", [], |row| row.get(0))?;
+    let discovered = if nothing_there { PREFIXES } else { 0 };
+    put(&transaction, &StoreRow { wall_clock: now, discovered, ..blank(id) })?;
+    for (id, name) in [(AccountId::ANONYMOUS, "anonymous"), (AccountId::STARTER, "starter")] {
+        put(&transaction, &account(id, name.to_owned(), now))?;
+    }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()
 }
 
-/// Keys are binary, and the first byte of a share's is its prefix: a prefix is a range of the key and needs neither column nor index.
-/// `shnum` is 0 for copies and numbers the shares of one coded piece later. `state`: 0 coming, 1 stable, 2 going. `sharetype`: 0
-/// immutable, 1 mutable. `health`: 0 ok, 1 partial, 2 missing, 3 corrupt. `upload_id` is set while an upload writes the share's file; the
-/// reaper keeps off then. Times are UTC seconds; a lease without `expires_at` never ends.
+fn blank(id: [u8; 16]) -> StoreRow {
+    StoreRow {
+        id,
+        epoch: 0,
+        discovered: 0,
+        starters_for_all: false,
+        wall_clock: 0,
+        clock_doubted_at: None,
+        stored: Usage::default(),
+    }
+}
+
+/// An account of the cluster's own that holds nothing.
+pub(crate) fn account(id: AccountId, name: String, now: i64) -> AccountRow {
+    AccountRow { id, name, key: None, created_at: now, quota: None, nonce: 0, usage: Usage::default() }
+}
+
+/// Turns a database of version 1 into one of this version, in one transaction. Its rows had no seals, so that what they say is believed; sums are made anew.
+pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    transaction.execute_batch(
+        "DROP TRIGGER lease_added; DROP TRIGGER lease_removed; DROP TRIGGER share_added;
+         DROP TRIGGER share_removed; DROP TRIGGER share_length;
+         DROP INDEX shares_work; DROP INDEX shares_unhealthy;
+         DROP INDEX leases_by_account; DROP INDEX leases_by_expiry;
+         ALTER TABLE shares RENAME TO old_shares; ALTER TABLE leases RENAME TO old_leases;
+         ALTER TABLE accounts RENAME TO old_accounts; ALTER TABLE incidents RENAME TO old_incidents;",
+    )?;
+    transaction.execute_batch(TABLES)?;
+    let value = |name: &str| -> rusqlite::Result<i64> {
+        transaction.query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| row.get(0))
+    };
+    let id: [u8; 16] =
+        transaction.query_row("SELECT value FROM meta WHERE name = 'store_id'", [], |row| row.get(0))?;
+    let rebuilding: bool =
+        transaction.query_row("SELECT count(*) FROM meta WHERE name = 'rebuild'", [], |row| row.get(0))?;
+    let mut store = StoreRow { epoch: value("epoch")?, wall_clock: value("wall_clock")?, ..blank(id) };
+    store.discovered = if rebuilding { 0 } else { PREFIXES };
+    store.starters_for_all = rebuilding;
+    let old_shares = "SELECT share, state, health, length, digest, unleased_since, changed_at, upload_id,
+            (SELECT count(*) FROM old_leases WHERE share = old.share) FROM old_shares AS old WHERE shnum = 0";
+    let mut statement = transaction.prepare(old_shares)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let strange = || rusqlite::Error::InvalidQuery;
+        let share = ShareRow {
+            id: ShareId(row.get(0)?),
+            state: State::from_row(row.get(1)?).ok_or_else(strange)?,
+            health: Health::from_row(row.get(2)?).ok_or_else(strange)?,
+            length: row.get(3)?,
+            digest: row.get(4)?,
+            leases: row.get(8)?,
+            unleased_since: row.get(5)?,
+            changed_at: row.get(6)?,
+            upload: row.get(7)?,
+        };
+        store.stored.shares += 1;
+        store.stored.bytes += u64::from(share.length);
+        put(&transaction, &share)?;
+    }
+    drop(rows);
+    drop(statement);
+    let mut statement = transaction
+        .prepare("SELECT share, account, renewed_at, expires_at FROM old_leases WHERE shnum = 0")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let lease = LeaseRow {
+            share: ShareId(row.get(0)?),
+            account: AccountId(row.get(1)?),
+            renewed_at: row.get(2)?,
+            expires_at: row.get(3)?,
+        };
+        put(&transaction, &lease)?;
+    }
+    drop(rows);
+    drop(statement);
+    let old_accounts = "SELECT id, name, created_at,
+            (SELECT count(*) FROM leases WHERE account = id),
+            (SELECT coalesce(sum(length), 0) FROM leases JOIN shares USING (share) WHERE account = id)
+        FROM old_accounts";
+    let mut statement = transaction.prepare(old_accounts)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let mut account = account(AccountId(row.get(0)?), row.get(1)?, row.get(2)?);
+        account.usage = Usage { shares: row.get(3)?, bytes: row.get(4)? };
+        put(&transaction, &account)?;
+    }
+    drop(rows);
+    drop(statement);
+    put(&transaction, &store)?;
+    // What went wrong once is told no more: it is in the log.
+    transaction.execute_batch(
+        "DROP TABLE old_leases; DROP TABLE old_shares; DROP TABLE account_attributes; DROP TABLE usage;
+         DROP TABLE old_accounts; DROP TABLE crawler_history; DROP TABLE old_incidents; DROP TABLE meta;",
+    )?;
+    transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    transaction.commit()
+}
+
+/// Keys are binary, and the first byte of a share's is its prefix: a prefix is a range of the key and needs neither column nor index. `state`: 0
+/// coming, 1 stable, 2 going. `health`: 0 ok, 1 partial, 2 missing, 3 corrupt. Times are UTC seconds. The columns of `store`, `accounts` and the
+/// rest are told in [`crate::rows`].
 const TABLES: &str = "
-CREATE TABLE meta (
-    name TEXT NOT NULL PRIMARY KEY,
-    value ANY NOT NULL
+CREATE TABLE store (
+    id BLOB NOT NULL PRIMARY KEY,
+    epoch INTEGER NOT NULL,
+    discovered INTEGER NOT NULL,
+    starters_for_all INTEGER NOT NULL,
+    wall_clock INTEGER NOT NULL,
+    clock_doubted_at INTEGER,
+    shares INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    seal INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO meta VALUES
-    ('store_id', randomblob(16)),
-    ('epoch', 0),
-    ('rebuild', 'discovery'),
-    ('wall_clock', 0),
-    ('stored_shares', 0),
-    ('stored_bytes', 0);
 
 CREATE TABLE accounts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     pubkey BLOB UNIQUE,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    quota_shares INTEGER,
+    quota_bytes INTEGER,
+    nonce INTEGER NOT NULL,
+    shares INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    seal INTEGER NOT NULL
 ) STRICT;
-INSERT INTO accounts VALUES (0, 'anonymous', NULL, 0), (1, 'starter', NULL, 0);
-
-CREATE TABLE account_attributes (
-    account INTEGER NOT NULL REFERENCES accounts (id),
-    name TEXT NOT NULL,
-    value ANY NOT NULL,
-    PRIMARY KEY (account, name)
-) STRICT, WITHOUT ROWID;
 
 CREATE TABLE shares (
-    share BLOB NOT NULL CHECK (length(share) = 16),
-    shnum INTEGER NOT NULL DEFAULT 0 CHECK (shnum >= 0),
-    state INTEGER NOT NULL CHECK (state IN (0, 1, 2)),
-    sharetype INTEGER NOT NULL DEFAULT 0 CHECK (sharetype IN (0, 1)),
-    health INTEGER NOT NULL DEFAULT 0 CHECK (health IN (0, 1, 2, 3)),
-    length INTEGER NOT NULL CHECK (length >= 0),
-    used_space INTEGER NOT NULL CHECK (used_space >= 0),
-    digest BLOB CHECK (length(digest) = 16),
-    backend_key TEXT,
-    nleases INTEGER NOT NULL DEFAULT 0 CHECK (nleases >= 0),
+    share BLOB NOT NULL PRIMARY KEY CHECK (length(share) = 16),
+    state INTEGER NOT NULL,
+    health INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    digest BLOB,
+    nleases INTEGER NOT NULL,
     unleased_since INTEGER,
     changed_at INTEGER NOT NULL,
     upload_id INTEGER,
-    PRIMARY KEY (share, shnum)
+    seal INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX shares_work ON shares (state, unleased_since) WHERE state <> 1 OR nleases = 0;
 CREATE INDEX shares_unhealthy ON shares (health) WHERE health <> 0;
 
 CREATE TABLE leases (
     share BLOB NOT NULL,
-    shnum INTEGER NOT NULL,
-    account INTEGER NOT NULL REFERENCES accounts (id),
+    account INTEGER NOT NULL,
     renewed_at INTEGER NOT NULL,
     expires_at INTEGER,
-    PRIMARY KEY (share, shnum, account),
-    FOREIGN KEY (share, shnum) REFERENCES shares (share, shnum)
+    seal INTEGER NOT NULL,
+    PRIMARY KEY (share, account)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX leases_by_account ON leases (account, renewed_at);
-CREATE INDEX leases_by_expiry ON leases (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX leases_by_account ON leases (account);
 
-CREATE TABLE usage (
-    account INTEGER PRIMARY KEY REFERENCES accounts (id),
-    shares INTEGER NOT NULL CHECK (shares >= 0),
-    bytes INTEGER NOT NULL CHECK (bytes >= 0)
-) STRICT;
-
-CREATE TABLE crawler_history (
-    cycle INTEGER PRIMARY KEY,
-    json TEXT NOT NULL
-) STRICT;
+CREATE TABLE passes (
+    process INTEGER NOT NULL,
+    cycle INTEGER NOT NULL,
+    began_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    position BLOB,
+    examined INTEGER NOT NULL,
+    acted INTEGER NOT NULL,
+    seal INTEGER NOT NULL,
+    PRIMARY KEY (process, cycle)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE incidents (
-    id INTEGER PRIMARY KEY,
+    number INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
     share BLOB,
-    shnum INTEGER,
-    kind TEXT NOT NULL,
-    detail TEXT NOT NULL
+    what TEXT NOT NULL,
+    seal INTEGER NOT NULL
 ) STRICT;
-";
-
-const TRIGGERS: &str = "
-CREATE TRIGGER lease_added AFTER INSERT ON leases BEGIN
-    UPDATE shares SET nleases = nleases + 1, unleased_since = NULL
-        WHERE share = NEW.share AND shnum = NEW.shnum;
-    INSERT INTO usage
-        SELECT NEW.account, 1, length FROM shares WHERE share = NEW.share AND shnum = NEW.shnum
-        ON CONFLICT (account) DO UPDATE SET shares = shares + 1, bytes = bytes + excluded.bytes;
-END;
-CREATE TRIGGER lease_removed AFTER DELETE ON leases BEGIN
-    UPDATE shares SET
-        nleases = nleases - 1,
-        unleased_since = CASE nleases WHEN 1 THEN (SELECT value FROM meta WHERE name = 'wall_clock') END
-        WHERE share = OLD.share AND shnum = OLD.shnum;
-    UPDATE usage SET
-        shares = shares - 1,
-        bytes = bytes - (SELECT length FROM shares WHERE share = OLD.share AND shnum = OLD.shnum)
-        WHERE account = OLD.account;
-END;
-CREATE TRIGGER share_added AFTER INSERT ON shares BEGIN
-    UPDATE meta SET value = value + 1 WHERE name = 'stored_shares';
-    UPDATE meta SET value = value + NEW.length WHERE name = 'stored_bytes';
-END;
-CREATE TRIGGER share_removed AFTER DELETE ON shares BEGIN
-    UPDATE meta SET value = value - 1 WHERE name = 'stored_shares';
-    UPDATE meta SET value = value - OLD.length WHERE name = 'stored_bytes';
-END;
-CREATE TRIGGER share_length AFTER UPDATE OF length ON shares WHEN OLD.length <> NEW.length BEGIN
-    UPDATE meta SET value = value + NEW.length - OLD.length WHERE name = 'stored_bytes';
-    UPDATE usage SET bytes = bytes + NEW.length - OLD.length
-        WHERE account IN (SELECT account FROM leases WHERE share = NEW.share AND shnum = NEW.shnum);
-END;
 ";
 
 #[cfg(test)]
@@ -180,14 +264,15 @@ mod tests {
     #[test]
     fn work_is_found_by_the_partial_indexes() {
         let mut connection = Connection::open_in_memory().unwrap();
-        create(&mut connection, 1).unwrap();
+        create(&mut connection, 1, true).unwrap();
         assert_eq!(look(&connection).unwrap(), Found::Ours);
         for (sql, index) in [
             (crate::transitions::UNLEASED, "shares_work"),
             (crate::transitions::NEXT_UNLEASED, "shares_work"),
             (crate::transitions::UNFINISHED, "shares_work"),
+            (crate::transitions::FROM_THE_FUTURE, "shares_work"),
             (crate::transitions::UNHEALTHY, "shares_unhealthy"),
-            (crate::leases::SWEEP, "leases_by_account"),
+            (crate::leases::OF_ACCOUNT, "leases_by_account"),
         ] {
             let plan = plan(&connection, sql);
             assert!(plan.contains(index), "{sql}: {plan}");

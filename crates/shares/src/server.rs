@@ -4,7 +4,7 @@ use std::{
     fmt,
     fs::File,
     ops::ControlFlow,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicI64},
     thread::{self, JoinHandle},
     time::Duration,
@@ -14,16 +14,21 @@ use namespace::ShareId;
 
 use crate::{
     NewShare,
+    accounts::{self, AccountKey, SignatureError, Signed},
+    crawler::{self, Crawler, Pace, Step},
     database::Database,
     disk::{Disk, LocalDisk},
     error::{DatabaseError, OpenError, ReadError, ReapError, StoreError},
-    leases, reaper,
+    expirer::Expiry,
+    leases, passes, reaper,
     reaper::Reaper,
     restart,
     rounds::SyncRounds,
-    share::{AccountId, Deletion, Holds, Seconds, ShareLease, StoredShare, Usage, successor},
+    rows::{self, IncidentRow},
+    share::{AccountId, Deletion, Holds, Incident, Pass, Seconds, ShareLease, StoredShare, Usage, successor},
     shelf::{Shelf, Withheld},
     transitions,
+    tx::{self, Tx},
 };
 
 /// Tells UTC seconds.
@@ -41,21 +46,28 @@ pub struct Settings {
     pub grace: Duration,
     /// Files kept open for reading at most.
     pub open_files_max: usize,
+    /// When leases of accounts that are not the cluster's own expire; `None`: never by themselves.
+    pub expiry: Option<Expiry>,
+    /// What the processes in the background may take of the machine.
+    pub pace: Pace,
 }
 
 impl Settings {
-    /// The usual ones: a day of grace, 256 files.
+    /// The usual ones: a day of grace, 256 files, and no lease of a stranger expires.
     pub fn new(clock: Clock) -> Settings {
-        Settings { clock, grace: Duration::from_secs(24 * 3600), open_files_max: 256 }
+        let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
+        Settings { clock, grace, open_files_max, expiry: None, pace: Pace::default() }
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { clock: _, grace, open_files_max } = self;
+        let Settings { clock: _, grace, open_files_max, expiry, pace } = self;
         f.debug_struct("Settings")
             .field("grace", grace)
             .field("open_files_max", open_files_max)
+            .field("expiry", expiry)
+            .field("pace", pace)
             .finish_non_exhaustive()
     }
 }
@@ -64,18 +76,20 @@ impl fmt::Debug for Settings {
 #[derive(Debug)]
 pub struct ShareServer {
     server: Arc<Server>,
-    reaper: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-/// What the operations and the reaper's thread share.
+/// What the operations and the threads in the background share.
 #[derive(Debug)]
 pub(crate) struct Server {
+    pub dir: PathBuf,
     pub settings: Settings,
     pub disk: Arc<dyn Disk>,
     pub database: Database,
     pub shelf: Arc<Shelf>,
     pub rounds: SyncRounds,
     pub reaper: Arc<Reaper>,
+    pub crawler: Arc<Crawler>,
     /// Numbers uploads; no upload outlives the process.
     pub uploads: AtomicI64,
     /// Held as long as the directory is ours.
@@ -86,16 +100,23 @@ impl ShareServer {
     /// Opens the share server in `dir`, which is made if there is nothing yet.
     pub fn open(dir: &Path, settings: Settings) -> Result<ShareServer, OpenError> {
         let server = Arc::new(Server::open(dir, settings, |local| Arc::new(local))?);
+        // What has been started ends with this.
+        let mut opened = ShareServer { server: server.clone(), threads: Vec::new() };
         let (weak, reaper) = (Arc::downgrade(&server), server.reaper.clone());
         let thread = thread::Builder::new().name("shares-reaper".into());
-        let reaper = thread.spawn(move || reaper::run(&weak, &reaper)).map_err(OpenError::Thread)?;
-        Ok(ShareServer { server, reaper: Some(reaper) })
+        let thread = thread.spawn(move || reaper::run(&weak, &reaper)).map_err(OpenError::Thread)?;
+        opened.threads.push(thread);
+        let (weak, crawler) = (Arc::downgrade(&server), server.crawler.clone());
+        let thread = thread::Builder::new().name("shares-crawler".into());
+        let thread = thread.spawn(move || crawler::run(&weak, &crawler)).map_err(OpenError::Thread)?;
+        opened.threads.push(thread);
+        Ok(opened)
     }
 
-    /// A server that deletes only when it is told to.
+    /// A server in which nothing happens by itself.
     #[cfg(test)]
-    pub(crate) fn without_thread(server: Server) -> ShareServer {
-        ShareServer { server: Arc::new(server), reaper: None }
+    pub(crate) fn without_threads(server: Server) -> ShareServer {
+        ShareServer { server: Arc::new(server), threads: Vec::new() }
     }
 
     /// Stores shares and takes the account's lease on each; returns when all are durable. All or none: on an error, what was written is removed.
@@ -125,30 +146,44 @@ impl ShareServer {
         self.server.whole(id)
     }
 
-    /// The account of that name, made if there is none.
+    /// What this store calls itself; signed requests name it.
+    pub fn id(&self) -> Result<[u8; 16], DatabaseError> {
+        Ok(self.server.database.read("naming the store", tx::store)?.id)
+    }
+
+    /// The cluster's own account of that name, made if there is none.
     pub fn account(&self, name: &str) -> Result<AccountId, DatabaseError> {
         let name = name.to_owned();
-        self.server.database.write("naming an account", move |tx, now| leases::account(tx, now, &name))
+        self.server.database.write("naming an account", move |tx| accounts::named(tx, &name))
+    }
+
+    /// The account of that key, made if there is none, with what it may lease at most (`None`: as much as there is room for). It keeps what it
+    /// has, if that is more, and gets nothing new.
+    pub fn key_account(&self, key: AccountKey, quota: Option<Usage>) -> Result<AccountId, DatabaseError> {
+        self.server.database.write("making an account", move |tx| accounts::keyed(tx, key, quota))
+    }
+
+    /// Whose request this is. Its number is durably used up: it is believed once.
+    pub fn admit(&self, signed: &Signed) -> Result<Result<AccountId, SignatureError>, DatabaseError> {
+        let signed = signed.clone();
+        let work = move |tx: &mut Tx<'_>| accounts::admit(tx, &signed);
+        self.server.database.write("admitting a request", work)
     }
 
     /// All accounts and their names.
     pub fn accounts(&self) -> Result<Vec<(AccountId, String)>, DatabaseError> {
-        self.server.database.read("listing accounts", leases::accounts)
+        let rows = self.server.database.read("listing accounts", accounts::all)?;
+        Ok(rows.into_iter().map(|row| (row.id, row.name)).collect())
     }
 
     /// Lets go of all leases of an account, and forgets it; returns how many they were. What nobody else wants stays for the grace period.
     pub fn end_account(&self, account: AccountId) -> Result<usize, DatabaseError> {
-        let work = move |tx: &_, _| leases::end_account(tx, account);
-        let dropped = self.server.database.write("ending an account", work)?;
-        if dropped > 0 {
-            self.server.reaper.wake();
-        }
-        Ok(dropped)
+        self.drop_leases("ending an account", account, None)
     }
 
     /// How the account stands to each of these shares.
     pub fn holds(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<Holds>, DatabaseError> {
-        self.server.database.read("looking up leases", |c| leases::holds(c, account, ids))
+        ids.iter().map(|id| self.server.holds(account, id)).collect()
     }
 
     /// The first shares after `after` that the account has leases on, in order.
@@ -165,7 +200,7 @@ impl ShareServer {
     /// [`Self::lease`] does; of the others nobody's lease changes.
     pub fn take_over(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
         let ids = ids.to_vec();
-        let work = move |tx: &_, now| leases::take_over(tx, now, account, &ids);
+        let work = move |tx: &mut Tx<'_>| leases::take_over(tx, account, &ids);
         self.server.database.write("taking over shares", work)
     }
 
@@ -178,7 +213,7 @@ impl ShareServer {
         until: Option<Seconds>,
     ) -> Result<Vec<ShareId>, DatabaseError> {
         let ids = ids.to_vec();
-        let work = move |tx: &_, now| leases::lease(tx, now, account, &ids, until);
+        let work = move |tx: &mut Tx<'_>| leases::lease(tx, account, &ids, until);
         self.server.database.write("leasing shares", work)
     }
 
@@ -205,7 +240,7 @@ impl ShareServer {
         deletion: Deletion,
     ) -> Result<(), DatabaseError> {
         let ids = ids.to_vec();
-        let work = move |tx: &_, _| leases::let_go(tx, account, &ids, deletion);
+        let work = move |tx: &mut Tx<'_>| leases::let_go(tx, account, &ids, deletion);
         if self.server.database.write("letting go of shares", work)? > 0 {
             self.server.reaper.wake();
         }
@@ -214,8 +249,32 @@ impl ShareServer {
 
     /// Lets go of all leases that the account took or renewed last before `since`: it renews what it wants kept, then sweeps. Returns how many.
     pub fn drop_unrenewed_since(&self, account: AccountId, since: Seconds) -> Result<usize, DatabaseError> {
-        let work = move |tx: &_, _| leases::drop_unrenewed(tx, account, since);
-        let dropped = self.server.database.write("sweeping leases", work)?;
+        self.drop_leases("sweeping leases", account, Some(since))
+    }
+
+    /// In bounded transactions; whoever is interrupted does it again. An account that ends is forgotten in the same transaction as its last lease.
+    fn drop_leases(
+        &self,
+        doing: &'static str,
+        account: AccountId,
+        since: Option<Seconds>,
+    ) -> Result<usize, DatabaseError> {
+        let (mut dropped, mut after) = (0, None);
+        loop {
+            let (some, next) = self.server.database.write(doing, move |tx| {
+                let (some, next) = leases::drop_unrenewed(tx, account, since, after.as_ref(), PAGE)?;
+                if since.is_none() && next.is_none() {
+                    accounts::forget(tx, account)?;
+                }
+                Ok((some, next))
+            })?;
+            dropped += some;
+            // Of an account that ends everything went: whatever it took meanwhile is looked for from the beginning.
+            after = next.filter(|_| since.is_some());
+            if next.is_none() {
+                break;
+            }
+        }
         if dropped > 0 {
             self.server.reaper.wake();
         }
@@ -224,21 +283,18 @@ impl ShareServer {
 
     /// What the account holds; takes the same time however much that is.
     pub fn usage(&self, account: AccountId) -> Result<Usage, DatabaseError> {
-        self.server.database.read("summing up an account", |c| leases::usage(c, account))
+        self.server.database.read("summing up an account", |c| accounts::usage(c, account))
     }
 
     /// What is stored, including what is coming or going.
     pub fn stored(&self) -> Result<Usage, DatabaseError> {
-        self.server.database.read("summing up shares", leases::stored)
+        Ok(self.server.database.read("summing up shares", tx::store)?.stored)
     }
 
     /// What the database knows of a share.
     pub fn share(&self, id: &ShareId) -> Result<Option<StoredShare>, DatabaseError> {
-        Ok(self
-            .server
-            .database
-            .read("looking up a share", |c| transitions::row(c, id))?
-            .map(|(share, _)| share))
+        let row = self.server.database.read("looking up a share", |c| transitions::row(c, id))?;
+        Ok(row.map(|row| row.told()))
     }
 
     /// Who holds a share.
@@ -254,7 +310,7 @@ impl ShareServer {
         let mut first = Some(ShareId([0; 16]));
         while let Some(from) = first {
             let page = self.server.database.read("listing shares", |c| transitions::page(c, &from, PAGE))?;
-            if page.iter().any(|share| look(share).is_break()) {
+            if page.iter().any(|share| look(&share.told()).is_break()) {
                 break;
             }
             first = page.last().and_then(|last| successor(&last.id));
@@ -266,47 +322,128 @@ impl ShareServer {
     pub fn reap(&self) -> Result<(), ReapError> {
         self.server.reap(false)
     }
+
+    /// Ends all leases that are over now, without waiting for the expirer's turn.
+    pub fn expire(&self) -> Result<(), DatabaseError> {
+        through(|| self.server.expire_some())
+    }
+
+    /// Takes in what lies among the shares without a row, and notes what has a row and does not: for whoever has put share files there. Until it is through
+    /// nothing is deleted, also if it is interrupted and goes on after a restart.
+    pub fn discover(&self) -> Result<(), ReapError> {
+        self.server.rediscover()?;
+        self.finish_discovery()
+    }
+
+    /// Goes on with discovery, if that is under way, without its pauses.
+    pub fn finish_discovery(&self) -> Result<(), ReapError> {
+        through(|| self.server.discover_some())
+    }
+
+    /// Reads the database and every share, or goes on where that was, without pauses.
+    pub fn scrub(&self) -> Result<(), DatabaseError> {
+        through(|| self.server.scrub_some())
+    }
+
+    /// How far the processes in the background are, and how their last passes went.
+    pub fn passes(&self) -> Result<Vec<Pass>, DatabaseError> {
+        self.server.database.read("listing passes", passes::all)
+    }
+
+    /// What ought not to have happened, the latest first.
+    pub fn incidents(&self) -> Result<Vec<Incident>, DatabaseError> {
+        let sql = "SELECT * FROM incidents ORDER BY number DESC";
+        let rows: Vec<IncidentRow> =
+            self.server.database.read("listing incidents", |c| rows::all(c, sql, []))?;
+        let told = |row: IncidentRow| Incident {
+            at: u64::try_from(row.at).unwrap_or(0),
+            share: row.share,
+            what: row.what,
+        };
+        Ok(rows.into_iter().map(told).collect())
+    }
+
+    /// What keeps leases from expiring and unleased shares from being deleted, if anything does.
+    pub fn suspended(&self) -> Result<Option<Suspended>, DatabaseError> {
+        if self.server.database.suspicion().is_raised() {
+            return Ok(Some(Suspended::Damaged));
+        }
+        let store = self.server.database.read("looking at the clock", tx::store)?;
+        Ok(match store.clock_doubted_at {
+            _ if !store.is_discovered() => Some(Suspended::Discovering),
+            Some(at) => Some(Suspended::Clock { at: u64::try_from(at).unwrap_or(0) }),
+            None => None,
+        })
+    }
+
+    /// Somebody who knows says that the clock is right: it has jumped since the machine was off for long, or was wrong before.
+    pub fn confirm_clock(&self) -> Result<(), DatabaseError> {
+        self.server.database.write("confirming the clock", |tx| {
+            tx.store.clock_doubted_at = None;
+            Ok(())
+        })?;
+        self.server.reaper.wake();
+        Ok(())
+    }
+}
+
+/// Why nothing expires and nothing is deleted that was not let go for [`Deletion::AtOnce`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suspended {
+    /// The database is damaged, and is made anew at the next start. Nothing is deleted at all.
+    Damaged,
+    /// Not everything that lies here is known yet. Nothing is deleted at all.
+    Discovering,
+    /// The wall clock has jumped, and nobody has said that it is right ([`ShareServer::confirm_clock`]).
+    Clock {
+        /// What it said then.
+        at: Seconds,
+    },
+}
+
+fn through<E>(mut step: impl FnMut() -> Result<Step, E>) -> Result<(), E> {
+    while !step()?.is_last {}
+    Ok(())
 }
 
 impl Drop for ShareServer {
     fn drop(&mut self) {
         self.server.reaper.stop();
-        if let Some(reaper) = self.reaper.take() {
+        self.server.crawler.stop();
+        for thread in self.threads.drain(..) {
             // A thread that panicked has been reported by the panic itself.
-            let _ = reaper.join();
+            let _ = thread.join();
         }
     }
 }
 
 impl Server {
-    /// Opens everything but the reaper's thread. `on` may put another disk over the local one.
+    /// Opens everything but the threads. `on` may put another disk over the local one.
     pub(crate) fn open(
         dir: &Path,
         settings: Settings,
         on: impl FnOnce(LocalDisk) -> Arc<dyn Disk>,
     ) -> Result<Server, OpenError> {
         let lock = restart::claim(dir)?;
-        let last_run = restart::open_database(dir, &settings.clock)?;
-        let disk = on(LocalDisk::open(dir)?);
+        let disk = LocalDisk::open(dir)?;
+        let is_new = disk.is_new;
+        let disk = on(disk);
+        let last_run = restart::open_database(dir, &*disk, &settings.clock, is_new)?;
         let database = Database::start(dir, last_run.connection, disk.clone(), settings.clock.clone())?;
-        let mut going = last_run.going;
-        let mut damaged = last_run.damaged;
-        if last_run.rebuild {
-            going = restart::discover(&database, &*disk, &settings.clock)?;
-            damaged = database.read("listing quarantined shares", transitions::unhealthy)?;
-        }
         let shelf = Arc::new(Shelf::new(settings.open_files_max));
-        shelf.withhold(&going, Withheld::Going);
-        shelf.withhold(&damaged, Withheld::Damaged);
+        shelf.withhold(&last_run.going, Withheld::Going);
+        shelf.withhold(&last_run.damaged, Withheld::Damaged);
         let reaper = Arc::new(Reaper::default());
-        reaper.delete(&going);
+        reaper.delete(&last_run.going);
         Ok(Server {
+            dir: dir.to_owned(),
             settings,
             disk,
             database,
             shelf,
             rounds: SyncRounds::default(),
             reaper,
+            crawler: Arc::default(),
             uploads: AtomicI64::new(1),
             _lock: lock,
         })

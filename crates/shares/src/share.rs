@@ -77,7 +77,7 @@ pub struct StoredShare {
     pub health: Health,
     /// Bytes of its body.
     pub length: u32,
-    /// BLAKE3 of its body; unknown for a share that was damaged when it was found.
+    /// XXH3 of its body; unknown for a share that was damaged when it was found.
     pub digest: Option<[u8; 16]>,
     /// How many accounts want it kept.
     pub leases: u32,
@@ -112,6 +112,69 @@ pub struct Usage {
     pub shares: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
+}
+
+impl Usage {
+    pub(crate) fn add(&mut self, length: u32) {
+        self.shares = self.shares.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(length.into());
+    }
+
+    pub(crate) fn take(&mut self, length: u32) {
+        self.shares = self.shares.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(length.into());
+    }
+}
+
+/// What goes on in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Process {
+    /// Ends leases that are over.
+    Expirer = 0,
+    /// Deletes what nobody holds.
+    Reaper = 1,
+    /// Takes in what has no row.
+    Discovery = 2,
+    /// Looks for damage.
+    Scrub = 3,
+}
+
+impl Process {
+    pub(crate) fn from_row(value: i64) -> Option<Process> {
+        [Process::Expirer, Process::Reaper, Process::Discovery, Process::Scrub]
+            .into_iter()
+            .find(|p| *p as i64 == value)
+    }
+}
+
+/// One time that a process went through everything, or is about to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pass {
+    /// Which process.
+    pub process: Process,
+    /// The how manieth; of the reaper, the day since 1970.
+    pub cycle: u64,
+    /// When it began.
+    pub began_at: Seconds,
+    /// When it was through; `None`: it is still under way.
+    pub ended_at: Option<Seconds>,
+    /// How far through it is, from 0 to 1.
+    pub progress: f64,
+    /// Shares (of the expirer: leases) that it has looked at.
+    pub examined: u64,
+    /// Of these, how many it did something about: ended, deleted, took in, found damaged.
+    pub acted: u64,
+}
+
+/// Something that ought not to have happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// When it was noticed.
+    pub at: Seconds,
+    /// The share that it is about.
+    pub share: Option<ShareId>,
+    /// What, in words.
+    pub what: String,
 }
 
 /// When a share that nobody wants any more may be deleted.

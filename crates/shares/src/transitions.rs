@@ -7,17 +7,22 @@
 //! | coming → going | [`abandon`], [`interrupt_all`] | the upload failed, or did not outlive the server |
 //! | stable → going | [`doom`] | re-tests that nobody holds the share and no upload writes it |
 //! | going → none | [`forget`] | the file is gone, durably |
-//! | none → stable | [`adopt`] | discovery found a complete share; with a starter lease |
+//! | none → stable | [`find`] | a complete share was found; with a starter lease |
+//!
+//! Shares never change, so stable → coming is the repair of a damaged one only: its row stays stable and in quarantine while [`begin`]'s upload writes the
+//! new file beside the old.
 
 use namespace::ShareId;
-use rusqlite::{Connection, OptionalExtension, Row, params, types::Type};
+use rusqlite::{Connection, OptionalExtension, Row, types::Type};
 
 use crate::{
     digest::Digest,
     error::{Damage, Refusal},
-    header::HEADER_BYTES,
+    file::OpenShare,
     leases,
-    share::{AccountId, Health, Seconds, State, StoredShare},
+    rows::{self, ShareRow},
+    share::{AccountId, Health, Seconds, State, Usage},
+    tx::Tx,
 };
 
 /// Finds shares to be deleted; `?1`: unleased no later, `?2`: how many.
@@ -26,10 +31,15 @@ pub(crate) const UNLEASED: &str = "SELECT share FROM shares
 /// When the share that has been unleased longest became so.
 pub(crate) const NEXT_UNLEASED: &str = "SELECT unleased_since FROM shares
     WHERE state = 1 AND nleases = 0 AND unleased_since IS NOT NULL AND upload_id IS NULL ORDER BY unleased_since LIMIT 1";
+/// Finds what became unleased later than now.
+pub(crate) const FROM_THE_FUTURE: &str = "SELECT share FROM shares
+    WHERE state = 1 AND nleases = 0 AND unleased_since > ?1 LIMIT ?2";
 /// Finds what is neither there nor gone.
 pub(crate) const UNFINISHED: &str = "SELECT share FROM shares WHERE state <> 1";
 /// Finds quarantined shares.
 pub(crate) const UNHEALTHY: &str = "SELECT share FROM shares WHERE health <> 0 AND state = 1";
+/// How long the lease of the account `starter` lasts.
+pub(crate) const STARTER_SECONDS: Seconds = 60 * 24 * 3600;
 
 /// What an upload brings.
 #[derive(Clone, Copy, Debug)]
@@ -39,76 +49,89 @@ pub(crate) struct Coming {
     pub digest: Digest,
 }
 
+/// Why an upload may not begin, or not end.
+pub(crate) type Refused = (ShareId, Refusal);
+
 /// Announces an upload; returns which of its shares are to be written. The others are there already, and leased now: "already have it"
 /// without a lease would let the reaper win (leasedb, fault 4). A damaged share's file is to be written anew; its row and leases stay.
 pub(crate) fn begin(
-    tx: &Connection,
-    now: i64,
+    tx: &mut Tx<'_>,
     upload: i64,
     coming: &[Coming],
     account: AccountId,
     until: Option<Seconds>,
-) -> rusqlite::Result<Result<Vec<ShareId>, (ShareId, Refusal)>> {
-    let mut to_write = Vec::new();
+) -> rusqlite::Result<Result<Vec<ShareId>, Refused>> {
+    let (mut to_write, mut more) = (Vec::new(), Usage::default());
     for share in coming {
-        let Some((row, uploading)) = row(tx, &share.id)? else {
-            tx.prepare_cached(
-                "INSERT INTO shares (share, shnum, state, length, used_space, digest, changed_at, upload_id)
-                 VALUES (?1, 0, 0, ?2, ?3, ?4, ?5, ?6)",
-            )?
-            .execute(params![
-                share.id.0,
-                share.length,
-                space(share.length),
-                share.digest,
-                now,
-                upload
-            ])?;
+        let refused = |why| Ok(Err((share.id, why)));
+        let Some(row) = known_or_found(tx, &share.id)? else {
+            let row = ShareRow {
+                id: share.id,
+                state: State::Coming,
+                health: Health::Ok,
+                length: share.length,
+                digest: Some(share.digest),
+                leases: 0,
+                unleased_since: None,
+                changed_at: tx.now,
+                upload: Some(upload),
+            };
+            tx.add_share(&row)?;
             to_write.push(share.id);
+            more.add(share.length);
             continue;
         };
-        let refusal = match row.state {
-            State::Coming => Refusal::Coming,
-            State::Going => Refusal::Going,
-            State::Stable if row.digest.is_some_and(|d| d != share.digest) => Refusal::Different,
+        match row.state {
+            State::Coming => return refused(Refusal::Coming),
+            State::Going => return refused(Refusal::Going),
+            State::Stable if row.digest.is_some_and(|d| d != share.digest) => {
+                return refused(Refusal::Different);
+            }
             State::Stable if row.health == Health::Ok => {
-                leases::lease_one(tx, now, account, &share.id, until)?;
-                continue;
+                if !leases::lease_row(tx, &row, account, until)? {
+                    return refused(Refusal::Quota);
+                }
             }
-            State::Stable if uploading => Refusal::Coming,
+            State::Stable if row.upload.is_some() => return refused(Refusal::Coming),
             State::Stable => {
-                tx.prepare_cached("UPDATE shares SET upload_id = ?2 WHERE share = ?1 AND shnum = 0")?
-                    .execute(params![share.id.0, upload])?;
+                tx.change_share(&row, &ShareRow { upload: Some(upload), ..row.clone() })?;
                 to_write.push(share.id);
-                continue;
+                more.add(share.length);
             }
-        };
-        return Ok(Err((share.id, refusal)));
+        }
     }
-    Ok(Ok(to_write))
+    // Told before anything is written; what others take meanwhile shows when the upload ends.
+    match to_write.first() {
+        Some(first) if !tx.has_room(account, more)? => Ok(Err((*first, Refusal::Quota))),
+        _ => Ok(Ok(to_write)),
+    }
 }
 
-/// Completes an upload whose files are durable in their places. `Err`: the upload was abandoned meanwhile.
+/// Completes an upload whose files are durable in their places. `Err`: it was abandoned meanwhile, or is too much for the account.
 pub(crate) fn finish(
-    tx: &Connection,
-    now: i64,
+    tx: &mut Tx<'_>,
     upload: i64,
     written: &[Coming],
     account: AccountId,
     until: Option<Seconds>,
-) -> rusqlite::Result<Result<(), (ShareId, Refusal)>> {
+) -> rusqlite::Result<Result<(), Refused>> {
     for share in written {
-        let changed = tx
-            .prepare_cached(
-                "UPDATE shares SET state = 1, health = 0, length = ?3, used_space = ?4, digest = ?5, changed_at = ?6,
-                     upload_id = NULL
-                 WHERE share = ?1 AND shnum = 0 AND upload_id = ?2 AND state <> 2",
-            )?
-            .execute(params![share.id.0, upload, share.length, space(share.length), share.digest, now])?;
-        if changed != 1 {
-            return Ok(Err((share.id, Refusal::Going)));
+        let row = tx.share(&share.id)?.filter(|row| row.upload == Some(upload) && row.state != State::Going);
+        let Some(row) = row else { return Ok(Err((share.id, Refusal::Going))) };
+        let stable = ShareRow {
+            state: State::Stable,
+            health: Health::Ok,
+            length: share.length,
+            digest: Some(share.digest),
+            unleased_since: (row.leases == 0).then_some(row.unleased_since.unwrap_or(tx.now)),
+            changed_at: tx.now,
+            upload: None,
+            ..row.clone()
+        };
+        tx.change_share(&row, &stable)?;
+        if !leases::lease_row(tx, &stable, account, until)? {
+            return Ok(Err((share.id, Refusal::Quota)));
         }
-        leases::lease_one(tx, now, account, &share.id, until)?;
     }
     Ok(Ok(()))
 }
@@ -123,44 +146,55 @@ pub(crate) struct Abandoned {
 }
 
 /// Gives up an upload. Safe to repeat.
-pub(crate) fn abandon(
-    tx: &Connection,
-    now: i64,
-    upload: i64,
-    ids: &[ShareId],
-) -> rusqlite::Result<Abandoned> {
+pub(crate) fn abandon(tx: &mut Tx<'_>, upload: i64, ids: &[ShareId]) -> rusqlite::Result<Abandoned> {
     let mut abandoned = Abandoned::default();
     for id in ids {
-        let changed = tx
-            .prepare_cached(
-                "UPDATE shares SET state = 2, upload_id = NULL, changed_at = ?3
-                 WHERE share = ?1 AND shnum = 0 AND upload_id = ?2 AND state = 0",
-            )?
-            .execute(params![id.0, upload, now])?;
-        if changed == 1 {
-            abandoned.going.push(*id);
-        }
-        let damaged = tx
-            .prepare_cached(
-                "UPDATE shares SET upload_id = NULL WHERE share = ?1 AND shnum = 0 AND upload_id = ?2 AND state = 1",
-            )?
-            .execute(params![id.0, upload])?;
-        if damaged == 1 {
-            abandoned.damaged.push(*id);
+        let Some(row) = tx.share(id)?.filter(|row| row.upload == Some(upload)) else { continue };
+        match row.state {
+            State::Coming => {
+                let going = ShareRow { state: State::Going, upload: None, changed_at: tx.now, ..row.clone() };
+                tx.change_share(&row, &going)?;
+                abandoned.going.push(*id);
+            }
+            State::Stable => {
+                tx.change_share(&row, &ShareRow { upload: None, ..row.clone() })?;
+                abandoned.damaged.push(*id);
+            }
+            State::Going => {}
         }
     }
     Ok(abandoned)
 }
 
 /// After a restart no upload lives: what was coming is going (leasedb, fault 7). Returns everything that is going.
-pub(crate) fn interrupt_all(tx: &Connection, now: i64) -> rusqlite::Result<Vec<ShareId>> {
-    tx.execute(
-        "UPDATE shares SET state = 2, upload_id = NULL, changed_at = ?1
-         WHERE (share, shnum) IN (SELECT share, shnum FROM shares WHERE state = 0)",
-        [now],
-    )?;
-    tx.execute("UPDATE shares SET upload_id = NULL WHERE health <> 0 AND upload_id IS NOT NULL", [])?;
-    ids(tx, UNFINISHED)
+pub(crate) fn interrupt_all(tx: &mut Tx<'_>) -> rusqlite::Result<Vec<ShareId>> {
+    let unfinished = ids(tx.connection, UNFINISHED)?;
+    let mut going = Vec::with_capacity(unfinished.len());
+    for id in unfinished {
+        let Some(row) = tx.share(&id)?.filter(|row| row.state != State::Stable) else { continue };
+        if row.state == State::Coming {
+            let row_now = ShareRow { state: State::Going, upload: None, changed_at: tx.now, ..row.clone() };
+            tx.change_share(&row, &row_now)?;
+        }
+        going.push(id);
+    }
+    for id in ids(tx.connection, UNHEALTHY)? {
+        if let Some(row) = tx.share(&id)?.filter(|row| row.upload.is_some()) {
+            tx.change_share(&row, &ShareRow { upload: None, ..row.clone() })?;
+        }
+    }
+    Ok(going)
+}
+
+/// Of a database that has missed something: what was neither there nor gone may have been finished since, and its file says so. A file is in its
+/// place only when it is complete.
+pub(crate) fn forget_unfinished(tx: &mut Tx<'_>) -> rusqlite::Result<()> {
+    for id in ids(tx.connection, UNFINISHED)? {
+        if let Some(row) = tx.share(&id)?.filter(|row| row.state != State::Stable && row.leases == 0) {
+            tx.remove_share(&row)?;
+        }
+    }
+    interrupt_all(tx).map(|_| ())
 }
 
 /// Shares in quarantine.
@@ -168,26 +202,25 @@ pub(crate) fn unhealthy(connection: &Connection) -> rusqlite::Result<Vec<ShareId
     ids(connection, UNHEALTHY)
 }
 
-/// Marks shares for deletion that nobody has held since `unleased_by`: found and re-tested within one transaction (leasedb, fault 5).
-pub(crate) fn doom(
-    tx: &Connection,
-    now: i64,
-    unleased_by: i64,
-    limit: usize,
-) -> rusqlite::Result<Vec<ShareId>> {
-    let found: Vec<ShareId> = tx
-        .prepare_cached(UNLEASED)?
-        .query_map(params![unleased_by, limit], share_id)?
-        .collect::<Result<_, _>>()?;
-    let mut going = Vec::with_capacity(found.len());
-    for id in found {
-        let changed = tx
-            .prepare_cached(
-                "UPDATE shares SET state = 2, changed_at = ?2
-                 WHERE share = ?1 AND shnum = 0 AND state = 1 AND nleases = 0 AND upload_id IS NULL",
-            )?
-            .execute(params![id.0, now])?;
-        if changed == 1 {
+/// Marks shares for deletion that nobody has held since `unleased_by`: found and re-tested within one transaction (leasedb, fault 5). The index
+/// finds them, the row and the leases themselves must say so, too.
+pub(crate) fn doom(tx: &mut Tx<'_>, grace: i64, limit: usize) -> rusqlite::Result<Vec<ShareId>> {
+    if !tx.store.is_discovered() {
+        return Ok(Vec::new());
+    }
+    // What was let go at once does not depend on the clock.
+    let unleased_by = if tx.trusts_the_clock() { tx.now.saturating_sub(grace).max(0) } else { 0 };
+    for id in some(tx.connection, FROM_THE_FUTURE, tx.now, limit)? {
+        if let Some(row) = tx.share(&id)?.filter(|row| row.unleased_since.is_some_and(|t| t > tx.now)) {
+            tx.change_share(&row, &ShareRow { unleased_since: Some(tx.now), ..row.clone() })?;
+        }
+    }
+    let mut going = Vec::new();
+    for id in some(tx.connection, UNLEASED, unleased_by, limit)? {
+        let Some(row) = tx.share(&id)? else { continue };
+        let unleased = row.leases == 0 && row.unleased_since.is_some_and(|since| since <= unleased_by);
+        if row.state == State::Stable && unleased && row.upload.is_none() && tx.leases(&id)?.is_empty() {
+            tx.change_share(&row, &ShareRow { state: State::Going, changed_at: tx.now, ..row.clone() })?;
             going.push(id);
         }
     }
@@ -200,71 +233,83 @@ pub(crate) fn next_unleased(connection: &Connection) -> rusqlite::Result<Option<
 }
 
 /// Removes the rows of shares whose files are durably gone.
-pub(crate) fn forget(tx: &Connection, ids: &[ShareId]) -> rusqlite::Result<()> {
+pub(crate) fn forget(tx: &mut Tx<'_>, ids: &[ShareId]) -> rusqlite::Result<()> {
     for id in ids {
-        tx.prepare_cached("DELETE FROM shares WHERE share = ?1 AND shnum = 0 AND state = 2")?
-            .execute(params![id.0])?;
+        if let Some(row) = tx.share(id)?.filter(|row| row.state == State::Going) {
+            tx.remove_share(&row)?;
+        }
     }
     Ok(())
 }
 
-/// Takes a file that discovery found into the database. What is being deleted stays so; what the database knows keeps its leases and gets
-/// the starter lease besides. `found`: length and digest, unless the file is damaged.
-pub(crate) fn adopt(
-    tx: &Connection,
-    now: i64,
-    id: &ShareId,
-    found: Result<(u32, Digest), Damage>,
-    starter_until: Seconds,
-) -> rusqlite::Result<()> {
-    let (length, digest) = found.map_or((0, None), |(length, digest)| (length, Some(digest)));
-    tx.prepare_cached(
-        "INSERT INTO shares (share, shnum, state, length, used_space, digest, changed_at)
-         VALUES (?1, 0, 1, ?2, ?3, ?4, ?5)
-         ON CONFLICT (share, shnum) DO UPDATE SET state = 1, upload_id = NULL WHERE state = 0",
-    )?
-    .execute(params![id.0, length, space(length), digest, now])?;
-    leases::lease_one(tx, now, AccountId::STARTER, id, Some(starter_until))?;
-    if let Err(damage) = found {
-        note_health(tx, now, id, Health::Corrupt, &damage.to_string())?;
+/// A share's row. If there is none, the disk is asked (leasedb, fault 10): what lies there, whoever put it there, is taken in with a starter lease.
+pub(crate) fn known_or_found(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
+    if let Some(row) = tx.share(id)? {
+        return Ok(Some(row));
     }
-    Ok(())
+    find(tx, id)
+}
+
+/// Takes in a file without a row, if there is one. Looked for within the transaction: while there is no row, nobody of ours writes or deletes
+/// the file (leasedb, fault 5).
+fn find(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
+    let found = match OpenShare::open(tx.disk, id) {
+        Ok(Err(Damage::Missing)) => return Ok(None),
+        Ok(found) => found.map(|file| file.header),
+        // Not known: asked again by the next who needs to know.
+        Err(error) => {
+            tracing::warn!(%error, "a file that may be a share cannot be opened");
+            return Ok(None);
+        }
+    };
+    let damage = found.as_ref().err().copied();
+    let row = ShareRow {
+        id: *id,
+        state: State::Stable,
+        health: if damage.is_none() { Health::Ok } else { Health::Corrupt },
+        length: found.as_ref().map_or(0, |header| header.length),
+        digest: found.ok().map(|header| header.digest),
+        leases: 0,
+        unleased_since: Some(tx.now),
+        changed_at: tx.now,
+        upload: None,
+    };
+    tx.add_share(&row)?;
+    let row = give_starter(tx, &row)?;
+    if let Some(damage) = damage {
+        tx.incident(Some(*id), format!("found damaged: {damage}"))?;
+    }
+    Ok(Some(row))
+}
+
+/// The starter lease on a stable share, damaged or not.
+pub(crate) fn give_starter(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<ShareRow> {
+    let until = u64::try_from(tx.now).unwrap_or(0).saturating_add(STARTER_SECONDS);
+    leases::take(tx, row, AccountId::STARTER, Some(until))
 }
 
 /// Notes what is known of a stable share's bytes; an incident if it is news and bad. Row and leases stay: that bytes were lost is worth
 /// knowing (leasedb, faults 2 and 3).
 pub(crate) fn note_health(
-    tx: &Connection,
-    now: i64,
+    tx: &mut Tx<'_>,
     id: &ShareId,
     health: Health,
     detail: &str,
 ) -> rusqlite::Result<bool> {
-    let changed = tx
-        .prepare_cached(
-            "UPDATE shares SET health = ?2, changed_at = ?3
-             WHERE share = ?1 AND shnum = 0 AND state = 1 AND upload_id IS NULL",
-        )?
-        .execute(params![id.0, health as i64, now])?;
-    if changed == 1 && health != Health::Ok {
-        let kind = if health == Health::Missing { "missing" } else { "corrupt" };
-        tx.prepare_cached(
-            "INSERT INTO incidents (at, share, shnum, kind, detail) VALUES (?1, ?2, 0, ?3, ?4)",
-        )?
-        .execute(params![now, id.0, kind, detail])?;
+    let row = tx.share(id)?.filter(|row| row.state == State::Stable && row.upload.is_none());
+    let Some(row) = row else { return Ok(false) };
+    if row.health != health {
+        tx.change_share(&row, &ShareRow { health, changed_at: tx.now, ..row.clone() })?;
+        if health != Health::Ok {
+            tx.incident(Some(*id), detail.to_owned())?;
+        }
     }
-    Ok(changed == 1)
+    Ok(true)
 }
 
-/// A share's row, and whether an upload is writing it.
-pub(crate) fn row(connection: &Connection, id: &ShareId) -> rusqlite::Result<Option<(StoredShare, bool)>> {
-    connection
-        .prepare_cached(
-            "SELECT share, state, health, length, digest, nleases, upload_id IS NOT NULL FROM shares
-             WHERE share = ?1 AND shnum = 0",
-        )?
-        .query_row(params![id.0], |row| Ok((stored_share(row)?, row.get(6)?)))
-        .optional()
+/// A share's row.
+pub(crate) fn row(connection: &Connection, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
+    rows::one(connection, crate::tx::SHARE, [id.0])
 }
 
 /// At most `limit` rows from `first` on, in order of id.
@@ -272,27 +317,12 @@ pub(crate) fn page(
     connection: &Connection,
     first: &ShareId,
     limit: usize,
-) -> rusqlite::Result<Vec<StoredShare>> {
-    let mut statement = connection.prepare_cached(
-        "SELECT share, state, health, length, digest, nleases FROM shares WHERE share >= ?1 ORDER BY share LIMIT ?2",
-    )?;
-    let rows = statement.query_map(params![first.0, limit], stored_share)?;
-    rows.collect()
+) -> rusqlite::Result<Vec<ShareRow>> {
+    let sql = "SELECT * FROM shares WHERE share >= ?1 ORDER BY share LIMIT ?2";
+    rows::all(connection, sql, rusqlite::params![first.0, limit])
 }
 
-fn stored_share(row: &Row<'_>) -> rusqlite::Result<StoredShare> {
-    let out_of_range = |column, value| rusqlite::Error::IntegralValueOutOfRange(column, value);
-    let (state, health) = (row.get(1)?, row.get(2)?);
-    Ok(StoredShare {
-        id: share_id(row)?,
-        state: State::from_row(state).ok_or(out_of_range(1, state))?,
-        health: Health::from_row(health).ok_or(out_of_range(2, health))?,
-        length: row.get(3)?,
-        digest: row.get(4)?,
-        leases: row.get(5)?,
-    })
-}
-
+/// A share that an index found: to be looked up before it is believed.
 pub(crate) fn share_id(row: &Row<'_>) -> rusqlite::Result<ShareId> {
     let bytes: Vec<u8> = row.get(0)?;
     let wrong = |_| rusqlite::Error::InvalidColumnType(0, "share".into(), Type::Blob);
@@ -303,7 +333,6 @@ fn ids(connection: &Connection, sql: &str) -> rusqlite::Result<Vec<ShareId>> {
     connection.prepare(sql)?.query_map([], share_id)?.collect()
 }
 
-/// Bytes that a share takes on disk.
-fn space(length: u32) -> u64 {
-    u64::from(length) + HEADER_BYTES as u64
+fn some(connection: &Connection, sql: &str, time: i64, limit: usize) -> rusqlite::Result<Vec<ShareId>> {
+    connection.prepare_cached(sql)?.query_map(rusqlite::params![time, limit], share_id)?.collect()
 }

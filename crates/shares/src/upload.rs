@@ -88,7 +88,7 @@ impl Server {
         self.database
             .write_unless_refused(
                 "announcing an upload",
-                move |tx, now| transitions::begin(tx, now, upload, &coming, account, until),
+                move |tx| transitions::begin(tx, upload, &coming, account, until),
                 move |to_write| shelf.withhold(to_write, Withheld::Coming),
             )?
             .map_err(refused)
@@ -142,7 +142,7 @@ impl Server {
         self.database
             .write_unless_refused(
                 "finishing an upload",
-                move |tx, now| transitions::finish(tx, now, upload, &written, account, until),
+                move |tx| transitions::finish(tx, upload, &written, account, until),
                 move |()| shelf.release(&ids),
             )?
             .map_err(refused)
@@ -163,7 +163,7 @@ impl Server {
         let (ids, shelf) = (ids.to_vec(), self.shelf.clone());
         let abandoned = self.database.write_then(
             "abandoning an upload",
-            move |tx, now| transitions::abandon(tx, now, upload, &ids),
+            move |tx| transitions::abandon(tx, upload, &ids),
             move |abandoned| {
                 shelf.withhold(&abandoned.going, Withheld::Going);
                 shelf.withhold(&abandoned.damaged, Withheld::Damaged);

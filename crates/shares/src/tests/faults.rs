@@ -177,7 +177,7 @@ fn fault_12_deletion_waits_for_the_grace_period() {
     running.server.reap().unwrap();
     assert_eq!(running.server.lease(ME, &[id(1), id(2)], None).unwrap().len(), 2, "came back in time");
     running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
-    let_go_now(&running, &[id(2)]);
+    running.server.let_go_all(&[id(2)], Deletion::AtOnce).unwrap();
     world.advance(99);
     running.server.reap().unwrap();
     assert_eq!(files(&world.dir()).0, [id(1), id(3)]);

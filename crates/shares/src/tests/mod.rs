@@ -72,8 +72,11 @@ impl World {
         Settings { grace: self.grace, open_files_max: self.open_files_max, ..Settings::new(clock) }
     }
 
+    /// Opens it and lets discovery finish.
     pub fn open(&self) -> Running {
-        self.try_open(None).unwrap()
+        let running = self.try_open(None).unwrap();
+        running.server.finish_discovery().unwrap();
+        running
     }
 
     pub fn try_open(&self, fault: Option<(usize, Fault)>) -> Result<Running, OpenError> {
@@ -93,7 +96,7 @@ impl World {
                 return Err(error);
             }
         };
-        Ok(Running { server: ShareServer::without_thread(server), disk: kept.unwrap() })
+        Ok(Running { server: ShareServer::without_threads(server), disk: kept.unwrap() })
     }
 }
 

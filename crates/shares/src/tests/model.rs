@@ -67,7 +67,7 @@ impl Model {
                         if before > 0 {
                             kept.unleased_since = Some(now);
                         }
-                        if *deletion == Deletion::AtOnce {
+                        if *deletion == Deletion::AtOnce && (before > 0 || account.is_none()) {
                             kept.unleased_since = Some(0);
                         }
                     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{ME, World, body, check_quiet, files, id, let_go_now};
-use crate::{AccountId, Damage, Health, OpenError, ReadError, share::file_name};
+use crate::{AccountId, Damage, HeaderError, Health, OpenError, ReadError, share::file_name};
 
 const STARTER_SECONDS: u64 = 60 * 24 * 3600;
 
@@ -114,10 +114,10 @@ fn corrupt_leases(database: &[u8]) -> Vec<u8> {
 fn a_newer_schema_or_layout_is_refused() {
     let world = with_two_shares();
     let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
-    connection.pragma_update(None, "user_version", 2).unwrap();
+    connection.pragma_update(None, "user_version", 3).unwrap();
     drop(connection);
     let error = world.try_open(None).err().unwrap();
-    assert!(matches!(error, OpenError::Newer { found: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 3, .. }), "{error}");
     assert!(error.to_string().contains("use a newer one"), "{error}");
     fs::write(world.dir().join("format"), "leasehold shares 9\n").unwrap();
     assert!(matches!(world.try_open(None), Err(OpenError::Newer { found: 9, .. })));
@@ -189,7 +189,7 @@ fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone() {
     assert_eq!((row.health, row.leases, row.digest), (Health::Corrupt, 1, None));
     assert!(matches!(
         running.server.read(&id(5), 0, 1),
-        Err(ReadError::Damaged { damage: Damage::Quarantined, .. })
+        Err(ReadError::Damaged { damage: Damage::Header(HeaderError::Short), .. })
     ));
     assert_eq!(running.read_all(&id(6)).unwrap(), body(6));
     // It has one lease, and its length counts from when it is known.

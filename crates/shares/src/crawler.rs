@@ -1,0 +1,172 @@
+//! The thread of expirer, discovery and scrub: each goes on in small steps from where it was, at its pace, also after a restart.
+
+use std::{
+    sync::Weak,
+    time::{Duration, Instant},
+};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{error::ReapError, passes, server::Server, share::Process};
+
+/// After a start, and after a failure.
+const PAUSE: Duration = Duration::from_secs(60);
+/// At least so often the time is noted, by which a jump of the clock is told from idleness.
+const NOTE_TIME: Duration = Duration::from_secs(3600);
+
+/// What the processes in the background may take of the machine, and how often they go through everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Leases that the expirer looks at in a second.
+    pub leases_per_second: u32,
+    /// Shares that the reaper deletes in a second.
+    pub deletions_per_second: u32,
+    /// Shares that discovery looks at in a second.
+    pub shares_per_second: u32,
+    /// Bytes that the scrub reads in a second.
+    pub scrub_bytes_per_second: u32,
+    /// From the end of a pass of the expirer to the next.
+    pub expire_every: Duration,
+    /// From the end of a scrub to the next.
+    pub scrub_every: Duration,
+}
+
+impl Default for Pace {
+    /// A few percent of a small machine.
+    fn default() -> Pace {
+        Pace {
+            leases_per_second: 20_000,
+            deletions_per_second: 10_000,
+            shares_per_second: 10_000,
+            scrub_bytes_per_second: 8 << 20,
+            expire_every: Duration::from_secs(12 * 3600),
+            scrub_every: Duration::from_secs(14 * 24 * 3600),
+        }
+    }
+}
+
+/// What a step was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// In what the pace of its process counts.
+    pub work: u64,
+    /// The pass is over.
+    pub is_last: bool,
+}
+
+impl Step {
+    /// Nothing to do.
+    pub const LAST: Step = Step { work: 0, is_last: true };
+}
+
+/// How long so much work takes at that rate.
+pub(crate) fn rate(work: u64, per_second: u64) -> Duration {
+    Duration::from_secs_f64(work as f64 / per_second.max(1) as f64)
+}
+
+/// The thread's alarm clock.
+#[derive(Debug, Default)]
+pub(crate) struct Crawler {
+    state: Mutex<Alarm>,
+    rung: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Alarm {
+    woken: bool,
+    stopped: bool,
+}
+
+impl Crawler {
+    /// Discovery has something to do.
+    pub fn wake(&self) {
+        self.state.lock().woken = true;
+        self.rung.notify_all();
+    }
+
+    /// Ends the thread after the step that it is at.
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.rung.notify_all();
+    }
+
+    /// `None`: stopped. Otherwise whether it was woken.
+    fn sleep(&self, until: Instant) -> Option<bool> {
+        let mut state = self.state.lock();
+        while !state.stopped && !state.woken && !self.rung.wait_until(&mut state, until).timed_out() {}
+        (!state.stopped).then(|| std::mem::take(&mut state.woken))
+    }
+}
+
+/// The thread. It does not keep the server alive.
+pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
+    let Some(begun) = server.upgrade() else { return };
+    let mut due = [Process::Discovery, Process::Expirer, Process::Scrub]
+        .map(|process| (Instant::now() + begun.due_in(process), process));
+    drop(begun);
+    let mut noted = Instant::now();
+    loop {
+        let next = due.iter_mut().min();
+        let Some((when, process)) = next else { return };
+        let woken = match crawler.sleep((*when).min(noted + NOTE_TIME)) {
+            Some(woken) => woken,
+            None => return,
+        };
+        let Some(server) = server.upgrade() else { return };
+        if noted.elapsed() >= NOTE_TIME {
+            noted = Instant::now();
+            // A failure shows wherever something is to be written.
+            let _ = server.database.write("noting the time", |_| Ok(()));
+        }
+        if woken {
+            due[0] = (Instant::now(), Process::Discovery);
+        } else if *when <= Instant::now() {
+            *when = Instant::now() + server.work(*process);
+        }
+    }
+}
+
+impl Server {
+    /// One step, and how long until the next.
+    fn work(&self, process: Process) -> Duration {
+        let pace = &self.settings.pace;
+        let (step, per_second) = match process {
+            Process::Discovery => (self.discover_some(), pace.shares_per_second),
+            Process::Scrub => (self.scrub_some().map_err(ReapError::from), pace.scrub_bytes_per_second),
+            Process::Expirer | Process::Reaper => {
+                (self.expire_some().map_err(ReapError::from), pace.leases_per_second)
+            }
+        };
+        match step {
+            Ok(Step { is_last: true, .. }) => self.interval(process),
+            Ok(step) => rate(step.work, per_second.into()),
+            Err(error) => {
+                tracing::warn!(%error, ?process, "trying again later");
+                PAUSE
+            }
+        }
+    }
+
+    /// From the end of a pass to the next.
+    fn interval(&self, process: Process) -> Duration {
+        match process {
+            // When it is woken; this is as good as never.
+            Process::Discovery => Duration::from_secs(1 << 30),
+            Process::Scrub => self.settings.pace.scrub_every,
+            Process::Expirer | Process::Reaper => self.settings.pace.expire_every,
+        }
+    }
+
+    /// When a process is to begin after a start.
+    fn due_in(&self, process: Process) -> Duration {
+        if process == Process::Discovery {
+            return Duration::ZERO;
+        }
+        let last = self.database.read("looking for the last pass", |c| passes::last(c, process));
+        let ended = last.ok().flatten().and_then(|last| last.ended_at);
+        let Some(ended) = ended else { return PAUSE.min(self.interval(process)) };
+        let now = i64::try_from((self.settings.clock)()).unwrap_or(i64::MAX);
+        let since = Duration::from_secs(u64::try_from(now.saturating_sub(ended)).unwrap_or(0));
+        self.interval(process).saturating_sub(since).max(PAUSE.min(self.interval(process)))
+    }
+}

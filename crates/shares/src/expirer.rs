@@ -1,0 +1,92 @@
+//! The expirer ends leases that are over (leasedb, "Leases and policies"). It goes through all leases in bounded steps, each one transaction.
+//!
+//! Leases of the cluster's own accounts, and those of the account `starter`, end when they say. Those of other accounts never end by themselves
+//! unless a policy says so. Nothing expires while the clock is in doubt or the database damaged.
+
+use rusqlite::{OptionalExtension, params};
+
+use crate::{
+    crawler::Step,
+    error::DatabaseError,
+    passes,
+    rows::{self, LeaseRow},
+    server::Server,
+    share::{AccountId, Process, Seconds},
+    tx::Tx,
+};
+
+/// Leases of a step.
+const STEP: i64 = 1000;
+
+/// When leases of accounts that are not the cluster's own expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// When they say.
+    Age,
+    /// So many seconds after they were renewed last, whatever they say.
+    Override(Seconds),
+    /// If they were renewed last before this time, whatever they say.
+    CutOff(Seconds),
+}
+
+impl Expiry {
+    fn is_over(self, lease: &LeaseRow, now: i64) -> bool {
+        let signed = |seconds| i64::try_from(seconds).unwrap_or(i64::MAX);
+        match self {
+            Expiry::Age => lease.expires_at.is_some_and(|end| end <= now),
+            Expiry::Override(seconds) => lease.renewed_at.saturating_add(signed(seconds)) <= now,
+            Expiry::CutOff(time) => lease.renewed_at < signed(time),
+        }
+    }
+}
+
+impl Server {
+    /// Goes through the next leases.
+    pub(crate) fn expire_some(&self) -> Result<Step, DatabaseError> {
+        if self.database.suspicion().is_raised() {
+            return Ok(Step::LAST);
+        }
+        let others = self.settings.expiry;
+        let (step, acted) = self.database.write("expiring leases", move |tx| expire(tx, others))?;
+        if acted > 0 {
+            self.reaper.wake();
+        }
+        Ok(step)
+    }
+}
+
+fn expire(tx: &mut Tx<'_>, others: Option<Expiry>) -> rusqlite::Result<(Step, u64)> {
+    let mut pass = passes::current(tx.connection, Process::Expirer, tx.now)?;
+    if !tx.trusts_the_clock() {
+        return Ok((Step::LAST, 0));
+    }
+    let after: &[u8] = pass.position.as_ref().map_or(&[], |share| &share.0);
+    // All leases of a share belong to one step.
+    let end = tx
+        .connection
+        .prepare_cached("SELECT share FROM leases WHERE share > ?1 ORDER BY share LIMIT 1 OFFSET ?2")?
+        .query_row(params![after, STEP - 1], crate::transitions::share_id)
+        .optional()?;
+    let last = end.map_or([u8::MAX; 16], |share| share.0);
+    let sql = "SELECT * FROM leases WHERE share > ?1 AND share <= ?2 ORDER BY share";
+    let leases: Vec<LeaseRow> = rows::all(tx.connection, sql, params![after, last])?;
+    let mut acted = 0;
+    for lease in &leases {
+        let policy = if is_own(tx, lease.account)? { Some(Expiry::Age) } else { others };
+        if policy.is_some_and(|policy| policy.is_over(lease, tx.now))
+            && let Some(share) = tx.share(&lease.share)?
+        {
+            tx.remove_lease(&share, lease.account)?;
+            acted += 1;
+        }
+    }
+    pass.examined += leases.len() as u64;
+    pass.acted += acted;
+    passes::save(tx, pass, end)?;
+    Ok((Step { work: leases.len() as u64, is_last: end.is_none() }, acted))
+}
+
+/// Whether an account is the cluster's: neither somebody's key nor whoever gives no name.
+fn is_own(tx: &mut Tx<'_>, account: AccountId) -> rusqlite::Result<bool> {
+    Ok(account != AccountId::ANONYMOUS && tx.account(account)?.key.is_none())
+}

@@ -1,0 +1,424 @@
+//! The rows of the lease database. SQLite's pages have no checksums, so each row ends with a seal: a digest of its table's name and all of its
+//! values. A row whose seal is broken is never believed and never written again: whoever comes upon it gets an error that says "corrupt".
+
+use namespace::ShareId;
+use rusqlite::{
+    Connection, OptionalExtension, Params, Row, params_from_iter,
+    types::{Type, Value, ValueRef},
+};
+use twox_hash::XxHash3_64;
+
+use crate::{
+    digest::Digest,
+    share::{AccountId, Health, Process, State, StoredShare, Usage},
+};
+
+/// A row was changed by something other than this program.
+#[derive(Debug, thiserror::Error)]
+#[error("a row of the table {0} is not what was written")]
+pub(crate) struct BrokenSeal(&'static str);
+
+/// What a table's row says, but for its seal, which is the last column.
+pub(crate) trait Sealed: Sized {
+    /// The table.
+    const TABLE: &'static str;
+    /// Writes a row, or over the one with the same key.
+    const PUT: &'static str;
+    /// In the order of the columns.
+    fn values(&self) -> Vec<Value>;
+    /// From a row whose seal is whole. `None`: it holds what this program does not write.
+    fn parse(columns: &Columns<'_>) -> Option<Self>;
+}
+
+/// The columns of a row whose seal is whole.
+pub(crate) struct Columns<'a>(&'a Row<'a>);
+
+impl Columns<'_> {
+    fn integer(&self, column: usize) -> Option<i64> {
+        self.optional(column)?
+    }
+
+    fn optional(&self, column: usize) -> Option<Option<i64>> {
+        match self.0.get_ref(column).ok()? {
+            ValueRef::Integer(value) => Some(Some(value)),
+            ValueRef::Null => Some(None),
+            _ => None,
+        }
+    }
+
+    fn blob(&self, column: usize) -> Option<Option<&[u8]>> {
+        match self.0.get_ref(column).ok()? {
+            ValueRef::Blob(bytes) => Some(Some(bytes)),
+            ValueRef::Null => Some(None),
+            _ => None,
+        }
+    }
+
+    fn text(&self, column: usize) -> Option<String> {
+        self.0.get_ref(column).ok()?.as_str().ok().map(str::to_owned)
+    }
+
+    fn unsigned(&self, column: usize) -> Option<u64> {
+        u64::try_from(self.integer(column)?).ok()
+    }
+
+    fn share(&self, column: usize) -> Option<ShareId> {
+        self.blob(column)??.try_into().ok().map(ShareId)
+    }
+}
+
+fn seal<'a>(table: &str, values: impl Iterator<Item = ValueRef<'a>>) -> i64 {
+    let mut bytes = Vec::with_capacity(160);
+    let with_length = |bytes: &mut Vec<u8>, kind, value: &[u8]| {
+        bytes.push(kind);
+        bytes.extend((value.len() as u64).to_le_bytes());
+        bytes.extend(value);
+    };
+    with_length(&mut bytes, 0, table.as_bytes());
+    for value in values {
+        match value {
+            ValueRef::Null => bytes.push(1),
+            ValueRef::Integer(value) => with_length(&mut bytes, 2, &value.to_le_bytes()),
+            ValueRef::Real(value) => with_length(&mut bytes, 3, &value.to_le_bytes()),
+            ValueRef::Text(value) => with_length(&mut bytes, 4, value),
+            ValueRef::Blob(value) => with_length(&mut bytes, 5, value),
+        }
+    }
+    XxHash3_64::oneshot(&bytes).cast_signed()
+}
+
+/// What a row says, of which all columns were selected.
+pub(crate) fn unseal<T: Sealed>(row: &Row<'_>) -> rusqlite::Result<T> {
+    let last = row.as_ref().column_count().saturating_sub(1);
+    let values = (0..last).map(|column| row.get_ref(column)).collect::<Result<Vec<_>, _>>()?;
+    let whole = row.get_ref(last)? == ValueRef::Integer(seal(T::TABLE, values.into_iter()));
+    let parsed = if whole { T::parse(&Columns(row)) } else { None };
+    let broken = || BrokenSeal(T::TABLE).into();
+    parsed.ok_or_else(|| rusqlite::Error::FromSqlConversionFailure(last, Type::Integer, broken()))
+}
+
+/// Writes a row, or over the one with the same key.
+pub(crate) fn put<T: Sealed>(connection: &Connection, row: &T) -> rusqlite::Result<()> {
+    let mut values = row.values();
+    values.push(Value::Integer(seal(T::TABLE, values.iter().map(ValueRef::from))));
+    connection.prepare_cached(T::PUT)?.execute(params_from_iter(values))?;
+    Ok(())
+}
+
+/// The first row that a query finds, which selects all columns.
+pub(crate) fn one<T: Sealed>(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+) -> rusqlite::Result<Option<T>> {
+    connection.prepare_cached(sql)?.query_row(parameters, unseal).optional()
+}
+
+/// All rows that a query finds, which selects all columns.
+pub(crate) fn all<T: Sealed>(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+) -> rusqlite::Result<Vec<T>> {
+    connection.prepare_cached(sql)?.query_map(parameters, unseal)?.collect()
+}
+
+fn blob(bytes: &[u8]) -> Value {
+    Value::Blob(bytes.to_owned())
+}
+
+fn unsigned(value: u64) -> Value {
+    Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// A share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareRow {
+    pub id: ShareId,
+    pub state: State,
+    pub health: Health,
+    pub length: u32,
+    pub digest: Option<Digest>,
+    /// Leases on it.
+    pub leases: u32,
+    /// Set exactly while it is stable and nobody holds it. 0: let go for [`crate::Deletion::AtOnce`].
+    pub unleased_since: Option<i64>,
+    pub changed_at: i64,
+    /// The upload that writes its file; the reaper keeps off then.
+    pub upload: Option<i64>,
+}
+
+impl Sealed for ShareRow {
+    const TABLE: &'static str = "shares";
+    const PUT: &'static str = "INSERT INTO shares VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        ON CONFLICT (share) DO UPDATE SET state = excluded.state, health = excluded.health,
+            length = excluded.length, digest = excluded.digest, nleases = excluded.nleases,
+            unleased_since = excluded.unleased_since, changed_at = excluded.changed_at,
+            upload_id = excluded.upload_id, seal = excluded.seal";
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            blob(&self.id.0),
+            Value::Integer(self.state as i64),
+            Value::Integer(self.health as i64),
+            Value::Integer(self.length.into()),
+            self.digest.map_or(Value::Null, |digest| blob(&digest)),
+            Value::Integer(self.leases.into()),
+            self.unleased_since.into(),
+            Value::Integer(self.changed_at),
+            self.upload.into(),
+        ]
+    }
+
+    fn parse(columns: &Columns<'_>) -> Option<ShareRow> {
+        Some(ShareRow {
+            id: columns.share(0)?,
+            state: State::from_row(columns.integer(1)?)?,
+            health: Health::from_row(columns.integer(2)?)?,
+            length: columns.integer(3)?.try_into().ok()?,
+            digest: columns.blob(4)?.map(Digest::try_from).transpose().ok()?,
+            leases: columns.integer(5)?.try_into().ok()?,
+            unleased_since: columns.optional(6)?,
+            changed_at: columns.integer(7)?,
+            upload: columns.optional(8)?,
+        })
+    }
+}
+
+impl ShareRow {
+    pub fn told(&self) -> StoredShare {
+        StoredShare {
+            id: self.id,
+            state: self.state,
+            health: self.health,
+            length: self.length,
+            digest: self.digest,
+            leases: self.leases,
+        }
+    }
+
+    /// Whether it can be held: there, and nothing bad is known of it.
+    pub fn is_sound(&self) -> bool {
+        self.state == State::Stable && self.health == Health::Ok
+    }
+}
+
+/// A lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeaseRow {
+    pub share: ShareId,
+    pub account: AccountId,
+    pub renewed_at: i64,
+    /// `None`: never.
+    pub expires_at: Option<i64>,
+}
+
+impl Sealed for LeaseRow {
+    const TABLE: &'static str = "leases";
+    // The columns of the index by account are not set: renewing touches one page.
+    const PUT: &'static str = "INSERT INTO leases VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT (share, account) DO UPDATE SET renewed_at = excluded.renewed_at,
+            expires_at = excluded.expires_at, seal = excluded.seal";
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            blob(&self.share.0),
+            Value::Integer(self.account.0),
+            Value::Integer(self.renewed_at),
+            self.expires_at.into(),
+        ]
+    }
+
+    fn parse(columns: &Columns<'_>) -> Option<LeaseRow> {
+        Some(LeaseRow {
+            share: columns.share(0)?,
+            account: AccountId(columns.integer(1)?),
+            renewed_at: columns.integer(2)?,
+            expires_at: columns.optional(3)?,
+        })
+    }
+}
+
+/// An account, with what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AccountRow {
+    pub id: AccountId,
+    pub name: String,
+    /// Ed25519; only of accounts that are not the cluster's own.
+    pub key: Option<[u8; 32]>,
+    pub created_at: i64,
+    pub quota: Option<Usage>,
+    /// Of the last signed request.
+    pub nonce: i64,
+    pub usage: Usage,
+}
+
+impl Sealed for AccountRow {
+    const TABLE: &'static str = "accounts";
+    const PUT: &'static str = "INSERT INTO accounts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+        ON CONFLICT (id) DO UPDATE SET quota_shares = excluded.quota_shares, quota_bytes = excluded.quota_bytes,
+            nonce = excluded.nonce, shares = excluded.shares, bytes = excluded.bytes, seal = excluded.seal";
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            Value::Integer(self.id.0),
+            Value::Text(self.name.clone()),
+            self.key.map_or(Value::Null, |key| blob(&key)),
+            Value::Integer(self.created_at),
+            self.quota.map_or(Value::Null, |quota| unsigned(quota.shares)),
+            self.quota.map_or(Value::Null, |quota| unsigned(quota.bytes)),
+            Value::Integer(self.nonce),
+            unsigned(self.usage.shares),
+            unsigned(self.usage.bytes),
+        ]
+    }
+
+    fn parse(columns: &Columns<'_>) -> Option<AccountRow> {
+        let quota = match columns.optional(4)? {
+            None => None,
+            Some(_) => Some(Usage { shares: columns.unsigned(4)?, bytes: columns.unsigned(5)? }),
+        };
+        Some(AccountRow {
+            id: AccountId(columns.integer(0)?),
+            name: columns.text(1)?,
+            key: columns.blob(2)?.map(<[u8; 32]>::try_from).transpose().ok()?,
+            created_at: columns.integer(3)?,
+            quota,
+            nonce: columns.integer(6)?,
+            usage: Usage { shares: columns.unsigned(7)?, bytes: columns.unsigned(8)? },
+        })
+    }
+}
+
+/// What is to be known of the whole store: one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoreRow {
+    /// Signed requests name it.
+    pub id: [u8; 16],
+    /// Counts openings, as the file beside the database does.
+    pub epoch: i64,
+    /// Prefix directories that discovery has been through; all of them: nothing is unknown.
+    pub discovered: u16,
+    /// Discovery gives starter leases to what is known, too: the database may have lost leases.
+    pub starters_for_all: bool,
+    /// The wall clock at the last transaction.
+    pub wall_clock: i64,
+    /// When the wall clock was found to have jumped; until somebody says that it is right nothing expires.
+    pub clock_doubted_at: Option<i64>,
+    /// All shares.
+    pub stored: Usage,
+}
+
+impl StoreRow {
+    /// Everything that lies there has a row.
+    pub fn is_discovered(&self) -> bool {
+        self.discovered >= PREFIXES
+    }
+}
+
+/// Prefix directories.
+pub(crate) const PREFIXES: u16 = 256;
+
+impl Sealed for StoreRow {
+    const TABLE: &'static str = "store";
+    const PUT: &'static str = "INSERT OR REPLACE INTO store VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            blob(&self.id),
+            Value::Integer(self.epoch),
+            Value::Integer(self.discovered.into()),
+            Value::Integer(self.starters_for_all.into()),
+            Value::Integer(self.wall_clock),
+            self.clock_doubted_at.into(),
+            unsigned(self.stored.shares),
+            unsigned(self.stored.bytes),
+        ]
+    }
+
+    fn parse(columns: &Columns<'_>) -> Option<StoreRow> {
+        Some(StoreRow {
+            id: columns.blob(0)??.try_into().ok()?,
+            epoch: columns.integer(1)?,
+            discovered: columns.integer(2)?.try_into().ok()?,
+            starters_for_all: columns.integer(3)? != 0,
+            wall_clock: columns.integer(4)?,
+            clock_doubted_at: columns.optional(5)?,
+            stored: Usage { shares: columns.unsigned(6)?, bytes: columns.unsigned(7)? },
+        })
+    }
+}
+
+/// One pass of one of the processes in the background: where it is, or how it went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PassRow {
+    pub process: Process,
+    pub cycle: i64,
+    pub began_at: i64,
+    pub ended_at: Option<i64>,
+    /// The last share that was looked at.
+    pub position: Option<ShareId>,
+    pub examined: u64,
+    pub acted: u64,
+}
+
+impl Sealed for PassRow {
+    const TABLE: &'static str = "passes";
+    const PUT: &'static str = "INSERT OR REPLACE INTO passes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            Value::Integer(self.process as i64),
+            Value::Integer(self.cycle),
+            Value::Integer(self.began_at),
+            self.ended_at.into(),
+            self.position.map_or(Value::Null, |share| blob(&share.0)),
+            unsigned(self.examined),
+            unsigned(self.acted),
+        ]
+    }
+
+    fn parse(columns: &Columns<'_>) -> Option<PassRow> {
+        Some(PassRow {
+            process: Process::from_row(columns.integer(0)?)?,
+            cycle: columns.integer(1)?,
+            began_at: columns.integer(2)?,
+            ended_at: columns.optional(3)?,
+            position: columns.blob(4)?.map(<[u8; 16]>::try_from).transpose().ok()?.map(ShareId),
+            examined: columns.unsigned(5)?,
+            acted: columns.unsigned(6)?,
+        })
+    }
+}
+
+/// Something that ought not to have happened, for people to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct IncidentRow {
+    pub number: i64,
+    pub at: i64,
+    pub share: Option<ShareId>,
+    pub what: String,
+}
+
+impl Sealed for IncidentRow {
+    const TABLE: &'static str = "incidents";
+    const PUT: &'static str = "INSERT INTO incidents VALUES (?1, ?2, ?3, ?4, ?5)";
+
+    fn values(&self) -> Vec<Value> {
+        vec![
+            Value::Integer(self.number),
+            Value::Integer(self.at),
+            self.share.map_or(Value::Null, |share| blob(&share.0)),
+            Value::Text(self.what.clone()),
+        ]
+    }
+
+    fn parse(columns: &Columns<'_>) -> Option<IncidentRow> {
+        Some(IncidentRow {
+            number: columns.integer(0)?,
+            at: columns.integer(1)?,
+            share: columns.blob(2)?.map(<[u8; 16]>::try_from).transpose().ok()?.map(ShareId),
+            what: columns.text(3)?,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! The tail of SQLite's log (<https://www.sqlite.org/fileformat2.html#walformat>, section 4).
+//!
+//! After a crash SQLite takes from the log what comes before the first frame whose checksum is wrong, and says nothing of the rest. As every commit
+//! is synced before it is acknowledged, that is right if power was lost, and wrong if a bit flipped: then acknowledged commits are gone. A log that
+//! ends in nothing, or in what an earlier generation left behind, is whole; one with something of its own beyond its end may not be.
+
+use std::{fs, io, path::Path};
+
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
+/// The last bit says how checksums read their words: set, big-endian.
+const MAGIC: u32 = 0x377f_0682;
+
+/// Whether the log at `path` has anything of its own beyond what SQLite will take from it.
+pub(crate) fn is_cut_short(path: &Path) -> io::Result<bool> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(has_lost_frames(&bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+fn has_lost_frames(log: &[u8]) -> bool {
+    if log.is_empty() {
+        return false;
+    }
+    let Some(header) = Header::parse(log) else { return true };
+    let mut sums = header.sums;
+    let mut frames = log.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(header.frame_bytes());
+    for frame in frames.by_ref() {
+        if word(frame, 8) != header.salts.0 || word(frame, 12) != header.salts.1 {
+            // Of an earlier generation; or of this one, and flipped just there.
+            return frames.chain([frame]).any(|frame| header.may_have_written(frame));
+        }
+        header.add(&mut sums, frame.get(..8).unwrap_or_default());
+        header.add(&mut sums, frame.get(FRAME_HEADER_BYTES..).unwrap_or_default());
+        if sums != (word(frame, 16), word(frame, 20)) {
+            return true;
+        }
+    }
+    false
+}
+
+struct Header {
+    big_endian: bool,
+    page_bytes: usize,
+    salts: (u32, u32),
+    sums: (u32, u32),
+}
+
+impl Header {
+    /// `None`: it is damaged.
+    fn parse(log: &[u8]) -> Option<Header> {
+        let bytes = log.get(..HEADER_BYTES)?;
+        let page_bytes = word(bytes, 8) as usize;
+        if word(bytes, 0) & !1 != MAGIC
+            || !page_bytes.is_power_of_two()
+            || !(512..=65536).contains(&page_bytes)
+        {
+            return None;
+        }
+        let salts = (word(bytes, 16), word(bytes, 20));
+        let mut header = Header { big_endian: word(bytes, 0) & 1 == 1, page_bytes, salts, sums: (0, 0) };
+        let mut sums = (0, 0);
+        header.add(&mut sums, bytes.get(..24)?);
+        header.sums = sums;
+        (sums == (word(bytes, 24), word(bytes, 28))).then_some(header)
+    }
+
+    fn frame_bytes(&self) -> usize {
+        FRAME_HEADER_BYTES + self.page_bytes
+    }
+
+    /// Earlier generations have another second salt, which is random, and a smaller first one.
+    fn may_have_written(&self, frame: &[u8]) -> bool {
+        word(frame, 8) == self.salts.0 || word(frame, 12) == self.salts.1
+    }
+
+    fn add(&self, sums: &mut (u32, u32), bytes: &[u8]) {
+        let word = |bytes: &[u8], at| {
+            let word = word(bytes, at);
+            if self.big_endian { word } else { word.swap_bytes() }
+        };
+        for pair in bytes.chunks_exact(8) {
+            sums.0 = sums.0.wrapping_add(word(pair, 0)).wrapping_add(sums.1);
+            sums.1 = sums.1.wrapping_add(word(pair, 4)).wrapping_add(sums.0);
+        }
+    }
+}
+
+/// Four bytes, big-endian; zeros where there are none.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rusqlite::Connection;
+
+    use super::*;
+
+    /// A log with several commits, of a second generation if that is asked for, with frames of the first behind it.
+    fn log(second_generation: bool) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("database");
+        let connection = Connection::open(&path).unwrap();
+        connection.pragma_update(None, "journal_mode", "WAL").unwrap();
+        connection.execute_batch("CREATE TABLE numbers (n)").unwrap();
+        let insert = |count| {
+            for n in 0..count {
+                connection.execute("INSERT INTO numbers VALUES (?1)", [n]).unwrap();
+            }
+        };
+        insert(20);
+        if second_generation {
+            connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
+            insert(5);
+        }
+        fs::read(dir.path().join("database-wal")).unwrap()
+    }
+
+    #[test]
+    fn a_whole_log_has_lost_nothing_whatever_an_earlier_generation_left() {
+        let (first, second) = (log(false), log(true));
+        assert_eq!(first.len(), second.len(), "the second is written over the first");
+        assert!(!has_lost_frames(&first) && !has_lost_frames(&second) && !has_lost_frames(&[]));
+        // Cut off by a crash of the process, between frames or in the midst of one.
+        let frame = FRAME_HEADER_BYTES + 4096;
+        for end in [HEADER_BYTES, HEADER_BYTES + frame * 3, HEADER_BYTES + frame * 3 + 100] {
+            assert!(!has_lost_frames(&first[..end]), "{end}");
+        }
+    }
+
+    #[test]
+    fn a_bit_that_flipped_anywhere_in_the_generation_is_noticed() {
+        for (log, own) in
+            [(log(false), usize::MAX), (log(true), HEADER_BYTES + 5 * (FRAME_HEADER_BYTES + 4096))]
+        {
+            for at in (0..log.len().min(own)).step_by(37).chain(0..64) {
+                let mut flipped = log.clone();
+                flipped[at] ^= 1 << (at % 8);
+                assert!(has_lost_frames(&flipped), "byte {at}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_judged_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..3000), at in 0..40_000_usize, like_a_log: bool,
+        ) {
+            let mut log = if like_a_log { log(true) } else { Vec::new() };
+            log.truncate(at);
+            log.extend(bytes);
+            has_lost_frames(&log);
+        }
+    }
+}
