@@ -3,7 +3,9 @@
 mod accounts;
 mod cut;
 mod faults;
+mod flips;
 mod model;
+mod older;
 mod opening;
 mod races;
 mod steps;
@@ -60,6 +62,10 @@ impl World {
 
     pub fn now(&self) -> Seconds {
         self.now.load(Ordering::Relaxed)
+    }
+
+    pub fn set(&self, now: Seconds) {
+        self.now.store(now, Ordering::Relaxed);
     }
 
     pub fn advance(&self, seconds: Seconds) {
