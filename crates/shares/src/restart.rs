@@ -20,7 +20,7 @@ use crate::{
     schema::{self, Found},
     share::Seconds,
     transitions,
-    tx::Tx,
+    tx::{self, Tx},
     wal,
 };
 
@@ -132,7 +132,8 @@ fn look_at(dir: &Path, disk: &dyn Disk, now: i64) -> Result<Option<LastRun>, Ope
                 tracing::warn!(what, "the lease database is damaged");
                 return Ok((found, None));
             }
-            begin_run(dir, disk, now, connection, cut_short).map(|last_run| (found, Some(last_run)))
+            let behind = cut_short || epoch_beside(dir) > tx::store(&connection)?.epoch;
+            begin_run(dir, disk, now, connection, behind).map(|last_run| (found, Some(last_run)))
         }
         _ => Ok((found, None)),
     });
@@ -150,22 +151,24 @@ fn look_at(dir: &Path, disk: &dyn Disk, now: i64) -> Result<Option<LastRun>, Ope
     }
 }
 
-/// Puts right what the last run left. A database that is older than what is beside it, or has lost its end, is discovered again.
+/// Openings, as counted beside the database.
+fn epoch_beside(dir: &Path) -> i64 {
+    fs::read_to_string(dir.join("epoch")).ok().and_then(|t| t.trim_end().parse().ok()).unwrap_or(0)
+}
+
+/// Puts right what the last run left. If the database is behind what is beside it, all is discovered again.
 fn begin_run(
     dir: &Path,
     disk: &dyn Disk,
     now: i64,
     mut connection: Connection,
-    cut_short: bool,
+    behind: bool,
 ) -> rusqlite::Result<LastRun> {
-    let beside =
-        fs::read_to_string(dir.join("epoch")).ok().and_then(|t| t.trim_end().parse().ok()).unwrap_or(0);
     let transaction = connection.transaction()?;
     let mut tx = Tx::begin(&transaction, disk, now)?;
-    let restored = beside > tx.store.epoch;
-    tx.store.epoch = tx.store.epoch.max(beside).saturating_add(1);
-    let epoch = tx.store.epoch;
-    if restored || cut_short {
+    let epoch = tx.store.epoch.max(epoch_beside(dir)).saturating_add(1);
+    tx.store.epoch = epoch;
+    if behind {
         tx.store.discovered = 0;
         tx.store.starters_for_all = true;
         transitions::forget_unfinished(&mut tx)?;

@@ -119,6 +119,11 @@ impl ShareServer {
         ShareServer { server: Arc::new(server), threads: Vec::new() }
     }
 
+    #[cfg(test)]
+    pub(crate) fn inner(&self) -> &Server {
+        &self.server
+    }
+
     /// Stores shares and takes the account's lease on each; returns when all are durable. All or none: on an error, what was written is removed.
     /// A share that is there already with the same bytes is only leased.
     pub fn store_many(

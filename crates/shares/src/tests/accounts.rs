@@ -2,8 +2,15 @@
 
 use std::fs;
 
-use super::{ME, World, body, id};
-use crate::{Holds, ReadError, digest, share::file_name};
+use ring::signature::Ed25519KeyPair;
+
+use super::{ME, World, body, check_quiet, id};
+use crate::{
+    AccountKey, Deletion, Holds, ReadError, Refusal, SignatureError, Signed, StoreError, Usage, digest,
+    share::file_name,
+};
+
+const KEY: AccountKey = AccountKey([5; 32]);
 
 #[test]
 fn who_takes_shares_over_holds_them_alone() {
@@ -86,4 +93,105 @@ fn a_whole_share_comes_with_the_digest_that_it_has() {
     // It is stored anew, by whoever has it.
     running.store(&[(id(5), &body(5))], ME).unwrap();
     assert_eq!(running.server.whole(&id(5)).unwrap().0, body(5));
+}
+
+#[test]
+fn a_quota_bounds_what_an_account_leases_and_nobody_else() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let quota = |shares, bytes| server.key_account(KEY, Some(Usage { shares, bytes })).unwrap();
+    let account = quota(2, 1000);
+    // Bodies of 50, 100, 150 and 200 bytes.
+    running.store(&[(id(1), &body(1)), (id(2), &body(2))], account).unwrap();
+    let refused = running.store(&[(id(3), &body(3))], account).unwrap_err();
+    assert!(matches!(refused, StoreError::Refused { why: Refusal::Quota, .. }), "{refused}");
+    server.reap().unwrap();
+    assert_eq!(server.share(&id(3)).unwrap(), None, "nothing is left of it");
+    running.store(&[(id(3), &body(3))], ME).unwrap();
+    let refused = running.store(&[(id(3), &body(3))], account).unwrap_err();
+    assert!(matches!(refused, StoreError::Refused { why: Refusal::Quota, .. }), "there already: {refused}");
+    assert_eq!(server.lease(account, &[id(1), id(2), id(3)], None).unwrap(), [id(1), id(2)], "renewed");
+    server.let_go(account, &[id(1)], Deletion::AfterGrace).unwrap();
+    assert_eq!(server.lease(account, &[id(3)], None).unwrap(), [id(3)]);
+    // Bytes.
+    assert_eq!(quota(9, 350), account);
+    assert_eq!(server.lease(account, &[id(1)], None).unwrap(), [id(1)], "300 of 350");
+    running.store(&[(id(4), &body(4))], account).unwrap_err();
+    // Less than it has already: nothing new, and nothing is taken away.
+    assert_eq!(quota(1, 1), account);
+    assert_eq!(server.lease(account, &[id(1), id(2)], None).unwrap(), [id(1), id(2)]);
+    assert_eq!(server.usage(account).unwrap(), Usage { shares: 3, bytes: 300 });
+    server.key_account(KEY, None).unwrap();
+    running.store(&[(id(4), &body(4))], account).unwrap();
+    server.reap().unwrap();
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn uploads_at_the_same_time_do_not_get_past_a_quota_together() {
+    let world = World::new();
+    let server = crate::ShareServer::open(&world.dir(), world.settings()).unwrap();
+    let account = server.key_account(KEY, Some(Usage { shares: 5, bytes: 1 << 20 })).unwrap();
+    let stored: usize = std::thread::scope(|scope| {
+        let store = |n| {
+            let server = &server;
+            scope.spawn(move || {
+                usize::from(server.store_many(vec![super::new_share(id(n), &body(n))], account, None).is_ok())
+            })
+        };
+        (0..20).map(store).collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert!(stored <= 5, "{stored}");
+    assert_eq!(server.usage(account).unwrap().shares, stored as u64);
+}
+
+#[test]
+fn a_signed_request_is_believed_once_from_its_account_for_its_store() {
+    let random = ring::rand::SystemRandom::new();
+    let new_pair = || {
+        let document = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+        Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap()
+    };
+    let (pair, other_pair) = (new_pair(), new_pair());
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let store = server.id().unwrap();
+    let sign = |nonce, request: &[u8]| Signed::new(&pair, &store, nonce, request.to_vec()).unwrap();
+    let request = sign(5, b"lease");
+    assert_eq!(server.admit(&request).unwrap(), Err(SignatureError::Unknown));
+    let account = server.key_account(request.key, None).unwrap();
+    assert_eq!(server.admit(&request).unwrap(), Ok(account));
+    for (nonce, expected) in [
+        (5, Err(SignatureError::Replayed)),
+        (4, Err(SignatureError::Replayed)),
+        (u64::MAX, Err(SignatureError::Replayed)),
+        (6, Ok(account)),
+    ] {
+        assert_eq!(server.admit(&sign(nonce, b"lease")).unwrap(), expected, "{nonce}");
+    }
+    // Anything else than what was signed.
+    let good = sign(10, b"lease");
+    let elsewhere = Signed::new(&pair, &[1; 16], 10, b"lease".to_vec()).unwrap();
+    let mut forged = Signed::new(&other_pair, &store, 10, b"lease".to_vec()).unwrap();
+    forged.key = good.key;
+    let mut flipped = good.clone();
+    flipped.signature[9] ^= 1;
+    let changed = [
+        elsewhere,
+        forged,
+        flipped,
+        Signed { nonce: 11, ..good.clone() },
+        Signed { request: b"let go".to_vec(), ..good.clone() },
+        Signed { key: AccountKey([0; 32]), ..good.clone() },
+    ];
+    for signed in changed {
+        assert_eq!(server.admit(&signed).unwrap(), Err(SignatureError::Signature), "{signed:?}");
+    }
+    // What was used up stays so, also after power is lost.
+    running.cut(1);
+    let running = world.open();
+    assert_eq!(running.server.admit(&sign(6, b"lease")).unwrap(), Err(SignatureError::Replayed));
+    assert_eq!(running.server.admit(&good).unwrap(), Ok(account));
 }

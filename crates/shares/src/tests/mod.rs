@@ -1,6 +1,7 @@
 //! Tests of the server as a whole, on a disk that can fail or lose power at any step.
 
 mod accounts;
+mod background;
 mod cut;
 mod faults;
 mod flips;
@@ -25,7 +26,7 @@ use cut::{CutDisk, Fault};
 use tempfile::TempDir;
 
 use crate::{
-    AccountId, Clock, Deletion, NewShare, OpenError, Seconds, Settings, ShareId, ShareServer, State,
+    AccountId, Clock, Deletion, Expiry, NewShare, OpenError, Seconds, Settings, ShareId, ShareServer, State,
     server::Server, share::from_file_name,
 };
 
@@ -35,6 +36,7 @@ pub struct World {
     now: Arc<AtomicU64>,
     pub grace: Duration,
     pub open_files_max: usize,
+    pub expiry: Option<Expiry>,
 }
 
 /// A server whose reaper works when it is told to.
@@ -53,6 +55,7 @@ impl World {
             now: Arc::new(AtomicU64::new(1_000_000)),
             grace: Duration::from_secs(100),
             open_files_max: 4,
+            expiry: None,
         }
     }
 
@@ -75,7 +78,8 @@ impl World {
     pub fn settings(&self) -> Settings {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || now.load(Ordering::Relaxed));
-        Settings { grace: self.grace, open_files_max: self.open_files_max, ..Settings::new(clock) }
+        let World { grace, open_files_max, expiry, .. } = *self;
+        Settings { grace, open_files_max, expiry, ..Settings::new(clock) }
     }
 
     /// Opens it and lets discovery finish.

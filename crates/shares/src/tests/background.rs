@@ -1,0 +1,475 @@
+//! Expirer, discovery, scrub and reaper: when they act, when they do not, and how they go on after a restart.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use super::{Fault, ME, Random, Running, World, body, check_quiet, files, id, let_go_now, new_share};
+use crate::{
+    AccountId, AccountKey, Deletion, Expiry, Health, Holds, Process, ReadError, ShareServer, Suspended,
+    server::Server, share::file_name,
+};
+
+const DAY: u64 = 24 * 3600;
+
+fn place(world: &World, n: u64) -> PathBuf {
+    let name = file_name(&id(n));
+    world.dir().join("shares").join(&name[..2]).join(&name)
+}
+
+/// Puts share `n` there as `scp` does: a file, and no row.
+fn deposit(world: &World, n: u64) {
+    let elsewhere = World::new();
+    elsewhere.open().store(&[(id(n), &body(n))], ME).unwrap();
+    fs::copy(place(&elsewhere, n), place(world, n)).unwrap();
+}
+
+/// Days go by one by one, and each has a request: no jump of the clock.
+fn days(world: &World, running: &Running, count: u64) {
+    for _ in 0..count {
+        world.advance(DAY);
+        running.server.account("somebody").unwrap();
+    }
+}
+
+#[test]
+fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger() {
+    let world = World::new();
+    let server = ShareServer::open(&world.dir(), world.settings()).unwrap();
+    let rounds = 30;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                server.discover().unwrap();
+            }
+        });
+        for worker in 0..2 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut random = Random(worker);
+                for _ in 0..150 {
+                    let n = worker * 100 + random.below(10);
+                    server.store_many(vec![new_share(id(n), &body(n))], ME, None).unwrap();
+                    let length = u32::try_from(body(n).len()).unwrap();
+                    assert_eq!(server.read(&id(n), 0, length).unwrap(), body(n));
+                    if random.chance(50) {
+                        server.let_go(ME, &[id(n)], Deletion::AtOnce).unwrap();
+                        server.reap().unwrap();
+                        // What is not deleted yet, since discovery is under way, is leased again by the next upload.
+                    }
+                }
+            });
+        }
+    });
+    server.discover().unwrap();
+    assert_eq!(server.incidents().unwrap(), [], "nothing was taken for lost");
+    assert_eq!(server.usage(AccountId::STARTER).unwrap().shares, 0, "nothing was taken for a stranger");
+    drop(server);
+    let running = world.open();
+    running.server.reap().unwrap();
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn fault_5_who_renews_in_time_wins_against_the_reaper() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
+    running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    world.advance(100);
+    // The index finds both; by the time that they are to go one is leased.
+    running.server.lease(ME, &[id(1)], None).unwrap();
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1)]);
+}
+
+#[test]
+fn fault_6_discovered_shares_are_stable_and_leased() {
+    let world = World::new();
+    drop(world.open());
+    for n in [1, 2, 10, 11] {
+        deposit(&world, n);
+    }
+    let running = world.open();
+    running.server.discover().unwrap();
+    for n in [1, 2, 10, 11] {
+        let leases = running.server.leases_of(&id(n)).unwrap();
+        assert_eq!(leases.len(), 1);
+        assert_eq!(
+            (leases[0].account, leases[0].expires_at),
+            (AccountId::STARTER, Some(world.now() + 60 * DAY))
+        );
+        assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
+    }
+    assert_eq!(running.server.lease(ME, &[id(10)], None).unwrap(), [id(10)]);
+    check_quiet(&world, &running);
+    // Their time comes, too.
+    days(&world, &running, 60);
+    running.server.expire().unwrap();
+    days(&world, &running, 1);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(10)]);
+}
+
+#[test]
+fn fault_9_nobody_deletes_what_he_holds_no_lease_on() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let stranger = server.key_account(AccountKey([1; 32]), None).unwrap();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
+    server.let_go(ME, &[id(2)], Deletion::AfterGrace).unwrap();
+    server.let_go(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
+    assert_eq!(server.end_account(stranger).unwrap(), 0);
+    server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1), id(2)], "held, and within its grace period");
+    assert_eq!(server.leases_of(&id(1)).unwrap().len(), 1);
+}
+
+#[test]
+fn fault_10_what_has_no_row_is_looked_for_on_the_disk() {
+    let world = World::new();
+    let running = world.open();
+    for n in 1..=3 {
+        deposit(&world, n);
+    }
+    let server = &running.server;
+    assert_eq!(server.holds(ME, &[id(1), id(4)]).unwrap(), [Holds::Unleased, Holds::Nothing]);
+    assert_eq!(server.lease(ME, &[id(1), id(4)], None).unwrap(), [id(1)]);
+    assert_eq!(server.take_over(ME, &[id(2)]).unwrap(), [id(2)]);
+    assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
+    // Storing what lies there takes a lease on it and writes nothing; other bytes of that name are refused, and delete nothing.
+    let writes = |running: &Running| running.disk.steps().iter().filter(|step| **step == "write").count();
+    running.store(&[(id(3), b"other bytes")], ME).unwrap_err();
+    running.server.reap().unwrap();
+    running.store(&[(id(3), &body(3))], ME).unwrap();
+    assert_eq!(writes(&running), 0);
+    for n in 1..=3 {
+        assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
+    }
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1))], ME).unwrap();
+    for n in [2, 3] {
+        deposit(&world, n);
+    }
+    let whole = fs::read(place(&world, 3)).unwrap();
+    fs::write(place(&world, 3), &whole[..whole.len() - 1]).unwrap();
+    fs::write(world.dir().join("shares/00/README"), "not a share").unwrap();
+    running.server.discover().unwrap();
+    let row = |n| running.server.share(&id(n)).unwrap().unwrap();
+    assert_eq!((row(2).health, row(2).leases), (Health::Ok, 1));
+    assert_eq!((row(3).health, row(3).leases, row(3).digest), (Health::Corrupt, 1, None));
+    assert_eq!(running.server.leases_of(&id(1)).unwrap().len(), 1, "what was known gets no starter lease");
+    let incidents = running.server.incidents().unwrap();
+    assert_eq!(incidents.iter().map(|i| i.share).collect::<Vec<_>>(), [Some(id(3))]);
+    // Whoever has the bytes stores them anew.
+    running.store(&[(id(3), &body(3))], ME).unwrap();
+    assert_eq!(running.read_all(&id(3)).unwrap(), body(3));
+    fs::remove_file(world.dir().join("shares/00/README")).unwrap();
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was() {
+    let mut world = World::new();
+    world.grace = Duration::ZERO;
+    // More than one step, in several directories.
+    let (first, second) = (0..600_u64, 600..640);
+    let running = world.open();
+    for n in first.clone().chain(second) {
+        running.store(&[(id(n), &body(n))], ME).unwrap();
+    }
+    drop(running);
+    fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
+    let running = world.try_open(None).unwrap();
+    running.server.take_over(ME, &[id(4)]).unwrap();
+    running.server.let_go_all(&[id(4)], Deletion::AtOnce).unwrap();
+    running.server.reap().unwrap();
+    assert!(place(&world, 4).exists());
+    assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Discovering));
+    let server: &Server = running.server.inner();
+    assert!(!server.discover_some().unwrap().is_last);
+    let passes = running.server.passes().unwrap();
+    let pass = passes.iter().find(|pass| pass.process == Process::Discovery).unwrap();
+    assert!(pass.ended_at.is_none() && pass.progress > 0.0 && pass.progress < 1.0);
+    let (examined, lists) = (pass.examined, running.disk.steps().len());
+    assert!((500..640).contains(&examined), "{examined}, {lists}");
+    drop(running);
+    let running = world.try_open(None).unwrap();
+    assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Discovering));
+    running.server.finish_discovery().unwrap();
+    let passes = running.server.passes().unwrap();
+    assert_eq!(passes.len(), 1);
+    assert_eq!((passes[0].cycle, passes[0].examined, passes[0].progress), (1, 640, 1.0), "the same pass");
+    running.server.reap().unwrap();
+    assert!(!place(&world, 4).exists());
+    assert_eq!(files(&world.dir()).0.len(), 639);
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says() {
+    let stranger_key = AccountKey([3; 32]);
+    // Each policy, and the first second at which a lease renewed at 0 that says 1000 is over.
+    for (expiry, ends) in [
+        (None, None),
+        (Some(Expiry::Age), Some(1000)),
+        (Some(Expiry::Override(300)), Some(300)),
+        (Some(Expiry::Override(3000)), Some(3000)),
+    ] {
+        let mut world = World::new();
+        world.expiry = expiry;
+        let running = world.open();
+        let server = &running.server;
+        let (own, stranger) =
+            (server.account("own").unwrap(), server.key_account(stranger_key, None).unwrap());
+        let begin = world.now();
+        for (n, account) in [(1, own), (2, stranger), (3, ME)] {
+            server.store_many(vec![new_share(id(n), &body(n))], account, Some(begin + 1000)).unwrap();
+        }
+        for at in [299, 300, 999, 1000, 2999, 3000] {
+            world.set(begin + at);
+            server.expire().unwrap();
+            let is_leased = |n| !server.leases_of(&id(n)).unwrap().is_empty();
+            assert_eq!(is_leased(1), at < 1000, "{expiry:?} at {at}");
+            for n in [2, 3] {
+                assert_eq!(is_leased(n), ends.is_none_or(|ends| at < ends), "{expiry:?} at {at}");
+            }
+        }
+        server.expire().unwrap();
+        assert_eq!(server.usage(own).unwrap().shares, 0);
+    }
+}
+
+#[test]
+fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_time() {
+    let mut world = World::new();
+    world.expiry = Some(Expiry::CutOff(world.now() + 10));
+    let running = world.open();
+    deposit(&world, 4);
+    running.server.discover().unwrap();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
+    world.advance(9);
+    running.server.lease(ME, &[id(1)], None).unwrap();
+    world.advance(1);
+    running.server.lease(ME, &[id(2)], None).unwrap();
+    running.server.expire().unwrap();
+    let leases = |n| running.server.leases_of(&id(n)).unwrap().len();
+    assert_eq!([1, 2, 3, 4].map(leases), [0, 1, 0, 1]);
+    // An override is no shorter way to lose what discovery found.
+    world.expiry = Some(Expiry::Override(1));
+    drop(running);
+    let running = world.open();
+    world.advance(DAY);
+    running.server.expire().unwrap();
+    assert_eq!(running.server.leases_of(&id(4)).unwrap().len(), 1);
+}
+
+#[test]
+fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes() {
+    let world = World::new();
+    let running = world.open();
+    let own = running.server.account("own").unwrap();
+    let shares = (0..1500).map(|n| new_share(id(n), &[])).collect();
+    running.server.store_many(shares, own, Some(world.now() + 10)).unwrap();
+    running.server.lease(ME, &[id(3)], None).unwrap();
+    world.advance(10);
+    assert!(!running.server.inner().expire_some().unwrap().is_last);
+    // Of the first thousand leases one may be that which does not end.
+    assert!((500..=501).contains(&running.server.usage(own).unwrap().shares));
+    drop(running);
+    let running = world.open();
+    running.server.expire().unwrap();
+    assert_eq!(running.server.usage(own).unwrap().shares, 0);
+    let passes = running.server.passes().unwrap();
+    assert_eq!((passes[0].cycle, passes[0].examined, passes[0].acted), (1, 1501, 1500));
+    for _ in 0..15 {
+        running.server.expire().unwrap();
+    }
+    let cycles: Vec<u64> = running.server.passes().unwrap().iter().map(|pass| pass.cycle).collect();
+    assert_eq!(cycles, (7..=16).rev().collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let own = server.account("own").unwrap();
+    let until = Some(world.now() + 2 * DAY);
+    server.store_many((1..=3).map(|n| new_share(id(n), &body(n))).collect(), own, until).unwrap();
+    server.let_go(own, &[id(2)], Deletion::AfterGrace).unwrap();
+    world.advance(365 * DAY);
+    server.expire().unwrap();
+    server.reap().unwrap();
+    assert_eq!(server.suspended().unwrap(), Some(Suspended::Clock { at: world.now() }));
+    assert_eq!(files(&world.dir()).0.len(), 3);
+    // Who knows that nothing refers to a share needs no clock.
+    server.let_go(own, &[id(3)], Deletion::AtOnce).unwrap();
+    server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1), id(2)]);
+    // A restart is no confirmation.
+    drop(running);
+    let running = world.open();
+    let server = &running.server;
+    server.expire().unwrap();
+    server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1), id(2)]);
+    assert_eq!(server.incidents().unwrap().len(), 1);
+    server.confirm_clock().unwrap();
+    server.expire().unwrap();
+    server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1)], "unleased for a year");
+    days(&world, &running, 1);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, []);
+}
+
+#[test]
+fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever() {
+    let world = World::new();
+    let running = world.open();
+    running.store(&[(id(1), &body(1))], ME).unwrap();
+    let right = world.now();
+    world.advance(20 * 3600);
+    running.server.let_go(ME, &[id(1)], Deletion::AfterGrace).unwrap();
+    world.set(right);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1)], "its grace begins now");
+    world.advance(99);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, [id(1)]);
+    world.advance(1);
+    running.server.reap().unwrap();
+    assert_eq!(files(&world.dir()).0, []);
+}
+
+#[test]
+fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was() {
+    let world = World::new();
+    let running = world.open();
+    for n in 0..200 {
+        running.store(&[(id(n), &body(n))], ME).unwrap();
+    }
+    let rotten = [6, 13, 55];
+    for n in rotten {
+        let mut bytes = fs::read(place(&world, n)).unwrap();
+        *bytes.last_mut().unwrap() ^= 4;
+        fs::write(place(&world, n), bytes).unwrap();
+    }
+    fs::remove_file(place(&world, 100)).unwrap();
+    assert!(!running.server.inner().scrub_some().unwrap().is_last);
+    drop(running);
+    let running = world.open();
+    running.server.scrub().unwrap();
+    let passes = running.server.passes().unwrap();
+    assert_eq!((passes[0].process, passes[0].examined, passes[0].acted), (Process::Scrub, 200, 4));
+    for n in 0..200 {
+        let health = running.server.share(&id(n)).unwrap().unwrap().health;
+        let right = match n {
+            100 => Health::Missing,
+            n if rotten.contains(&n) => Health::Corrupt,
+            _ => Health::Ok,
+        };
+        assert_eq!(health, right, "{n}");
+    }
+    assert_eq!(running.server.incidents().unwrap().len(), 4);
+    // What is known is no news.
+    running.server.scrub().unwrap();
+    assert_eq!(running.server.passes().unwrap()[0].acted, 0);
+    assert_eq!(running.server.incidents().unwrap().len(), 4);
+}
+
+#[test]
+fn a_damaged_database_deletes_nothing_until_it_was_made_anew() {
+    let mut world = World::new();
+    world.grace = Duration::ZERO;
+    let running = world.open();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
+    // A row that says that nobody holds the share, as a bit that flipped might.
+    let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
+    let sql = "UPDATE shares SET nleases = 0, unleased_since = 0 WHERE share = ?1";
+    assert_eq!(connection.execute(sql, [id(1).0]).unwrap(), 1);
+    drop(connection);
+    running.server.reap().unwrap_err();
+    assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Damaged));
+    let_go_now(&running, &[id(2)]);
+    running.server.reap().unwrap();
+    running.server.expire().unwrap();
+    assert_eq!(files(&world.dir()).0.len(), 3);
+    assert_eq!(running.server.read(&id(1), 0, 50).unwrap(), body(1));
+    drop(running);
+    let running = world.open();
+    running.server.reap().unwrap();
+    assert_eq!(running.server.suspended().unwrap(), None);
+    assert_eq!(running.server.usage(AccountId::STARTER).unwrap().shares, 3);
+    check_quiet(&world, &running);
+}
+
+#[test]
+fn the_threads_do_all_this_by_themselves() {
+    let mut world = World::new();
+    world.grace = Duration::ZERO;
+    drop(world.open());
+    deposit(&world, 1);
+    fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
+    let mut settings = world.settings();
+    settings.pace.expire_every = Duration::from_millis(1);
+    settings.pace.scrub_every = Duration::from_millis(1);
+    let server = ShareServer::open(&world.dir(), settings).unwrap();
+    let own = server.account("own").unwrap();
+    let until = |what: &str, is: &dyn Fn() -> bool| {
+        for _ in 0..2000 {
+            if is() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("never: {what}");
+    };
+    until("discovered", &|| server.leases_of(&id(1)).unwrap().len() == 1);
+    server.store_many(vec![new_share(id(6), &body(6)), new_share(id(7), &body(7))], own, Some(0)).unwrap();
+    until("expired and deleted", &|| server.stored().unwrap().shares == 1);
+    fs::remove_file(place(&world, 1)).unwrap();
+    until("found missing", &|| server.share(&id(1)).unwrap().unwrap().health == Health::Missing);
+    assert!(matches!(server.read(&id(1), 0, 1), Err(ReadError::Damaged { .. })));
+}
+
+#[test]
+fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from() {
+    let scenario = |world: &World, running: &Running| -> Result<(), crate::DatabaseError> {
+        world.advance(10);
+        running.server.expire()?;
+        running.server.scrub()
+    };
+    let begin = |world: &World| {
+        let running = world.open();
+        let own = running.server.account("own").unwrap();
+        running.server.store_many(vec![new_share(id(1), &body(1))], own, Some(world.now() + 10)).unwrap();
+        running.store(&[(id(2), &body(2))], ME).unwrap();
+        running
+    };
+    let world = World::new();
+    let running = begin(&world);
+    let before = running.disk.steps().len();
+    scenario(&world, &running).unwrap();
+    let steps = running.disk.steps().len() - before;
+    assert!(steps >= 4, "{steps}");
+    for at in 0..steps {
+        let world = World::new();
+        let running = begin(&world);
+        running.disk.set_fault(at, Fault::Cut);
+        scenario(&world, &running).unwrap_err();
+        running.cut(at as u64);
+        let running = world.open();
+        scenario(&world, &running).unwrap();
+        world.advance(100);
+        running.server.reap().unwrap();
+        assert_eq!(files(&world.dir()).0, [id(2)], "cut at {at}");
+        check_quiet(&world, &running);
+    }
+}
