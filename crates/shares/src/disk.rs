@@ -12,6 +12,7 @@ use std::{
 };
 
 use namespace::ShareId;
+use rustc_hash::FxHashSet;
 
 use crate::{error::DiskError, share::file_name};
 
@@ -75,7 +76,10 @@ impl LocalDisk {
         make_dir(&dir.join("tmp"))?;
         let is_new = make_dir(&dir.join("shares"))?;
         let disk = LocalDisk { dir: dir.to_owned(), root, is_new };
-        for prefix in 0..=u8::MAX {
+        // All but always all of them are there.
+        let present: FxHashSet<String> = names(&dir.join("shares"))?.into_iter().collect();
+        let lacking = (0..=u8::MAX).filter(|prefix| !present.contains(&format!("{prefix:02x}")));
+        for prefix in lacking {
             make_dir(&disk.prefix(prefix))?;
         }
         sync_dir(&disk.dir.join("shares"))?;

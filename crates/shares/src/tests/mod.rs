@@ -2,6 +2,7 @@
 
 mod accounts;
 mod background;
+mod bars;
 mod cut;
 mod faults;
 mod flips;
