@@ -8,6 +8,7 @@ use content::TAG_BYTES;
 use directory::{Inspector, Violation};
 use namespace::{Extent, Place, ShareId};
 use serde::{Deserialize, Serialize};
+use shares::AccountId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::ControlFlow;
@@ -172,9 +173,14 @@ fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
 
 /// Shares that are kept although nothing refers to them.
 fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
+    // What the share server found without knowing whose it is, it keeps for a while.
+    let is_wanted = |share: &ShareId| {
+        let leases = server.shares().server().leases_of(share);
+        leases.is_ok_and(|leases| leases.iter().any(|lease| lease.account != AccountId::STARTER))
+    };
     let listed = server.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;
-        if stable && share.leases > 0 && !pieces.contains_key(&share.id) {
+        if stable && share.leases > 0 && !pieces.contains_key(&share.id) && is_wanted(&share.id) {
             suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", name(&share.id)));
         }
         ControlFlow::Continue(())

@@ -29,6 +29,8 @@ const TOGETHER: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that may be asked for at a time whether they are kept.
 const KEEP_MAX: usize = 4096;
+/// Shares that are leased anew at a time.
+const ADOPTED_TOGETHER: usize = 256;
 /// Bytes of a share that are sent or taken in one frame.
 const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
@@ -126,6 +128,7 @@ impl Keeper {
         let mut put_off = Vec::new();
         let mut sweeps: BTreeMap<MachineId, SessionId> = BTreeMap::new();
         let mut repairing = None;
+        let mut unadopted = self.shares.has_lost_leases();
         loop {
             match chores.recv_timeout(STOP_LOOK) {
                 Ok(first) => {
@@ -157,8 +160,13 @@ impl Keeper {
                 }
                 ledger.settled(settled);
             }
+            if alone && unadopted && !self.is_stopping() {
+                unadopted = self.adopt_all(&**ledger).inspect_err(warn_unadopted).is_err();
+            }
             // What is pending may be the adoption of such an upload. A host among several may have crashed before it adopted what was in its log.
-            if unsettled.is_empty() && (alone || self.repair.has_adopted()) {
+            let adopted = if alone { !unadopted } else { self.repair.has_adopted() };
+            if unsettled.is_empty() && adopted {
+                self.shares.confirm_clock();
                 for (machine, session) in std::mem::take(&mut sweeps) {
                     self.shares.sweep(machine, session);
                 }
@@ -175,6 +183,24 @@ impl Keeper {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+    }
+
+    /// The leases were lost, and found shares are kept for a while only: what files refer to is leased by the group again. Among several hosts
+    /// [`crate::repair`] does this, which goes through all of it anyway.
+    fn adopt_all(&self, ledger: &dyn Ledger) -> Result<(), DatabaseError> {
+        let (mut after, mut lacking) = (None, 0);
+        loop {
+            let (shares, last) = ledger.shares_after(after.as_ref(), ADOPTED_TOGETHER);
+            lacking += self.shares.adopt(&shares)?.len();
+            if last.is_none() || self.is_stopping() {
+                break;
+            }
+            after = last;
+        }
+        if lacking > 0 {
+            tracing::warn!(lacking, "files refer to shares that are not here, or damaged");
+        }
+        Ok(())
     }
 
     /// What of this work is not as it is to be: shares that are not here, and shares that are here in place of a host that was passed over.
@@ -343,4 +369,8 @@ impl Keeper {
         }
         Error::Damaged
     }
+}
+
+fn warn_unadopted(error: &DatabaseError) {
+    tracing::error!(error = error as &dyn std::error::Error, "shares cannot be leased anew; it is tried again");
 }

@@ -5,7 +5,9 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{AccountId, DatabaseError, Deletion, NewShare, OpenError, Refusal, ShareServer, StoreError};
+use shares::{
+    AccountId, DatabaseError, Deletion, NewShare, OpenError, Refusal, ShareServer, StoreError, Suspended,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -130,6 +132,26 @@ impl Shares {
         }
         let held: BTreeSet<ShareId> = self.server.take_over(self.group, shares)?.into_iter().collect();
         Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
+    }
+
+    /// Whether shares were found of which the leases are lost, or may be.
+    pub(crate) fn has_lost_leases(&self) -> bool {
+        let starters = self.server.usage(AccountId::STARTER).map_or(1, |usage| usage.shares);
+        let suspended = self.server.suspended().unwrap_or(None);
+        starters > 0 || suspended == Some(Suspended::Discovering)
+    }
+
+    /// The group has leased for ever all that anything refers to: then no clock decides on any of that, and one that has jumped (this machine may just
+    /// have been off for long) may be believed about the rest.
+    pub(crate) fn confirm_clock(&self) {
+        let confirmed = match self.server.suspended() {
+            Ok(Some(Suspended::Clock { .. })) => self.server.confirm_clock(),
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = confirmed {
+            warn(&error, "the clock could not be confirmed; it is tried again");
+        }
     }
 
     /// The group lets go of shares that it does not want here any more.

@@ -8,8 +8,8 @@ use rusqlite::Connection;
 use thiserror::Error;
 
 use crate::{
-    rows::{self, AccountRow},
-    schema,
+    rows::AccountRow,
+    schema, seal,
     share::{AccountId, Usage},
     tx::{self, Tx},
 };
@@ -84,7 +84,7 @@ pub(crate) fn admit(tx: &mut Tx<'_>, signed: &Signed) -> rusqlite::Result<Result
 
 /// The cluster's own account of that name, made if there is none.
 pub(crate) fn named(tx: &mut Tx<'_>, name: &str) -> rusqlite::Result<AccountId> {
-    if let Some(row) = rows::one(tx.connection, "SELECT * FROM accounts WHERE name = ?1", [name])? {
+    if let Some(row) = seal::one(tx.connection, "SELECT * FROM accounts WHERE name = ?1", [name])? {
         let AccountRow { id, .. } = row;
         return Ok(id);
     }
@@ -107,13 +107,13 @@ pub(crate) fn keyed(tx: &mut Tx<'_>, key: AccountKey, quota: Option<Usage>) -> r
 }
 
 fn of_key(connection: &Connection, key: &AccountKey) -> rusqlite::Result<Option<AccountRow>> {
-    rows::one(connection, "SELECT * FROM accounts WHERE pubkey = ?1", [key.0])
+    seal::one(connection, "SELECT * FROM accounts WHERE pubkey = ?1", [key.0])
 }
 
 fn add(tx: &mut Tx<'_>, row: impl FnOnce(AccountId, i64) -> AccountRow) -> rusqlite::Result<AccountId> {
     let sql = "SELECT max(id) + 1 FROM accounts";
     let id = AccountId(tx.connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?);
-    rows::put(tx.connection, &row(id, tx.now))?;
+    seal::put(tx.connection, &row(id, tx.now))?;
     Ok(id)
 }
 
@@ -127,11 +127,11 @@ pub(crate) fn forget(tx: &mut Tx<'_>, account: AccountId) -> rusqlite::Result<()
 
 /// All accounts.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<AccountRow>> {
-    rows::all(connection, "SELECT * FROM accounts ORDER BY id", [])
+    seal::all(connection, "SELECT * FROM accounts ORDER BY id", [])
 }
 
 /// What an account's leases hold, summed up when they change.
 pub(crate) fn usage(connection: &Connection, account: AccountId) -> rusqlite::Result<Usage> {
-    let row: Option<AccountRow> = rows::one(connection, tx::ACCOUNT, [account.0])?;
+    let row: Option<AccountRow> = seal::one(connection, tx::ACCOUNT, [account.0])?;
     Ok(row.map_or_else(Usage::default, |row| row.usage))
 }

@@ -7,7 +7,8 @@ use rusqlite::Connection;
 
 use crate::{
     accounts,
-    rows::{IncidentRow, LeaseRow, PassRow, Sealed, ShareRow, unseal},
+    rows::{IncidentRow, LeaseRow, PassRow, ShareRow},
+    seal::{Sealed, unseal},
     share::{AccountId, State, Usage},
     tx,
 };

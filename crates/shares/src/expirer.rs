@@ -9,7 +9,8 @@ use crate::{
     crawler::Step,
     error::DatabaseError,
     passes,
-    rows::{self, LeaseRow},
+    rows::LeaseRow,
+    seal,
     server::Server,
     share::{AccountId, Process, Seconds},
     tx::Tx,
@@ -69,7 +70,7 @@ fn expire(tx: &mut Tx<'_>, others: Option<Expiry>) -> rusqlite::Result<(Step, u6
         .optional()?;
     let last = end.map_or([u8::MAX; 16], |share| share.0);
     let sql = "SELECT * FROM leases WHERE share > ?1 AND share <= ?2 ORDER BY share";
-    let leases: Vec<LeaseRow> = rows::all(tx.connection, sql, params![after, last])?;
+    let leases: Vec<LeaseRow> = seal::all(tx.connection, sql, params![after, last])?;
     let mut acted = 0;
     for lease in &leases {
         let policy = if is_own(tx, lease.account)? { Some(Expiry::Age) } else { others };

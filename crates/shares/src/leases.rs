@@ -4,7 +4,8 @@ use namespace::ShareId;
 use rusqlite::{Connection, params};
 
 use crate::{
-    rows::{self, LeaseRow, ShareRow},
+    rows::{LeaseRow, ShareRow},
+    seal,
     share::{AccountId, Deletion, Holds, Seconds, ShareLease, State, Usage},
     transitions,
     tx::{self, Tx},
@@ -61,7 +62,7 @@ pub(crate) fn take(
     };
     let expires_at = old.expires_at.zip(until).map(|(old, new)| old.max(new));
     let lease = LeaseRow { renewed_at: old.renewed_at.max(tx.now), expires_at, ..old };
-    rows::put(tx.connection, &lease)?;
+    seal::put(tx.connection, &lease)?;
     Ok(share.clone())
 }
 
@@ -105,7 +106,7 @@ pub(crate) fn drop_unrenewed(
 ) -> rusqlite::Result<(usize, Option<ShareId>)> {
     let since = since.map_or(i64::MAX, |since| i64::try_from(since).unwrap_or(i64::MAX));
     let after: &[u8] = after.map_or(&[], |after| &after.0);
-    let leases: Vec<LeaseRow> = rows::all(tx.connection, OF_ACCOUNT, params![account.0, after, limit])?;
+    let leases: Vec<LeaseRow> = seal::all(tx.connection, OF_ACCOUNT, params![account.0, after, limit])?;
     let mut dropped = 0;
     for lease in leases.iter().filter(|lease| lease.renewed_at < since) {
         if let Some(row) = tx.share(&lease.share)? {
@@ -118,7 +119,7 @@ pub(crate) fn drop_unrenewed(
 
 /// The leases on a share, by account.
 pub(crate) fn leases_of(connection: &Connection, id: &ShareId) -> rusqlite::Result<Vec<ShareLease>> {
-    let leases: Vec<LeaseRow> = rows::all(connection, tx::LEASES, [id.0])?;
+    let leases: Vec<LeaseRow> = seal::all(connection, tx::LEASES, [id.0])?;
     let told = |lease: &LeaseRow| ShareLease {
         account: lease.account,
         renewed_at: u64::try_from(lease.renewed_at).unwrap_or(0),
@@ -137,7 +138,7 @@ pub(crate) fn holds(
     if !row.is_sound() {
         return Ok(Some(Holds::Nothing));
     }
-    let lease: Option<LeaseRow> = rows::one(connection, tx::LEASE, params![id.0, account.0])?;
+    let lease: Option<LeaseRow> = seal::one(connection, tx::LEASE, params![id.0, account.0])?;
     Ok(Some(if lease.is_some() { Holds::Leased } else { Holds::Unleased }))
 }
 
@@ -152,7 +153,7 @@ pub(crate) fn leased_by(
     let sql = "SELECT * FROM leases WHERE share > ?1 AND +account = ?2 ORDER BY share LIMIT ?3";
     // Nothing comes before a share as the empty blob does.
     let after: &[u8] = after.map_or(&[], |after| &after.0);
-    let leases: Vec<LeaseRow> = rows::all(connection, sql, params![after, account.0, limit])?;
+    let leases: Vec<LeaseRow> = seal::all(connection, sql, params![after, account.0, limit])?;
     Ok(leases.iter().map(|lease| lease.share).collect())
 }
 

@@ -41,7 +41,9 @@ mod rounds;
 mod rows;
 mod schema;
 mod scrub;
+mod seal;
 mod server;
+mod settings;
 mod share;
 mod shelf;
 #[cfg(test)]
@@ -57,7 +59,8 @@ pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};
 pub use expirer::Expiry;
 pub use header::HeaderError;
-pub use server::{Clock, Settings, ShareServer, Suspended};
+pub use server::{ShareServer, Suspended};
+pub use settings::{Clock, Settings};
 pub use share::{
     AccountId, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId, ShareLease,
     State, StoredShare, Usage,

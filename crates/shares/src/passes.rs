@@ -4,7 +4,8 @@ use namespace::ShareId;
 use rusqlite::{Connection, params};
 
 use crate::{
-    rows::{self, PREFIXES, PassRow},
+    rows::{PREFIXES, PassRow},
+    seal,
     share::{Pass, Process},
     tx::{self, Tx},
 };
@@ -15,7 +16,7 @@ const HISTORY: i64 = 10;
 /// The last pass of a process, under way or over.
 pub(crate) fn last(connection: &Connection, process: Process) -> rusqlite::Result<Option<PassRow>> {
     let sql = "SELECT * FROM passes WHERE process = ?1 ORDER BY cycle DESC LIMIT 1";
-    rows::one(connection, sql, [process as i64])
+    seal::one(connection, sql, [process as i64])
 }
 
 /// The pass that is under way, or a new one.
@@ -35,7 +36,7 @@ pub(crate) fn save(tx: &mut Tx<'_>, mut pass: PassRow, position: Option<ShareId>
 }
 
 fn put(tx: &mut Tx<'_>, pass: &PassRow) -> rusqlite::Result<()> {
-    rows::put(tx.connection, pass)?;
+    seal::put(tx.connection, pass)?;
     let old = "DELETE FROM passes WHERE process = ?1 AND cycle <= ?2";
     let kept_from = pass.cycle.saturating_sub(HISTORY);
     tx.connection.prepare_cached(old)?.execute(params![pass.process as i64, kept_from])?;
@@ -65,7 +66,7 @@ pub(crate) fn note_reaped(tx: &mut Tx<'_>, count: usize) -> rusqlite::Result<()>
 /// The passes that are remembered, by process, the latest first.
 pub(crate) fn all(connection: &Connection) -> rusqlite::Result<Vec<Pass>> {
     let store = tx::store(connection)?;
-    let rows: Vec<PassRow> = rows::all(connection, "SELECT * FROM passes ORDER BY process, cycle DESC", [])?;
+    let rows: Vec<PassRow> = seal::all(connection, "SELECT * FROM passes ORDER BY process, cycle DESC", [])?;
     let unsigned = |value: i64| u64::try_from(value).unwrap_or(0);
     let told = |row: PassRow| Pass {
         process: row.process,

@@ -1,13 +1,14 @@
 //! The lease database's schema (leasedb, "Schema"), version 2.
 //!
 //! What must hold between rows is kept by [`crate::tx::Tx`], in the same transaction: a share counts its leases and notes since when it has none,
-//! an account sums up its leased shares, and the store all shares. Every row ends with a seal (see [`crate::rows`]).
+//! an account sums up its leased shares, and the store all shares. Every row ends with a seal (see [`crate::seal`]).
 
 use namespace::ShareId;
 use rusqlite::Connection;
 
 use crate::{
-    rows::{AccountRow, LeaseRow, PREFIXES, ShareRow, StoreRow, put},
+    rows::{AccountRow, LeaseRow, PREFIXES, ShareRow, StoreRow},
+    seal::put,
     share::{AccountId, Health, State, Usage},
 };
 

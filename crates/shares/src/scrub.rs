@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Shares of a step.
-const STEP: usize = 64;
+const STEP: usize = 32;
 /// So many files ahead the disk is told what will be read.
 const AHEAD: usize = 8;
 

@@ -1,76 +1,36 @@
 //! The share server: what the crate offers, in one place.
 
 use std::{
-    fmt,
     fs::File,
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicI64},
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use namespace::ShareId;
 
 use crate::{
-    NewShare,
+    NewShare, Settings,
     accounts::{self, AccountKey, SignatureError, Signed},
-    crawler::{self, Crawler, Pace, Step},
+    crawler::{self, Crawler, Step},
     database::Database,
     disk::{Disk, LocalDisk},
     error::{DatabaseError, OpenError, ReadError, ReapError, StoreError},
-    expirer::Expiry,
     leases, passes, reaper,
     reaper::Reaper,
     restart,
     rounds::SyncRounds,
-    rows::{self, IncidentRow},
+    rows::IncidentRow,
+    seal,
     share::{AccountId, Deletion, Holds, Incident, Pass, Seconds, ShareLease, StoredShare, Usage, successor},
     shelf::{Shelf, Withheld},
     transitions,
     tx::{self, Tx},
 };
 
-/// Tells UTC seconds.
-pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
-
 /// Rows fetched at a time: no reader keeps the database's log from being folded in for long.
 const PAGE: usize = 1000;
-
-/// How a share server is to be run.
-#[derive(Clone)]
-pub struct Settings {
-    /// The wall clock.
-    pub clock: Clock,
-    /// How long a share stays after its last lease, unless it is let go for [`Deletion::AtOnce`].
-    pub grace: Duration,
-    /// Files kept open for reading at most.
-    pub open_files_max: usize,
-    /// When leases of accounts that are not the cluster's own expire; `None`: never by themselves.
-    pub expiry: Option<Expiry>,
-    /// What the processes in the background may take of the machine.
-    pub pace: Pace,
-}
-
-impl Settings {
-    /// The usual ones: a day of grace, 256 files, and no lease of a stranger expires.
-    pub fn new(clock: Clock) -> Settings {
-        let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
-        Settings { clock, grace, open_files_max, expiry: None, pace: Pace::default() }
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { clock: _, grace, open_files_max, expiry, pace } = self;
-        f.debug_struct("Settings")
-            .field("grace", grace)
-            .field("open_files_max", open_files_max)
-            .field("expiry", expiry)
-            .field("pace", pace)
-            .finish_non_exhaustive()
-    }
-}
 
 /// One directory of shares, and the database of who wants them kept. All operations may be called by many threads at once.
 #[derive(Debug)]
@@ -359,7 +319,7 @@ impl ShareServer {
     pub fn incidents(&self) -> Result<Vec<Incident>, DatabaseError> {
         let sql = "SELECT * FROM incidents ORDER BY number DESC";
         let rows: Vec<IncidentRow> =
-            self.server.database.read("listing incidents", |c| rows::all(c, sql, []))?;
+            self.server.database.read("listing incidents", |c| seal::all(c, sql, []))?;
         let told = |row: IncidentRow| Incident {
             at: u64::try_from(row.at).unwrap_or(0),
             share: row.share,

@@ -20,7 +20,8 @@ use crate::{
     error::{Damage, Refusal},
     file::OpenShare,
     leases,
-    rows::{self, ShareRow},
+    rows::ShareRow,
+    seal,
     share::{AccountId, Health, Seconds, State, Usage},
     tx::Tx,
 };
@@ -309,7 +310,7 @@ pub(crate) fn note_health(
 
 /// A share's row.
 pub(crate) fn row(connection: &Connection, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
-    rows::one(connection, crate::tx::SHARE, [id.0])
+    seal::one(connection, crate::tx::SHARE, [id.0])
 }
 
 /// At most `limit` rows from `first` on, in order of id.
@@ -319,7 +320,7 @@ pub(crate) fn page(
     limit: usize,
 ) -> rusqlite::Result<Vec<ShareRow>> {
     let sql = "SELECT * FROM shares WHERE share >= ?1 ORDER BY share LIMIT ?2";
-    rows::all(connection, sql, rusqlite::params![first.0, limit])
+    seal::all(connection, sql, rusqlite::params![first.0, limit])
 }
 
 /// A share that an index found: to be looked up before it is believed.

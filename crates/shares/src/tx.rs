@@ -10,7 +10,8 @@ use rusqlite::{Connection, params};
 
 use crate::{
     disk::Disk,
-    rows::{self, AccountRow, IncidentRow, LeaseRow, ShareRow, StoreRow},
+    rows::{AccountRow, IncidentRow, LeaseRow, ShareRow, StoreRow},
+    seal,
     share::{AccountId, Usage},
 };
 
@@ -75,9 +76,9 @@ impl<'a> Tx<'a> {
     /// Writes the sums.
     pub fn end(self) -> rusqlite::Result<()> {
         for account in self.accounts.values().flatten() {
-            rows::put(self.connection, account)?;
+            seal::put(self.connection, account)?;
         }
-        rows::put(self.connection, &self.store)
+        seal::put(self.connection, &self.store)
     }
 
     /// Whether what nobody holds may be found out by the clock.
@@ -86,12 +87,12 @@ impl<'a> Tx<'a> {
     }
 
     pub fn share(&self, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
-        rows::one(self.connection, SHARE, [id.0])
+        seal::one(self.connection, SHARE, [id.0])
     }
 
     /// A share without a row so far.
     pub fn add_share(&mut self, share: &ShareRow) -> rusqlite::Result<()> {
-        rows::put(self.connection, share)?;
+        seal::put(self.connection, share)?;
         self.store.stored.add(share.length);
         Ok(())
     }
@@ -107,7 +108,7 @@ impl<'a> Tx<'a> {
                 usage.add(share.length);
             }
         }
-        rows::put(self.connection, share)
+        seal::put(self.connection, share)
     }
 
     /// Removes the row of a share that nobody holds.
@@ -118,21 +119,21 @@ impl<'a> Tx<'a> {
     }
 
     pub fn lease(&self, id: &ShareId, account: AccountId) -> rusqlite::Result<Option<LeaseRow>> {
-        rows::one(self.connection, LEASE, params![id.0, account.0])
+        seal::one(self.connection, LEASE, params![id.0, account.0])
     }
 
     /// All leases on a share.
     pub fn leases(&self, id: &ShareId) -> rusqlite::Result<Vec<LeaseRow>> {
-        rows::all(self.connection, LEASES, [id.0])
+        seal::all(self.connection, LEASES, [id.0])
     }
 
     /// A lease of an account that had none on `share`, which is stable.
     pub fn add_lease(&mut self, share: &ShareRow, lease: &LeaseRow) -> rusqlite::Result<ShareRow> {
         self.account(lease.account)?.usage.add(share.length);
-        rows::put(self.connection, lease)?;
+        seal::put(self.connection, lease)?;
         let leased =
             ShareRow { leases: share.leases.saturating_add(1), unleased_since: None, ..share.clone() };
-        rows::put(self.connection, &leased)?;
+        seal::put(self.connection, &leased)?;
         Ok(leased)
     }
 
@@ -145,7 +146,7 @@ impl<'a> Tx<'a> {
         let leases = share.leases.saturating_sub(1);
         let unleased_since = (leases == 0).then_some(self.now);
         let left = ShareRow { leases, unleased_since, ..share.clone() };
-        rows::put(self.connection, &left)?;
+        seal::put(self.connection, &left)?;
         Ok(left)
     }
 
@@ -155,7 +156,7 @@ impl<'a> Tx<'a> {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => unknown.insert(match self.accounts.get(&id) {
                 Some(account) => account.clone(),
-                None => rows::one(self.connection, ACCOUNT, [id.0])?,
+                None => seal::one(self.connection, ACCOUNT, [id.0])?,
             }),
         };
         account.as_mut().ok_or(rusqlite::Error::QueryReturnedNoRows)
@@ -184,7 +185,7 @@ impl<'a> Tx<'a> {
             .prepare_cached("SELECT coalesce(max(number), 0) FROM incidents")?
             .query_row([], |row| row.get(0))?;
         let number = last.saturating_add(1);
-        rows::put(self.connection, &IncidentRow { number, at: self.now, share, what })?;
+        seal::put(self.connection, &IncidentRow { number, at: self.now, share, what })?;
         self.connection
             .prepare_cached("DELETE FROM incidents WHERE number <= ?1 - 1000")?
             .execute([number])?;
@@ -194,5 +195,5 @@ impl<'a> Tx<'a> {
 
 /// What is known of the whole store.
 pub(crate) fn store(connection: &Connection) -> rusqlite::Result<StoreRow> {
-    rows::one(connection, STORE, [])?.ok_or(rusqlite::Error::InvalidQuery)
+    seal::one(connection, STORE, [])?.ok_or(rusqlite::Error::InvalidQuery)
 }

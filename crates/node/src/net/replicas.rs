@@ -18,7 +18,7 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{Health, Holds};
+use shares::{AccountId, Health, Holds};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
@@ -380,6 +380,27 @@ fn the_next_host_in_order_takes_the_place_of_one_that_is_down_and_gives_it_up_ag
         keeping == placed
     });
     assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+}
+
+#[test]
+fn a_lone_host_whose_lease_database_is_lost_leases_all_that_files_refer_to() {
+    let mut group = Group::new(1);
+    let shares = store(&group.client(), 0..20);
+    group.publish(&shares[..15]);
+    until("adopted", || shares[..15].iter().all(|share| group.keeping(share) == [0]));
+    group.stop(0);
+    std::fs::remove_file(group.dir(0).join("shares/leases.sqlite")).unwrap();
+    group.start(0);
+    until("leased anew", || shares[..15].iter().all(|share| group.keeping(share) == [0]));
+    let server = group.keeper(0).shares().server();
+    until("known", || server.suspended().unwrap().is_none());
+    let starter = AccountId::STARTER;
+    let found = |share: &ShareId| server.leases_of(share).unwrap()[0].account == starter;
+    assert!(shares[15..].iter().all(found), "nothing refers to these: they stay for a while");
+    assert_eq!(server.usage(starter).unwrap().shares, 5);
+    for number in 0..20 {
+        assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+    }
 }
 
 #[test]

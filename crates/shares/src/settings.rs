@@ -1,0 +1,43 @@
+//! How a share server is to be run.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{crawler::Pace, expirer::Expiry, share::Seconds};
+
+/// Tells UTC seconds.
+pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
+
+/// How a share server is to be run.
+#[derive(Clone)]
+pub struct Settings {
+    /// The wall clock.
+    pub clock: Clock,
+    /// How long a share stays after its last lease, unless it is let go for [`Deletion::AtOnce`].
+    pub grace: Duration,
+    /// Files kept open for reading at most.
+    pub open_files_max: usize,
+    /// When leases of accounts that are not the cluster's own expire; `None`: never by themselves.
+    pub expiry: Option<Expiry>,
+    /// What the processes in the background may take of the machine.
+    pub pace: Pace,
+}
+
+impl Settings {
+    /// The usual ones: a day of grace, 256 files, and no lease of a stranger expires.
+    pub fn new(clock: Clock) -> Settings {
+        let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
+        Settings { clock, grace, open_files_max, expiry: None, pace: Pace::default() }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { clock: _, grace, open_files_max, expiry, pace } = self;
+        f.debug_struct("Settings")
+            .field("grace", grace)
+            .field("open_files_max", open_files_max)
+            .field("expiry", expiry)
+            .field("pace", pace)
+            .finish_non_exhaustive()
+    }
+}
