@@ -372,5 +372,8 @@ impl Keeper {
 }
 
 fn warn_unadopted(error: &DatabaseError) {
-    tracing::error!(error = error as &dyn std::error::Error, "shares cannot be leased anew; it is tried again");
+    tracing::error!(
+        error = error as &dyn std::error::Error,
+        "shares cannot be leased anew; it is tried again"
+    );
 }

@@ -424,10 +424,11 @@ impl Run {
                     let _ = running.server.scrub();
                 }
             }
-            Loss::Restored => match &self.backup {
-                Some(backup) => drop(fs::copy(backup, &path).unwrap()),
-                None => {}
-            },
+            Loss::Restored => {
+                if let Some(backup) = &self.backup {
+                    fs::copy(backup, &path).unwrap();
+                }
+            }
         }
         self.running = Some(open(&self.world));
         let server = &self.running().server;
