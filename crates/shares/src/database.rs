@@ -84,6 +84,8 @@ pub(crate) fn connect(dir: &Path) -> rusqlite::Result<Connection> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "cell_size_check", true)?;
+    // It grows while somebody looks through the whole database.
+    connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }

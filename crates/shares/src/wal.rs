@@ -4,7 +4,11 @@
 //! is synced before it is acknowledged, that is right if power was lost, and wrong if a bit flipped: then acknowledged commits are gone. A log that
 //! ends in nothing, or in what an earlier generation left behind, is whole; one with something of its own beyond its end may not be.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::File,
+    io::{self, BufReader, Read},
+    path::Path,
+};
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
@@ -13,32 +17,53 @@ const MAGIC: u32 = 0x377f_0682;
 
 /// Whether the log at `path` has anything of its own beyond what SQLite will take from it.
 pub(crate) fn is_cut_short(path: &Path) -> io::Result<bool> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(has_lost_frames(&bytes)),
+    match File::open(path) {
+        Ok(file) => has_lost_frames(BufReader::with_capacity(1 << 20, file)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
 }
 
-fn has_lost_frames(log: &[u8]) -> bool {
-    if log.is_empty() {
-        return false;
+fn has_lost_frames(mut log: impl Read) -> io::Result<bool> {
+    let mut bytes = [0; HEADER_BYTES];
+    let length = read_up_to(&mut log, &mut bytes)?;
+    if length == 0 {
+        return Ok(false);
     }
-    let Some(header) = Header::parse(log) else { return true };
+    let Some(header) = Header::parse(bytes.get(..length).unwrap_or_default()) else { return Ok(true) };
     let mut sums = header.sums;
-    let mut frames = log.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(header.frame_bytes());
-    for frame in frames.by_ref() {
-        if word(frame, 8) != header.salts.0 || word(frame, 12) != header.salts.1 {
-            // Of an earlier generation; or of this one, and flipped just there.
-            return frames.chain([frame]).any(|frame| header.may_have_written(frame));
+    let mut frame = vec![0; header.frame_bytes()];
+    let mut ended = false;
+    while read_up_to(&mut log, &mut frame)? == frame.len() {
+        // Of an earlier generation; or of this one, and flipped just there.
+        ended |= word(&frame, 8) != header.salts.0 || word(&frame, 12) != header.salts.1;
+        if ended {
+            if header.may_have_written(&frame) {
+                return Ok(true);
+            }
+            continue;
         }
         header.add(&mut sums, frame.get(..8).unwrap_or_default());
         header.add(&mut sums, frame.get(FRAME_HEADER_BYTES..).unwrap_or_default());
-        if sums != (word(frame, 16), word(frame, 20)) {
-            return true;
+        if sums != (word(&frame, 16), word(&frame, 20)) {
+            return Ok(true);
         }
     }
-    false
+    Ok(false)
+}
+
+/// Fills the buffer, unless the log ends before; returns how much of it was read.
+fn read_up_to(log: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut length = 0;
+    while let Some(rest @ [_, ..]) = buffer.get_mut(length..) {
+        match log.read(rest) {
+            Ok(0) => break,
+            Ok(some) => length += some,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(length)
 }
 
 struct Header {
@@ -100,6 +125,10 @@ mod tests {
 
     use super::*;
 
+    fn lost(log: &[u8]) -> bool {
+        has_lost_frames(log).unwrap()
+    }
+
     /// A log with several commits, of a second generation if that is asked for, with frames of the first behind it.
     fn log(second_generation: bool) -> Vec<u8> {
         let dir = tempfile::tempdir().unwrap();
@@ -117,18 +146,18 @@ mod tests {
             connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(())).unwrap();
             insert(5);
         }
-        fs::read(dir.path().join("database-wal")).unwrap()
+        std::fs::read(dir.path().join("database-wal")).unwrap()
     }
 
     #[test]
     fn a_whole_log_has_lost_nothing_whatever_an_earlier_generation_left() {
         let (first, second) = (log(false), log(true));
         assert_eq!(first.len(), second.len(), "the second is written over the first");
-        assert!(!has_lost_frames(&first) && !has_lost_frames(&second) && !has_lost_frames(&[]));
+        assert!(!lost(&first) && !lost(&second) && !lost(&[]));
         // Cut off by a crash of the process, between frames or in the midst of one.
         let frame = FRAME_HEADER_BYTES + 4096;
         for end in [HEADER_BYTES, HEADER_BYTES + frame * 3, HEADER_BYTES + frame * 3 + 100] {
-            assert!(!has_lost_frames(&first[..end]), "{end}");
+            assert!(!lost(&first[..end]), "{end}");
         }
     }
 
@@ -140,7 +169,7 @@ mod tests {
             for at in (0..log.len().min(own)).step_by(37).chain(0..64) {
                 let mut flipped = log.clone();
                 flipped[at] ^= 1 << (at % 8);
-                assert!(has_lost_frames(&flipped), "byte {at}");
+                assert!(lost(&flipped), "byte {at}");
             }
         }
     }
@@ -153,7 +182,7 @@ mod tests {
             let mut log = if like_a_log { log(true) } else { Vec::new() };
             log.truncate(at);
             log.extend(bytes);
-            has_lost_frames(&log);
+            lost(&log);
         }
     }
 }
