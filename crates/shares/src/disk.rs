@@ -78,12 +78,15 @@ impl LocalDisk {
         let disk = LocalDisk { dir: dir.to_owned(), root, is_new };
         // All but always all of them are there.
         let present: FxHashSet<String> = names(&dir.join("shares"))?.into_iter().collect();
-        let lacking = (0..=u8::MAX).filter(|prefix| !present.contains(&format!("{prefix:02x}")));
-        for prefix in lacking {
-            make_dir(&disk.prefix(prefix))?;
+        let is_lacking = |prefix: &u8| !present.contains(&format!("{prefix:02x}"));
+        let lacking: Vec<u8> = (0..=u8::MAX).filter(is_lacking).collect();
+        for prefix in &lacking {
+            make_dir(&disk.prefix(*prefix))?;
         }
-        sync_dir(&disk.dir.join("shares"))?;
-        sync_dir(&disk.dir)?;
+        if !lacking.is_empty() {
+            sync_dir(&disk.dir.join("shares"))?;
+            sync_dir(&disk.dir)?;
+        }
         for name in names(&disk.dir.join("tmp"))? {
             disk.discard(&name)?;
         }

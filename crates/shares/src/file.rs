@@ -13,8 +13,8 @@ use crate::{
     share::file_name,
 };
 
-/// Bytes that are hashed at a time.
-const CHUNK: u32 = 1 << 20;
+/// Bytes that are hashed at a time: while they are in the processor's cache.
+const CHUNK: u32 = 64 << 10;
 
 /// An open file with a sound header and the right length.
 #[derive(Debug)]
