@@ -83,7 +83,8 @@ impl LocalDisk {
         for prefix in &lacking {
             make_dir(&disk.prefix(*prefix))?;
         }
-        if !lacking.is_empty() {
+        // An opening that did not get as far as to be counted may have made them, and not have synced them.
+        if !lacking.is_empty() || !dir.join("epoch").exists() {
             sync_dir(&disk.dir.join("shares"))?;
             sync_dir(&disk.dir)?;
         }
