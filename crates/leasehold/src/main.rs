@@ -8,6 +8,7 @@ mod guard;
 mod leases;
 mod places;
 mod salvage;
+mod scrub;
 mod server;
 mod simulate;
 mod status;
@@ -62,6 +63,10 @@ enum Command {
     /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
     /// 1 when something is.
     Fsck(check::Check),
+    /// Have the running server read all that it has from its disk, and put right what that has damaged.
+    ///
+    /// It does so by itself once a week, slowly. Exits with 1 if shares were damaged: those that others have are had from there.
+    Scrub(scrub::Scrub),
     /// Make a backup of the whole file system as it is now, while it is used. What a backup there has already is not copied again.
     ///
     /// On any server, whether it is up or not. What other machines have written within the last five seconds and not synced may not be in it. Keep it as secret as the data
@@ -134,6 +139,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),
         Command::Fsck(check) => check.run(),
+        Command::Scrub(scrub) => scrub.run(),
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Simulate(simulate) => simulate.run(),

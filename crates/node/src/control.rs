@@ -4,11 +4,13 @@
 
 use crate::backup::{self, BackupOrder, BackupReport};
 use crate::cluster::{FileLeases, Invitation, MachineReport};
-use crate::data::DataDir;
+use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
+use crate::group::FOUNDER;
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
 use crate::net::ask_control;
 use crate::part::Part;
+use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
 use crate::status::StatusReport;
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,7 @@ const NO_SERVER: &str = "this machine has no server; ask on one that has: leaseh
 enum Request {
     Status,
     Fsck,
+    Scrub,
     Invite(Invitation),
     Machines,
     Expel(String),
@@ -42,6 +45,7 @@ enum Reply {
     Progress(String),
     Status(Box<StatusReport>),
     Fsck(FsckReport),
+    Scrubbed(ScrubReport),
     Invited(String),
     Machines(Vec<MachineReport>),
     Expelled,
@@ -171,7 +175,7 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
 fn leader_to_ask(part: &Part, request: &Request) -> Option<String> {
     let follows = part.server().is_some_and(|server| !server.group().leads());
-    let is_local = matches!(request, Request::Status | Request::Fsck | Request::Backup(_));
+    let is_local = matches!(request, Request::Status | Request::Fsck | Request::Scrub | Request::Backup(_));
     (follows && !is_local).then(|| part.link_status().map(|status| status.server)).flatten()
 }
 
@@ -196,6 +200,10 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
     Ok(match request {
         Request::Status => Reply::Status(Box::new(StatusReport::of(part))),
         Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
+        Request::Scrub => {
+            let server = server?;
+            Reply::Scrubbed(server.scrub().run_now(server, progress)?)
+        }
         Request::Invite(invitation) => {
             Reply::Invited(server?.invite(invitation, part.listener().as_deref())?.to_string())
         }
@@ -226,7 +234,7 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
 }
 
 /// With all its causes.
-fn in_words(error: &dyn std::error::Error) -> String {
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
@@ -266,6 +274,14 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
         None => Ok(None),
         Some(Reply::Status(status)) => Ok(Some(*status)),
         Some(other) => Err(other.into()),
+    }
+}
+
+/// Has the running server on `data` read all that it has from its disk.
+pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
+    match ask(data, &Request::Scrub, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
+        Reply::Scrubbed(report) => Ok(report),
+        other => Err(other.into()),
     }
 }
 
@@ -380,7 +396,9 @@ fn start_stopped(data: &Path, purpose: &str) -> Result<Machine, AskError> {
     if !data.join("format").exists() {
         return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
     }
-    if data.join("cluster.json").exists() {
+    // The founder may be a server that others do not need to be up for.
+    let cluster = Cluster::of(data).map_err(MachineError::from)?;
+    if cluster.is_some_and(|cluster| cluster.member != Some(FOUNDER)) {
         return Err(AskError::Failed(NO_SERVER.to_owned()));
     }
     Ok(Machine::start(data, purpose, MachineSettings::default())?)

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! format         the version of this layout
+//! copies/        the small files below once more: see `small`
 //! lock           held while a process uses the directory; says which one
 //! machine.json   the machine's number, how often it started
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
@@ -14,18 +15,23 @@
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
+use crate::small::{self, COPIES, read_file, remove_file, replace_file, replace_plain};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::MachineId;
 
 /// The layout that this program reads and writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// Before small files had copies and checksums.
+const FORMAT_BARE: u32 = 1;
+/// What machines have of small files, and in which order one that is let in gets them.
+const SMALL: [&str; 6] =
+    ["machine.key", "machine.crt", "authority.crt", "authority.key", "cluster.json", "machine.json"];
 /// The file that says that a restore into the directory has not ended.
 const RESTORING: &str = "restoring";
 
@@ -76,6 +82,14 @@ pub enum DataError {
         /// What is wrong with it.
         why: String,
     },
+    /// It is not what was written, nor is its copy.
+    #[error(
+        "{file} is damaged, and so is its copy in copies/: put the file back from elsewhere (a backup of the data directory), or have this machine join anew with another data directory"
+    )]
+    Changed {
+        /// The file.
+        file: PathBuf,
+    },
     /// The system refused.
     #[error("cannot {verb} {file}")]
     Io {
@@ -99,13 +113,16 @@ pub struct Identity {
 }
 
 /// The cluster that a machine has joined.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cluster {
     /// Where its servers listen.
     pub addresses: Vec<String>,
     /// Its number in the server group, if it is a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<u64>,
+    /// It was a server, has lost what that had, and is to be one again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
     /// Where its server listens, if nobody says otherwise: the others look for it there when all have been down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listens: Option<SocketAddr>,
@@ -114,14 +131,16 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// That of the machine in `dir`; none if it made its own, and serves.
     pub(crate) fn of(dir: &Path) -> Result<Option<Cluster>, DataError> {
-        let file = dir.join("cluster.json");
-        match fs::read(&file) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|error| DataError::Damaged { file: file.clone(), why: error.to_string() }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(DataError::Io { verb: "read", file, source }),
-        }
+        let Some(bytes) = read_file(dir, "cluster.json")? else { return Ok(None) };
+        let cluster = serde_json::from_slice(&bytes);
+        cluster
+            .map(Some)
+            .map_err(|e| DataError::Damaged { file: dir.join("cluster.json"), why: e.to_string() })
+    }
+
+    /// The machine in `dir` is in no cluster but its own.
+    pub(crate) fn forget(dir: &Path) -> Result<(), DataError> {
+        remove_file(dir, "cluster.json")
     }
 
     /// Keeps it in `dir`.
@@ -140,9 +159,9 @@ pub(crate) struct Joining {
 impl Joining {
     /// The machine has joined as `machine`.
     pub(crate) fn finish_join(&self, machine: MachineId, addresses: &[String]) -> Result<(), DataError> {
-        Cluster { addresses: addresses.to_vec(), member: None, listens: None }.keep(&self.path)?;
+        Cluster { addresses: addresses.to_vec(), ..Cluster::default() }.keep(&self.path)?;
         replace_file(&self.path, "machine.json", &identity_json(Identity { machine: machine.0, starts: 0 }))?;
-        replace_file(&self.path, "format", format!("{FORMAT}\n").as_bytes())
+        keep_format(&self.path)
     }
 }
 
@@ -157,7 +176,7 @@ impl BegunRestore {
     /// All is there: it is that machine's from now on.
     pub(crate) fn finish(&self, identity: Identity) -> Result<(), DataError> {
         replace_file(&self.path, "machine.json", &identity_json(identity))?;
-        replace_file(&self.path, "format", format!("{FORMAT}\n").as_bytes())?;
+        keep_format(&self.path)?;
         let mark = self.path.join(RESTORING);
         fs::remove_file(&mark).map_err(io("remove", &mark))?;
         File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(io("sync", &self.path))
@@ -189,15 +208,16 @@ impl DataDir {
         let lock = lock(path, purpose)?;
         if created {
             replace_file(path, "machine.json", &identity_json(Identity { machine: 1, starts: 0 }))?;
-            replace_file(path, "format", format!("{FORMAT}\n").as_bytes())?;
+            keep_format(path)?;
         }
-        let text = fs::read_to_string(&format).map_err(io("read", &format))?;
-        let found: u32 = text.trim().parse().map_err(|_| DataError::Damaged {
-            file: format.clone(),
-            why: format!("{:?} is not a version", text.trim()),
-        })?;
-        if found > FORMAT {
-            return Err(DataError::Newer { dir: path.to_path_buf(), found });
+        match format_in(path)? {
+            FORMAT => {}
+            FORMAT_BARE => {
+                SMALL.iter().try_for_each(|name| small::take_over(path, name))?;
+                crate::salvage::take_over(path)?;
+                keep_format(path)?;
+            }
+            found => return Err(DataError::Newer { dir: path.to_path_buf(), found }),
         }
         let mut identity = DataDir::identity_in(path)?;
         identity.starts += 1;
@@ -233,7 +253,7 @@ impl DataDir {
             }
         }
         let lock = lock(path, "leasehold restore")?;
-        replace_file(path, RESTORING, b"a restore into this directory has not ended\n")?;
+        replace_plain(path, RESTORING, b"a restore into this directory has not ended\n")?;
         for begun in ["server", "shares"] {
             let begun = path.join(begun);
             match fs::remove_dir_all(&begun) {
@@ -247,8 +267,9 @@ impl DataDir {
     /// Who the machine is whose data directory is at `path`.
     fn identity_in(path: &Path) -> Result<Identity, DataError> {
         let file = path.join("machine.json");
-        let text = fs::read_to_string(&file).map_err(io("read", &file))?;
-        serde_json::from_str(&text).map_err(|e| DataError::Damaged { file, why: e.to_string() })
+        let missing = || io("read", &file)(ErrorKind::NotFound.into());
+        let bytes = read_file(path, "machine.json")?.ok_or_else(missing)?;
+        serde_json::from_slice(&bytes).map_err(|e| DataError::Damaged { file, why: e.to_string() })
     }
 
     /// Where it is.
@@ -278,13 +299,10 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
     Ok(entries.all(|entry| {
         entry.is_ok_and(|e| {
             let name = e.file_name();
-            name == "lock"
-                || name == "machine.json"
+            SMALL.iter().any(|small| name == *small)
+                || name == "lock"
+                || name == COPIES
                 || name == "lost+found"
-                || name == "machine.key"
-                || name == "machine.crt"
-                || name == "authority.crt"
-                || name == "cluster.json"
                 || name.to_string_lossy().ends_with(".new")
         })
     }))
@@ -316,27 +334,47 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
     Ok(file)
 }
 
+/// Reads all small files of the data directory `dir`, which puts right what is damaged and has a sound copy.
+pub(crate) fn read_small(dir: &Path) -> Result<(), DataError> {
+    format_in(dir)?;
+    SMALL.iter().try_for_each(|name| read_file(dir, name).map(drop))
+}
+
+/// Plain, so that every version can read it; what its copy is for goes without a checksum.
+fn keep_format(path: &Path) -> Result<(), DataError> {
+    let (text, copies) = (format!("{FORMAT}\n"), path.join(COPIES));
+    fs::create_dir_all(&copies).map_err(io("make", &copies))?;
+    replace_plain(&copies, "format", text.as_bytes())?;
+    replace_plain(path, "format", text.as_bytes())
+}
+
+/// The format of the directory `path`. No bit that flips makes another version of ours of it, and no later version leaves the copy as it was.
+fn format_in(path: &Path) -> Result<u32, DataError> {
+    let read = |file: &Path| {
+        let bytes = fs::read(file).map_err(io("read", file))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.trim().parse().ok().filter(|found| *found > 0);
+        let why = || format!("{:?} is not a version", text.trim());
+        found.ok_or_else(|| DataError::Damaged { file: file.to_owned(), why: why() })
+    };
+    let (found, copy) = (read(&path.join("format")), read(&path.join(COPIES).join("format")));
+    match (found, copy) {
+        (Ok(found), _) if found <= FORMAT => Ok(found),
+        (_, Ok(copy)) if copy <= FORMAT => keep_format(path).map(|()| copy),
+        (found, _) => found,
+    }
+}
+
 fn identity_json(identity: Identity) -> Vec<u8> {
     format!("{{\"machine\": {}, \"starts\": {}}}\n", identity.machine, identity.starts).into_bytes()
 }
 
-/// Replaces a small file so that a crash leaves the old one or the new one.
-pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
-    let (new, file) = (dir.join(format!("{name}.new")), dir.join(name));
-    // Some of these are secret, none is anybody else's business.
-    let mut out = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(io("make", &new))?;
-    out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &new))?;
-    fs::rename(&new, &file).map_err(io("replace", &file))?;
+/// Makes what was done to names in `dir` durable.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), DataError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
 }
 
-fn io<'a>(verb: &'static str, file: &'a Path) -> impl FnOnce(std::io::Error) -> DataError + 'a {
+pub(crate) fn io<'a>(verb: &'static str, file: &'a Path) -> impl FnOnce(std::io::Error) -> DataError + 'a {
     move |source| DataError::Io { verb, file: file.to_path_buf(), source }
 }
 

@@ -234,6 +234,24 @@ impl Keeper {
         }
     }
 
+    /// Reads all of a share that is kept here, for nobody: how many bytes. Nothing if it is damaged, or missing; then it is repaired, if there are others to have it from.
+    pub(crate) fn reread(&self, share: ShareId) -> Result<Option<usize>, DatabaseError> {
+        let server = self.shares.server();
+        // It may have gone meanwhile.
+        let Some(known) = server.share(&share)? else { return Ok(Some(0)) };
+        match server.read(&share, 0, known.length) {
+            Ok(body) if known.digest.is_none_or(|digest| digest == shares::digest(&body)) => {
+                Ok(Some(body.len()))
+            }
+            Err(ReadError::NotFound(_) | ReadError::Going(_)) => Ok(Some(0)),
+            Ok(_) | Err(_) => {
+                tracing::error!(share = u128::from_be_bytes(share.0), "a share is damaged");
+                self.doubt(share);
+                Ok(None)
+            }
+        }
+    }
+
     /// How the copies stand that are kept here.
     pub(crate) fn standing(&self) -> ShareStanding {
         let hosts = self.peers.hosts().now();

@@ -1,5 +1,7 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
+mod alarm;
+mod aside;
 mod backup;
 mod clock;
 mod cluster;
@@ -14,6 +16,7 @@ mod hosts;
 mod keeper;
 mod ledger;
 mod machine;
+mod mend;
 mod net;
 mod part;
 mod peers;
@@ -21,9 +24,11 @@ mod pieces;
 mod repair;
 mod routes;
 mod salvage;
+mod scrub;
 mod server;
 mod servers;
 mod shares_server;
+mod small;
 mod space;
 mod status;
 mod store;
@@ -38,7 +43,7 @@ pub use backup::{
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{
     AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
-    servers,
+    scrub, servers,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity};
 pub use door::{Answer, Below, Door, Told};
@@ -50,6 +55,7 @@ pub use group::{
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CertificateError, JoinError, ListenError, Token, TokenError, join};
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
+pub use scrub::{ScrubPass, ScrubReport};
 pub use servers::ServerStanding;
 pub use shares_server::SharesError;
 pub use status::{HostReport, LinkReport, ServerReport, StatusReport};

@@ -58,6 +58,11 @@ pub enum MachineError {
     /// Other machines cannot reach this one.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The only server there is has lost what it had.
+    #[error(
+        "{0}. There is no other server to have it from: keep this data directory as it is, and restore the latest backup into another (leasehold restore)"
+    )]
+    Alone(String),
     /// Something else of the system.
     #[error("cannot {verb}")]
     Io {
@@ -83,6 +88,13 @@ pub enum MachineError {
         "not everything could be made durable; what is missing was not acknowledged to anybody and is kept: leasehold salvage list"
     )]
     NotDurable,
+}
+
+impl MachineError {
+    /// Whether the server here has lost what it had, so that it cannot be what it was.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, MachineError::Group { source, .. } if source.is_damage())
+    }
 }
 
 /// Whether and where a machine that serves can be called by others.

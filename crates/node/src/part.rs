@@ -1,6 +1,8 @@
 //! A machine's part in its cluster: whether it is a server, and how its client reaches the one that leads.
 
+use crate::aside;
 use crate::cluster::reachable_at;
+use crate::control::in_words;
 use crate::data::{Cluster, DataError};
 use crate::engine::Engine;
 use crate::group::{FOUNDER, Host, Keeping, Place, Standing};
@@ -15,6 +17,7 @@ use crate::net::{
 use crate::peers::Peers;
 use crate::server::{Server, servers};
 use crate::shares_server::Shares;
+use crate::store::stop;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -40,8 +43,8 @@ pub(crate) struct Part {
     peers: Arc<Peers>,
     serving: Mutex<Option<Serving>>,
     link: Mutex<Option<(Arc<Link>, NetThread)>>,
-    /// A thread changes what the machine is.
-    changing: AtomicBool,
+    /// Held by a thread that changes what the machine is.
+    changing: Mutex<()>,
     stopping: AtomicBool,
 }
 
@@ -71,16 +74,17 @@ impl Part {
             peers,
             serving: Mutex::new(None),
             link: Mutex::new(None),
-            changing: AtomicBool::new(false),
+            changing: Mutex::default(),
             stopping: AtomicBool::new(false),
         })
     }
 
     /// Begins as what the data directory says: a cluster of its own, a server among others, or a client only.
     pub(crate) fn begin(&self) -> Result<(), MachineError> {
+        let _changing = self.changing.lock();
         match Cluster::of(&self.dir)? {
             None => {
-                let serving = self.serve(FOUNDER, None)?;
+                let serving = self.serve(FOUNDER, None).map_err(alone)?;
                 let standing = serving.server.group().standing();
                 if standing.alone {
                     self.engine.connect(Upstream::Here(serving.server.clone()));
@@ -88,11 +92,19 @@ impl Part {
                 *self.serving.lock() = Some(serving);
                 self.stands(&standing);
             }
-            Some(Cluster { addresses, member, listens }) => {
-                if let Some(member) = member {
-                    *self.serving.lock() = Some(self.serve(member, listens)?);
+            Some(Cluster { addresses, member, again, listens }) => {
+                let mut again = again;
+                match member.map(|member| self.serve(member, listens)).transpose() {
+                    Err(error) if error.is_damage() => {
+                        self.put_aside(&in_words(&error))?;
+                        again = true;
+                    }
+                    serving => *self.serving.lock() = serving?,
                 }
                 self.connect(addresses)?;
+                if again {
+                    self.change(Part::serve_again);
+                }
             }
         }
         Ok(())
@@ -152,15 +164,22 @@ impl Part {
                 part.stands(standing);
             }
         });
-        let server = Server::new(&self.dir, keeper.clone(), standing);
+        let part = self.me.clone();
+        let damaged = Box::new(move |why: String| {
+            if let Some(part) = part.upgrade() {
+                part.change(move |part| part.lose(&why));
+            }
+        });
+        let server = Server::new(&self.dir, keeper.clone(), standing, damaged);
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
         let place = Place { member, host, founds: member == FOUNDER };
         server.serve(&self.engine, self.settings.group, place, wires)?;
         let ledger: Arc<dyn Ledger> = server.clone();
-        let ticker = server.clone();
+        let (ticker, scrub) = (server.clone(), server.clone());
         let threads = vec![
             thread("shares", move || keeper.run(&chores, &ledger))?,
             thread("server-tick", move || ticker.tick())?,
+            thread("scrub", move || scrub.run_scrub())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
         match self.listen(&serving, listened, &credentials) {
@@ -278,31 +297,43 @@ impl Part {
             own.is_some_and(|own| self.addresses().is_some_and(|addresses| addresses != own.addresses));
         let change: fn(&Part) = match member {
             None if serve => Part::begin_to_serve,
+            // It is being added again.
+            Some(_) if Cluster::of(&self.dir).is_ok_and(|of| of.is_some_and(|cluster| cluster.again)) => {
+                return;
+            }
             Some(_) if own.is_none() && !serve && !servers.is_empty() => Part::retire,
             Some(_) if moved || (own.is_none() && serve) => Part::announce,
             _ => return,
         };
-        if self.changing.swap(true, SeqCst) {
-            return;
+        // What is not done now is done after the next greeting.
+        if self.changing.try_lock().is_some() {
+            self.change(change);
         }
+    }
+
+    /// Changes what this machine is, on a thread of its own, after all changes that were begun before.
+    fn change(&self, change: impl FnOnce(&Part) + Send + 'static) {
         let part = self.me.clone();
         let changing = std::thread::Builder::new().name("part".to_owned()).spawn(move || {
             if let Some(part) = part.upgrade() {
+                let _changing = part.changing.lock();
                 change(&part);
-                part.changing.store(false, SeqCst);
             }
         });
         if let Err(error) = changing {
             tracing::error!(%error, "no thread can be started");
-            self.changing.store(false, SeqCst);
         }
     }
 
-    /// Keeps where the servers are, for the next start. Of a founder that its group knows.
+    /// Keeps where the servers are, for the next start. The founder needs it only if there are others, should it have lost what it had.
     fn remember(&self, servers: &[ServerAt], member: Option<u64>) -> Result<(), DataError> {
-        let Some(before) = Cluster::of(&self.dir)? else { return Ok(()) };
+        let before = match Cluster::of(&self.dir)? {
+            Some(_) if member == Some(FOUNDER) && servers.len() == 1 => return Cluster::forget(&self.dir),
+            None if servers.len() < 2 => return Ok(()),
+            before => before.unwrap_or_default(),
+        };
         let addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
-        let now = Cluster { addresses, member, listens: before.listens };
+        let now = Cluster { addresses, member, ..before.clone() };
         if now.addresses.is_empty() || now == before { Ok(()) } else { now.keep(&self.dir) }
     }
 
@@ -324,6 +355,9 @@ impl Part {
     }
 
     fn try_to_serve(&self) -> Result<(), ServeError> {
+        if self.serving.lock().is_some() {
+            return Ok(());
+        }
         let credentials = Credentials::open(&self.dir)?;
         let (member, certificate, authority_key) = ask_to_serve(&self.leader(), &credentials)?;
         // What an earlier member on this machine knew is not this one's.
@@ -332,19 +366,16 @@ impl Part {
         let serving = self.serve(member, None).map_err(|error| ServeError::Machine(Box::new(error)))?;
         let addresses = Cluster::of(&self.dir)?.map(|cluster| cluster.addresses).unwrap_or_default();
         let listens = serving.listener.as_ref().map(|listener| listener.address());
-        Cluster { addresses, member: Some(member), listens }.keep(&self.dir)?;
+        let again = Cluster::of(&self.dir)?.is_some_and(|cluster| cluster.again);
+        Cluster { addresses, member: Some(member), again, listens }.keep(&self.dir)?;
         *self.serving.lock() = Some(serving);
         Ok(())
     }
 
     /// Tells the leader where this machine's server is.
     fn announce(&self) {
-        let Some(member) = self.serving.lock().as_ref().map(|serving| serving.member) else { return };
         for _ in 0..ATTEMPTS.0 {
-            let (Some(addresses), Ok(credentials)) = (self.addresses(), Credentials::open(&self.dir)) else {
-                return;
-            };
-            match tell_ready(&self.leader(), &credentials, member, addresses) {
+            match self.tell_leader() {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::info!(error = &error as &dyn std::error::Error, "the leader cannot be told yet");
@@ -357,6 +388,12 @@ impl Part {
         }
     }
 
+    fn tell_leader(&self) -> Result<(), ServeError> {
+        let Some(member) = self.serving.lock().as_ref().map(|serving| serving.member) else { return Ok(()) };
+        let Some(addresses) = self.addresses() else { return Ok(()) };
+        tell_ready(&self.leader(), &Credentials::open(&self.dir)?, member, addresses)
+    }
+
     /// Is no server any more: the others have removed it.
     fn retire(&self) {
         let Some(mut serving) = self.serving.lock().take() else { return };
@@ -364,15 +401,82 @@ impl Part {
         self.engine.copies().set_here(None);
         serving.end();
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
-        let kept = Cluster { addresses, member: None, listens: None }
-            .keep(&self.dir)
-            .and_then(|()| discard(&self.dir));
+        let kept =
+            Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));
         if let Err(error) = kept {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
                 "what the server had could not be put away"
             );
         }
+    }
+
+    /// The server here has lost what it had. One among several is to be a server anew, by another number.
+    fn lose(&self, why: &str) {
+        let Some(mut serving) = self.serving.lock().take() else { return };
+        if serving.server.group().standing().alone || self.link.lock().is_none() {
+            stop(&MachineError::Alone(why.to_owned()));
+        }
+        self.engine.copies().set_here(None);
+        serving.end();
+        drop(serving);
+        match self.put_aside(why) {
+            Ok(()) => self.serve_again(),
+            Err(error) => stop(&error),
+        }
+    }
+
+    /// Puts away what the server here had, for people to look at, and notes that it is to be one again.
+    fn put_aside(&self, why: &str) -> Result<(), DataError> {
+        let before = Cluster::of(&self.dir)?.unwrap_or_default();
+        let aside = aside::put(&self.dir, why)?;
+        tracing::error!(
+            why,
+            kept = %aside.display(),
+            "this server has lost what it had and is added anew, as soon as the other servers can do that"
+        );
+        Cluster { member: None, again: true, ..before }.keep(&self.dir)
+    }
+
+    /// Becomes a server again, once the others can add one. Nothing that was put aside is needed for that, and nothing of it goes.
+    fn serve_again(&self) {
+        let mut said = String::new();
+        while !self.stopping.load(SeqCst) {
+            match self.try_to_serve_again() {
+                Ok(()) => {
+                    return tracing::warn!("this machine is a server again, and learns what the others have");
+                }
+                Err(error) => {
+                    let why = in_words(&error);
+                    if why != said {
+                        tracing::warn!(
+                            why,
+                            "this machine cannot be a server again yet; it is tried until it can"
+                        );
+                        said = why;
+                    }
+                }
+            }
+            std::thread::sleep(ATTEMPTS.1);
+        }
+    }
+
+    fn try_to_serve_again(&self) -> Result<(), ServeError> {
+        self.try_to_serve()?;
+        let told = self.tell_leader();
+        match &told {
+            Ok(()) => {
+                let now = Cluster::of(&self.dir)?.unwrap_or_default();
+                Cluster { again: false, ..now }.keep(&self.dir)?;
+            }
+            // By the number that it was given it may not be one any more: another leads, who has not heard of that.
+            Err(_) => {
+                let begun = self.serving.lock().take();
+                self.engine.copies().set_here(None);
+                begun.into_iter().for_each(|mut serving| serving.end());
+            }
+        }
+        told
     }
 
     /// Where the link's server is, which leads.
@@ -414,6 +518,11 @@ impl Serving {
         }
         self.server.group().shutdown();
     }
+}
+
+/// What is wrong with the only server that there is, and the way out.
+fn alone(error: MachineError) -> MachineError {
+    if error.is_damage() { MachineError::Alone(in_words(&error)) } else { error }
 }
 
 /// Removes what a member of the group had. What share server there was stays: what is in it may be in nobody else's.

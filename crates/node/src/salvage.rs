@@ -5,7 +5,8 @@
 //! salvage/NUMBER/content-K    what was written to a file, at its offsets; between them are holes
 //! ```
 
-use crate::data::{DataError, replace_file};
+use crate::data::DataError;
+use crate::small::{self, read_file, replace_file};
 use bytes::Bytes;
 use client::{KnownPath, Lost, LostWhat, Salvage};
 use content::Part;
@@ -55,6 +56,9 @@ pub struct SalvagedContent {
     pub size: u64,
     /// Offsets and lengths of what was written; the rest had been applied before.
     pub ranges: Vec<(u64, u64)>,
+    /// Its BLAKE3; earlier versions noted none.
+    #[serde(default)]
+    pub hash: Option<String>,
 }
 
 impl SalvagedContent {
@@ -106,7 +110,8 @@ impl SalvageStore {
     /// One.
     pub fn get(&self, number: u64) -> Result<Salvaged, DataError> {
         let file = self.of(number).join("about.json");
-        let bytes = fs::read(&file).map_err(io("read", &file))?;
+        let missing = || io("read", &file)(std::io::ErrorKind::NotFound.into());
+        let bytes = read_file(&self.of(number), "about.json")?.ok_or_else(missing)?;
         serde_json::from_slice(&bytes).map_err(|error| DataError::Damaged { file, why: error.to_string() })
     }
 
@@ -125,7 +130,12 @@ impl SalvageStore {
             if let Some(parent) = file.parent() {
                 fs::create_dir_all(parent).map_err(io("make", parent))?;
             }
-            let mut from = File::open(self.of(number).join(&content.name)).map_err(io("open", &file))?;
+            let kept = self.of(number).join(&content.name);
+            let hash = hash(&kept).map_err(io("read", &kept))?;
+            if content.hash.is_some_and(|known| known != hash) {
+                return Err(DataError::Damaged { file: kept, why: "it is not what was kept".to_owned() });
+            }
+            let mut from = File::open(&kept).map_err(io("open", &kept))?;
             let mut out = File::create_new(&file).map_err(io("make", &file))?;
             std::io::copy(&mut from, &mut out).and_then(|_| out.sync_all()).map_err(io("write", &file))?;
             restored.push(file);
@@ -212,7 +222,20 @@ fn write_content(
         kept.push((at, bytes.len() as u64));
     }
     out.set_len(size).and_then(|()| out.flush()).and_then(|()| out.sync_all()).map_err(io("write", file))?;
-    Ok(SalvagedContent { name, size, ranges: kept })
+    let hash = Some(hash(file).map_err(io("read", file))?);
+    Ok(SalvagedContent { name, size, ranges: kept, hash })
+}
+
+fn hash(file: &Path) -> std::io::Result<String> {
+    let mut hasher = blake3::Hasher::new();
+    std::io::copy(&mut File::open(file)?, &mut hasher)?;
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+/// Takes over descriptions that an earlier version has written in the data directory `data`.
+pub(crate) fn take_over(data: &Path) -> Result<(), DataError> {
+    let dir = data.join("salvage");
+    numbers(&dir)?.iter().try_for_each(|number| small::take_over(&dir.join(number.to_string()), "about.json"))
 }
 
 /// A path as people write it; one that is not known from the root on begins with the file's identifier.

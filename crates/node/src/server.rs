@@ -3,10 +3,11 @@
 use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
-use crate::group::{Event, Group, GroupSettings, Keeping, Place, Standing, Wires};
+use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
 use crate::routes::{Down, HERE, Routes};
+use crate::scrub::Scrub;
 use crate::shares_server::Shares;
 use crate::traffic::Traffic;
 use crate::waits::{LONG_MS, LongWaits};
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{ExpelError, InviteError, MachineId, ServerAt, ToClient, ToServer};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
@@ -40,6 +41,8 @@ pub(crate) struct Server {
     /// What was told last: whether this member leads, and which servers there are.
     told: Mutex<(bool, Vec<ServerAt>)>,
     standing: Standings,
+    damaged: Damaged,
+    scrub: Scrub,
     /// Free space as proposed last.
     measured: Mutex<Option<u64>>,
     stopping: AtomicBool,
@@ -48,6 +51,9 @@ pub(crate) struct Server {
 
 /// Is told how the group stands, on the group's thread: it must not block.
 pub(crate) type Standings = Box<dyn Fn(&Standing) + Send + Sync>;
+
+/// Is told why this server can be none any more, on any thread: it must not block.
+pub(crate) type Damaged = Box<dyn Fn(String) + Send + Sync>;
 
 /// Who waits for what the directory comes to: people at the command line.
 #[derive(Default)]
@@ -58,7 +64,7 @@ pub(crate) struct Waiting {
 
 impl Server {
     /// Of the machine in `dir`. Its group comes by [`Server::serve`].
-    pub(crate) fn new(dir: &Path, keeper: Arc<Keeper>, standing: Standings) -> Arc<Server> {
+    pub(crate) fn new(dir: &Path, keeper: Arc<Keeper>, standing: Standings, damaged: Damaged) -> Arc<Server> {
         Arc::new(Server {
             group: OnceLock::new(),
             keeper,
@@ -69,6 +75,8 @@ impl Server {
             chosen: Mutex::default(),
             told: Mutex::default(),
             standing,
+            damaged,
+            scrub: Scrub::of(dir),
             measured: Mutex::default(),
             stopping: AtomicBool::new(false),
             dir: dir.to_path_buf(),
@@ -145,6 +153,24 @@ impl Server {
         self.keeper.shares()
     }
 
+    /// What reads all that is here now and then.
+    pub(crate) fn scrub(&self) -> &Scrub {
+        &self.scrub
+    }
+
+    /// Until the server stops, or this long.
+    pub(crate) fn sleep(&self, at_most: Duration) {
+        let begun = Instant::now();
+        while !self.is_stopping() && begun.elapsed() < at_most {
+            std::thread::sleep(TICK);
+        }
+    }
+
+    /// Reads all that is here, now and then, until the server stops.
+    pub(crate) fn run_scrub(&self) {
+        self.scrub.run(self, &self.dir);
+    }
+
     pub(crate) fn routes(&self) -> &Mutex<Routes> {
         &self.routes
     }
@@ -188,6 +214,7 @@ impl Server {
             Event::Applied(outputs) => self.follow(outputs),
             Event::Replaced => self.keeper.compare(),
             Event::Standing => self.look(),
+            Event::Damaged(why) => (self.damaged)(why),
         }
     }
 
@@ -319,9 +346,11 @@ impl Server {
     }
 }
 
-/// The servers of a group, as clients are told.
+/// The servers of a group, as clients are told. A machine that has lost its member has a later one.
 pub(crate) fn servers(standing: &Standing) -> Vec<ServerAt> {
-    let told = standing.members.iter().map(|member| ServerAt {
+    let latest: BTreeMap<u64, &Member> =
+        standing.members.iter().map(|member| (member.host.machine, member)).collect();
+    let told = latest.into_values().map(|member| ServerAt {
         machine: MachineId(member.host.machine),
         addresses: member.host.addresses.clone(),
         votes: member.votes,

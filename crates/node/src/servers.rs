@@ -84,11 +84,7 @@ impl Server {
             let host = Host { addresses: here, name: self.name_of(MachineId(host.machine)), ..host };
             self.group().set_member(id, host).map_err(|error| error.to_string())?;
         }
-        {
-            let mut chosen = self.chosen().lock();
-            let number = chosen.values().max().map_or(0, |last| last + 1).max(self.group().next_member());
-            chosen.insert(machine, number);
-        }
+        self.choose(machine);
         // Its next greeting tells it.
         self.routes().lock().disconnect(machine);
         progress(&format!("{who} is asked to serve"));
@@ -121,14 +117,38 @@ impl Server {
         }
     }
 
+    /// A number in the group for `machine`, which is to be a server.
+    fn choose(&self, machine: MachineId) -> u64 {
+        let mut chosen = self.chosen().lock();
+        let number = chosen.values().max().map_or(0, |last| last + 1).max(self.group().next_member());
+        chosen.insert(machine, number);
+        number
+    }
+
+    /// The number in the group by which `machine` may be a server, if it may. One that is a server and asks has lost what its member had.
+    pub(crate) fn number_for(&self, machine: MachineId) -> Option<u64> {
+        let chosen = self.chosen().lock().get(&machine).copied();
+        chosen.or_else(|| {
+            let lost = self.member_on(machine)?;
+            tracing::warn!(server = lost.host.name, "a server has lost what it had, and is added anew");
+            Some(self.choose(machine))
+        })
+    }
+
     /// Makes the machine `who` an ordinary one again. Its shares are expected to be elsewhere: see [`Server::drain`].
     pub(crate) fn remove_server(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
         let machine = self.machine(who)?;
-        let member = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
+        let mut members = self.group().standing().members;
+        members.retain(|member| member.host.machine == machine.0);
+        if members.is_empty() {
+            return Err(format!("{who} is no server"));
+        }
         if self.group().standing().alone {
             return Err("the only server cannot be removed".to_owned());
         }
-        self.group().remove_member(member.id).map_err(|error| error.to_string())?;
+        for member in members {
+            self.group().remove_member(member.id).map_err(|error| error.to_string())?;
+        }
         progress(&format!("{who} is no server any more"));
         Ok(())
     }
@@ -189,11 +209,13 @@ impl Server {
         member: u64,
         addresses: Vec<String>,
     ) -> Result<(), String> {
-        let known = self.member_on(machine);
-        let host = match known {
+        let chosen = self.chosen().lock().get(&machine) == Some(&member);
+        let host = match self.member_on(machine) {
             Some(known) if known.id == member => Host { addresses, ..known.host },
+            // It takes the place of the one that is lost, which may be about to be drained.
+            Some(lost) if chosen => Host { addresses, ..lost.host },
             Some(_) => return Err("this machine is a server by another number".to_owned()),
-            None if self.chosen().lock().get(&machine) == Some(&member) => {
+            None if chosen => {
                 Host { machine: machine.0, name: self.name_of(machine), addresses, keeping: Keeping::Keeps }
             }
             None => return Err("nobody has asked this machine to serve: leasehold server add".to_owned()),
@@ -226,9 +248,9 @@ impl Server {
         }
     }
 
-    /// The member of the group on this machine.
+    /// The member of the group on this machine; the latest, if earlier ones are lost.
     pub(crate) fn member_on(&self, machine: MachineId) -> Option<Member> {
-        self.group().standing().members.into_iter().find(|member| member.host.machine == machine.0)
+        self.group().standing().members.into_iter().rfind(|member| member.host.machine == machine.0)
     }
 
     fn name_of(&self, machine: MachineId) -> String {

@@ -1,6 +1,8 @@
 //! What `leasehold status` tells.
 
+use crate::aside;
 use crate::part::Part;
+use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,8 @@ pub struct StatusReport {
     pub dirty_bytes: usize,
     /// Times that something could not be applied and is kept: `leasehold salvage list`.
     pub salvaged: usize,
+    /// What servers on this machine had that turned out damaged, kept for people to look at.
+    pub put_aside: Vec<String>,
     /// The connection to the server, of a machine without one.
     pub link: Option<LinkReport>,
     /// The server, of the machine that has it.
@@ -71,6 +75,10 @@ pub struct ServerReport {
     pub backlog_bytes: usize,
     /// Rows of the server on disk, bytes.
     pub store_bytes: u64,
+    /// Bits found flipped in them, and put right, since the start.
+    pub store_mended: u64,
+    /// The passes through all that is here.
+    pub scrub: ScrubReport,
     /// Stored shares.
     pub shares: u64,
     /// Their bytes.
@@ -113,6 +121,7 @@ impl StatusReport {
             files_known,
             dirty_bytes,
             salvaged: engine.salvage().count(),
+            put_aside: aside::list(part.dir()).iter().map(|dir| dir.display().to_string()).collect(),
             link,
             server: server.as_deref().map(ServerReport::of),
         }
@@ -142,6 +151,8 @@ impl ServerReport {
             log_flushes: group.log_flushes,
             backlog_bytes: group.backlog_bytes,
             store_bytes: group.store.file_bytes,
+            store_mended: group.store.mended,
+            scrub: server.scrub().report(),
             shares: stored.shares,
             share_bytes: stored.bytes,
             hosts: hosts.map(|(MachineId(machine), copies)| HostReport { machine, copies }).collect(),
@@ -156,6 +167,9 @@ impl fmt::Display for StatusReport {
         writeln!(f, "up since {} s, process {}, data in {}", self.uptime_s, self.process, self.data)?;
         writeln!(f, "known      {} files by this machine's client", self.files_known)?;
         writeln!(f, "unsaved    {:.1} MiB of content", mib(self.dirty_bytes as u64))?;
+        for dir in &self.put_aside {
+            writeln!(f, "damaged    a server was added anew; what it had is kept: {dir}")?;
+        }
         if self.salvaged > 0 {
             writeln!(
                 f,
@@ -209,6 +223,10 @@ impl fmt::Display for ServerReport {
             self.log_flushes,
             mib(self.store_bytes)
         )?;
+        writeln!(f, "scrub      {}", self.scrub)?;
+        if self.store_mended > 0 {
+            writeln!(f, "mended     {} bits in the rows: look at this machine's disk", self.store_mended)?;
+        }
         writeln!(
             f,
             "traffic    {} messages heard, {} told, {} of them recalls",

@@ -10,6 +10,7 @@ use crate::part::Part;
 use crate::repair::fetch_whole;
 use crate::server::Server;
 use crate::shares_server::utc_secs;
+use crate::small::read_file;
 use client::Call;
 use namespace::{Cred, ShareId};
 use std::fs::File;
@@ -66,8 +67,8 @@ pub(crate) fn run(
 }
 
 fn read(part: &Part, name: &str) -> Result<Vec<u8>, BackupError> {
-    let file = part.dir().join(name);
-    std::fs::read(&file).map_err(io("read", &file))
+    let missing = || io("read", &part.dir().join(name))(std::io::ErrorKind::NotFound.into());
+    read_file(part.dir(), name).map_err(BackupError::Data)?.ok_or_else(missing)
 }
 
 /// What programs on this machine have done is to be in the backup, though it may not be logged yet. That of other machines is logged within seconds.

@@ -6,7 +6,8 @@
 use super::batch::Batch;
 use super::log::Log;
 use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
-use crate::store::{Checkpoint, RowStore, RowView, stop};
+use crate::alarm::Alarm;
+use crate::store::{Checkpoint, RowStore, RowView};
 use directory::{Directory, Output};
 use futures_util::{Stream, TryStreamExt};
 use lease::Time;
@@ -30,15 +31,17 @@ pub enum Event {
     Replaced,
     /// Who leads, or who the members are, may have changed: see [`super::Group::standing`].
     Standing,
+    /// This member has lost what it had, and why that is known: it must not be asked for anything any more. On any thread, with any lock held.
+    Damaged(String),
 }
 
-/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group is held.
+/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group is held, but for [`Event::Damaged`].
 pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 
 /// This replica has come to another state than the one that proposed an entry.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug. One of several servers is removed and added again (leasehold server remove, add), and gets the state of the others; the only one goes on from a backup"
+    "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug"
 )]
 struct Diverged {
     index: u64,
@@ -73,6 +76,7 @@ pub(super) struct Machine {
     pub(super) position: Position,
     /// Something that lasts was applied since what rested on the log was told last.
     pub(super) lasting: bool,
+    pub(super) alarm: Alarm,
 }
 
 impl Machine {
@@ -82,13 +86,13 @@ impl Machine {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
                 if batch.digest != self.directory.digest() {
-                    stop(&Diverged { index: log_id.index.saturating_sub(1) });
+                    self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
                 }
                 // The proposer sees to it that time does not go back; a later leader's clock may be behind.
                 let now = batch.now.max(self.position.time);
                 for input in Arc::unwrap_or_clone(batch.inputs) {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
-                    handled.unwrap_or_else(|corrupt| stop(&corrupt));
+                    handled.unwrap_or_else(|corrupt| self.alarm.raise(&corrupt));
                     self.lasting |= self.directory.lasts();
                     for (session, misdeed) in self.directory.misdeeds() {
                         tracing::error!(session = session.0, %misdeed, "a machine's session was ended for a misdeed");

@@ -64,17 +64,28 @@ impl Group {
         self.change(if is_there { ChangeMembers::SetNodes(nodes) } else { ChangeMembers::AddNodes(nodes) })
     }
 
-    /// Lets as many members vote as should, of those that have caught up. Blocks until that is committed.
+    /// Lets as many members vote as should, of those that have caught up. A machine that has lost its member has another, which takes the place of the lost one once it has
+    /// caught up: until then every entry is where as many have it as before. Blocks until that is committed.
     pub fn settle_voters(&self) -> Result<(), MembersError> {
-        let mut members = self.standing().members;
+        let all = self.standing().members;
         let applied = self.status().applied;
         let caught_up =
             |member: &Member| member.reached.is_some_and(|reached| reached + CAUGHT_UP >= applied);
-        members.retain(|member| member.votes || caught_up(member));
-        let are: BTreeSet<u64> =
-            members.iter().filter(|member| member.votes).map(|member| member.id).collect();
+        let counts = |member: &&Member| member.votes || caught_up(member);
+        let lost = |member: &Member| {
+            all.iter()
+                .filter(counts)
+                .any(|other| other.host.machine == member.host.machine && other.id > member.id)
+        };
+        let members: Vec<Member> =
+            all.iter().filter(counts).filter(|member| !lost(member)).cloned().collect();
+        let are: BTreeSet<u64> = all.iter().filter(|member| member.votes).map(|member| member.id).collect();
         let should = voters(&members);
-        if are == should { Ok(()) } else { self.change(ChangeMembers::ReplaceAllVoters(should)) }
+        if are != should {
+            self.change(ChangeMembers::ReplaceAllVoters(should))?;
+        }
+        let gone: BTreeSet<u64> = all.iter().filter(|member| lost(member)).map(|member| member.id).collect();
+        if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)) }
     }
 
     /// Removes a member. Blocks until that is committed.

@@ -26,7 +26,8 @@ pub use raft::{Host, Keeping};
 pub(crate) use restored::Restored;
 pub use standing::{Member, Standing};
 
-use crate::store::{Indispensable, RowStore, RowView, StoreError, StoreSettings, StoreStats, stop};
+use crate::alarm::Alarm;
+use crate::store::{Indispensable, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 use batch::Waiting;
 use directory::{Directory, Input, Store};
 use lease::{SessionId, Time};
@@ -39,7 +40,7 @@ use parking_lot::{Mutex, RwLock};
 use peers::Ear;
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
@@ -99,6 +100,15 @@ pub enum GroupError {
     /// What the store holds is not a directory's state.
     #[error("the server's state cannot be read: {0}")]
     State(Box<dyn std::error::Error + Send + Sync>),
+    /// The store is older than the log says that it was.
+    #[error("{rows} is not what was written: what the log has forgotten is not in it", rows = rows.display())]
+    Behind {
+        /// The store's file.
+        rows: PathBuf,
+    },
+    /// It came upon damage while it started.
+    #[error("{0}")]
+    Damaged(String),
     /// Its thread.
     #[error("starting the server's thread: {0}")]
     Thread(std::io::Error),
@@ -113,6 +123,16 @@ pub enum GroupError {
 }
 
 impl GroupError {
+    /// Whether this member has lost what it had, and cannot be what it was.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            GroupError::Store(error) => error.is_damage(),
+            GroupError::Log(error) => error.is_damage(),
+            GroupError::State(_) | GroupError::Behind { .. } | GroupError::Damaged(_) => true,
+            GroupError::Thread(_) | GroupError::Raft { .. } => false,
+        }
+    }
+
     fn raft(doing: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
         GroupError::Raft { doing, cause: Box::new(cause) }
     }
@@ -153,13 +173,14 @@ pub struct Group {
     member: u64,
     runtime: tokio::runtime::Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
+    alarm: Alarm,
 }
 
 impl Group {
     /// Starts the member whose files are in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
     /// applied before is applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead it proposes [`Input::Lead`] first.
     ///
-    /// From then on an error of the disk stops the process ([`crate::EXIT_DISK`]).
+    /// From then on damage is told ([`Event::Damaged`]), and any other error of the disk stops the process ([`crate::EXIT_DISK`]).
     pub fn open(
         dir: &Path,
         settings: GroupSettings,
@@ -168,19 +189,25 @@ impl Group {
         wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<Group, GroupError> {
-        let machine = Arc::new(RwLock::new(open_machine(dir, settings, root)?));
+        let deliver = Arc::new(deliver);
+        let told = deliver.clone();
+        let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
+        let machine = Arc::new(RwLock::new(open_machine(dir, settings, root, alarm.clone())?));
         let log = Arc::new(Mutex::new(Log::open(
             &dir.join("log"),
             log::SEGMENT_BYTES,
             settings.log_bytes.saturating_add(LOG_MARGIN),
         )?));
+        if log.lock().purged() > machine.read().position.applied {
+            return Err(GroupError::Behind { rows: dir.join("rows") });
+        }
         let queue = Arc::new(Queue::default());
         let alone = Arc::new(AtomicBool::new(false));
         let state = StateMachine {
             machine: machine.clone(),
             log: log.clone(),
             alone: alone.clone(),
-            deliver: Arc::new(deliver),
+            deliver,
             checkpointed: Arc::default(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
@@ -195,18 +222,20 @@ impl Group {
             alone,
             place,
             wires,
+            alarm: alarm.clone(),
         };
         let begun = Arc::new(Notify::new());
         let may_work = begun.clone();
         let (ready, started) = sync_channel(1);
+        let raised = alarm.clone();
         let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
-            let _indispensable = Indispensable;
+            let _indispensable = Indispensable(raised.clone());
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(error) => return drop(ready.send(Err(GroupError::Thread(error)))),
             };
             let handle = runtime.handle().clone();
-            runtime.block_on(async {
+            let working = async {
                 match proposer.start().await {
                     Ok(raft) => {
                         drop(ready.send(Ok((raft.clone(), handle))));
@@ -215,13 +244,23 @@ impl Group {
                     }
                     Err(error) => drop(ready.send(Err(error))),
                 }
+            };
+            runtime.block_on(async {
+                tokio::select! {
+                    () = working => {}
+                    () = raised.raised() => {}
+                }
             });
         });
         let thread = thread.map_err(GroupError::Thread)?;
-        let (raft, runtime) = started.recv().map_err(|error| GroupError::raft("starting", error))??;
-        let ear = Ear { raft, dir: dir.to_owned(), incoming: Default::default() };
+        let started = started.recv().unwrap_or_else(|error| Err(GroupError::raft("starting", error)));
+        let (raft, runtime) = match (started, alarm.why()) {
+            (Err(_), Some(why)) => return Err(GroupError::Damaged(why.to_owned())),
+            (started, _) => started?,
+        };
+        let ear = Ear { member, raft, dir: dir.to_owned(), incoming: Default::default() };
         let thread = Mutex::new(Some(thread));
-        Ok(Group { machine, log, queue, clock, standing, ear, begun, member, runtime, thread })
+        Ok(Group { machine, log, queue, clock, standing, ear, begun, member, runtime, thread, alarm })
     }
 
     /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
@@ -287,7 +326,7 @@ impl Group {
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
         if self.standing.lock().alone {
-            self.log.lock().sync().unwrap_or_else(|error| stop(&error));
+            self.log.lock().sync().unwrap_or_else(|error| self.alarm.stop(&error));
         }
         Some(answer)
     }
@@ -312,6 +351,28 @@ impl Group {
         let rows = self.machine.read().store.view();
         let position = position_of(&rows).map_err(GroupError::state)?;
         Ok((rows, position.time))
+    }
+
+    /// The rows of the last checkpoint.
+    pub(crate) fn rows(&self) -> RowView {
+        self.machine.read().store.view()
+    }
+
+    /// Reads the segment of the log after that which begins with frame `after`, from the disk: with which frame it begins, and how many bytes it has.
+    pub(crate) fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
+        self.log.lock().reread(after).unwrap_or_else(|error| {
+            if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
+        })
+    }
+
+    /// Somebody came upon this in reading what this member has. Does not come back.
+    pub(crate) fn lose(&self, error: &StoreError) -> ! {
+        if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
+    }
+
+    /// Whether this member has lost what it had.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.alarm.why().is_some()
     }
 
     /// How the group stands.
@@ -353,10 +414,15 @@ impl Drop for Group {
     }
 }
 
-fn open_machine(dir: &Path, settings: GroupSettings, root: Attributes) -> Result<Machine, GroupError> {
+fn open_machine(
+    dir: &Path,
+    settings: GroupSettings,
+    root: Attributes,
+    alarm: Alarm,
+) -> Result<Machine, GroupError> {
     let bounds =
         StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
-    let mut store = RowStore::open(&dir.join("rows"), bounds)?;
+    let mut store = RowStore::open(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {
@@ -369,5 +435,5 @@ fn open_machine(dir: &Path, settings: GroupSettings, root: Attributes) -> Result
         }
     };
     let directory = Directory::open(&store).map_err(GroupError::state)?;
-    Ok(Machine { directory, store, position, lasting: false })
+    Ok(Machine { directory, store, position, lasting: false, alarm })
 }

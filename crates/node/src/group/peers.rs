@@ -92,21 +92,21 @@ impl From<CallError> for StreamingError<Types> {
 /// Makes openraft's conversations.
 pub(super) struct Peers(pub(super) Arc<dyn Wires>);
 
-/// openraft's handle on one.
-pub(super) struct Peer(Box<dyn Wire>);
+/// openraft's handle on one, with the member of that number.
+pub(super) struct Peer(u64, Box<dyn Wire>);
 
 impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
-        Peer(self.0.to(id, host))
+        Peer(id, self.0.to(id, host))
     }
 }
 
 impl Peer {
     async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
-        let call = Bytes::from(postcard::to_allocvec(call)?);
-        let answer = tokio::time::timeout(within, self.0.ask(call)).await??;
+        let call = Bytes::from(postcard::to_allocvec(&(self.0, call))?);
+        let answer = tokio::time::timeout(within, self.1.ask(call)).await??;
         match postcard::from_bytes(&answer)? {
             Answer::Failed(why) => Err(CallError::Failed(why)),
             answer => Ok(answer),
@@ -189,6 +189,8 @@ impl RaftNetworkV2<Types> for Peer {
 
 /// The other side: answers what members say.
 pub(super) struct Ear {
+    /// Whose it is.
+    pub(super) member: u64,
     pub(super) raft: Raft,
     /// Where a snapshot that is coming in is kept.
     pub(super) dir: PathBuf,
@@ -204,8 +206,12 @@ pub(super) struct Incoming {
 impl Ear {
     /// Answers `call`, which comes from another member.
     pub(super) async fn answer(&self, call: &[u8]) -> Bytes {
-        let answer = match postcard::from_bytes(call) {
-            Ok(call) => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+        let answer = match postcard::from_bytes::<(u64, Call)>(call) {
+            // One that was on this machine before, and has promised what this one has not.
+            Ok((member, _)) if member != self.member => {
+                Answer::Failed(format!("member {member} is not here"))
+            }
+            Ok((_, call)) => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
             Err(error) => Answer::Failed(error.to_string()),
         };
         postcard::to_allocvec(&answer).unwrap_or_default().into()

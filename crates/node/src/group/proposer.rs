@@ -11,7 +11,7 @@ use super::raft::Raft;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
 use super::{GroupError, GroupSettings, Place};
-use crate::store::stop;
+use crate::alarm::Alarm;
 use directory::Input;
 use lease::Time;
 use openraft::async_runtime::instant::Instant as _;
@@ -49,6 +49,7 @@ pub(super) struct Proposer {
     pub(super) alone: Arc<AtomicBool>,
     pub(super) place: Place,
     pub(super) wires: Arc<dyn Wires>,
+    pub(super) alarm: Alarm,
 }
 
 impl Proposer {
@@ -75,7 +76,12 @@ impl Proposer {
             ..Config::default()
         };
         let config = config.validate().map_err(|e| GroupError::raft("configuring", e))?;
-        let storage = LogStorage::new(self.log.clone(), self.alone.clone(), self.standing.clone());
+        let storage = LogStorage::new(
+            self.log.clone(),
+            self.alone.clone(),
+            self.standing.clone(),
+            self.alarm.clone(),
+        );
         let peers = Peers(self.wires.clone());
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
@@ -129,11 +135,11 @@ impl Proposer {
                 // Who does not wait any more is not told.
                 checkpoints.iter().for_each(|tell| tell.send(()).unwrap_or_default());
             } else if self.is_checkpoint_due(changed_at) {
-                raft.trigger().snapshot().await.unwrap_or_else(|error| stop(&error));
+                raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
                 changed_at = None;
             }
             if end.is_some() {
-                raft.shutdown().await.unwrap_or_else(|error| stop(&error));
+                raft.shutdown().await.unwrap_or_else(|error| self.alarm.stop(&error));
                 return;
             }
         }
@@ -147,7 +153,7 @@ impl Proposer {
                 written = &mut writing => match written {
                     Ok(_) => return,
                     Err(RaftError::APIError(_)) => return self.look(raft).await,
-                    Err(error) => stop(&error),
+                    Err(error) => self.alarm.stop(&error),
                 },
                 // Without a majority it may take for ever.
                 () = tokio::time::sleep(LOOK), if !self.alone.load(SeqCst) => {
@@ -239,7 +245,7 @@ impl Proposer {
     async fn finish_checkpoint(&self, raft: &Raft) {
         let applied = self.state.machine.read().position.applied;
         loop {
-            raft.trigger().snapshot().await.unwrap_or_else(|error| stop(&error));
+            raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
             let done = raft
                 .wait(Some(ASK_AGAIN))
                 .metrics(|metrics| metrics.snapshot >= applied, "checkpointed")

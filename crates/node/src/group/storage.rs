@@ -8,6 +8,7 @@
 use super::log::{Log, Recent, bytes_of};
 use super::raft::{Entry, LogId, Types, Vote};
 use super::standing::Standing;
+use crate::alarm::Alarm;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
@@ -25,6 +26,7 @@ pub(super) struct LogStorage {
     /// This is the group's only member. Also a learner makes it one of several: what that has applied a crash here must not undo.
     alone: Arc<AtomicBool>,
     standing: Arc<Mutex<Standing>>,
+    alarm: Alarm,
 }
 
 /// Entries are sent so many at a time, and so many bytes: whoever is behind gets them in frames that are no burden.
@@ -36,9 +38,10 @@ impl LogStorage {
         log: Arc<Mutex<Log>>,
         alone: Arc<AtomicBool>,
         standing: Arc<Mutex<Standing>>,
+        alarm: Alarm,
     ) -> LogStorage {
         let recent = log.lock().recent();
-        LogStorage { log, recent, alone, standing }
+        LogStorage { log, recent, alone, standing, alarm }
     }
 
     /// Does not wait for the disk where the latest entries are asked for.
@@ -56,7 +59,11 @@ impl LogStorage {
                 None => {
                     let mut log = self.log.lock();
                     let there = log.indices();
-                    let Some(entry) = log.read(index)? else {
+                    let entry = match log.read(index) {
+                        Err(error) if error.is_damage() => self.alarm.raise(&error),
+                        entry => entry?,
+                    };
+                    let Some(entry) = entry else {
                         indices = indices.start.max(there.start)..indices.end.min(there.end);
                         continue;
                     };

@@ -268,7 +268,9 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
         deliver: Arc::new(Box::new(|_| {})),
         checkpointed: Arc::default(),
     };
-    let other = Arc::new(RwLock::new(open_machine(to.path(), GroupSettings::default(), root()).unwrap()));
+    let other = Arc::new(RwLock::new(
+        open_machine(to.path(), GroupSettings::default(), root(), Alarm::new(|why| panic!("{why}"))).unwrap(),
+    ));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let mut builder = state(group.machine.clone()).try_create_snapshot_builder(true).await.unwrap();

@@ -3,13 +3,14 @@
 //! A machine's certificate names its number (`machine-7.leasehold`); only the server's is also good for being called
 //! (`server.leasehold`, extended key usage), so that no machine can pass for the server.
 
-use crate::data::{DataError, replace_file};
+use crate::data::DataError;
+use crate::small::{read_file, replace_file};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use wire::MachineId;
 
@@ -66,12 +67,14 @@ impl Authority {
     /// The authority in `dir`, made on the first use.
     pub(crate) fn open(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_in(dir, "authority.key")?;
-        let file = dir.join("authority.crt");
-        if !file.exists() {
-            let certificate = authority_params()?.self_signed(&key)?;
-            replace_file(dir, "authority.crt", certificate.der())?;
-        }
-        let certificate = read(&file)?.into();
+        let certificate = match read_file(dir, "authority.crt")? {
+            Some(certificate) => certificate.into(),
+            None => {
+                let certificate = authority_params()?.self_signed(&key)?.der().clone();
+                replace_file(dir, "authority.crt", &certificate)?;
+                certificate
+            }
+        };
         Ok(Authority { key, certificate })
     }
 
@@ -105,11 +108,15 @@ impl Authority {
         machine: MachineId,
     ) -> Result<Credentials, CertificateError> {
         let key = key_in(dir, "machine.key")?;
-        let file = dir.join("machine.crt");
-        if !file.exists() {
-            replace_file(dir, "machine.crt", &self.issue(machine, &key, true)?)?;
-        }
-        Ok(Credentials { key, certificate: read(&file)?.into(), authority: self.certificate.clone() })
+        let certificate = match read_file(dir, "machine.crt")? {
+            Some(certificate) => certificate.into(),
+            None => {
+                let certificate = self.issue(machine, &key, true)?;
+                replace_file(dir, "machine.crt", &certificate)?;
+                certificate
+            }
+        };
+        Ok(Credentials { key, certificate, authority: self.certificate.clone() })
     }
 
     fn issue(
@@ -161,8 +168,8 @@ impl Credentials {
     /// Those of a machine that has joined.
     pub(crate) fn open(dir: &Path) -> Result<Credentials, CertificateError> {
         let key = key_in(dir, "machine.key")?;
-        let certificate = read(&dir.join("machine.crt"))?.into();
-        let authority = read(&dir.join("authority.crt"))?.into();
+        let certificate = read(dir, "machine.crt")?.into();
+        let authority = read(dir, "authority.crt")?.into();
         Ok(Credentials { key, certificate, authority })
     }
 
@@ -202,12 +209,12 @@ fn authority_params() -> Result<CertificateParams, rcgen::Error> {
 
 /// The key in a file that only its owner can read; made if there is none.
 fn key_in(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
-    let file = dir.join(name);
-    if !file.exists() {
+    let Some(key) = read_file(dir, name)? else {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         replace_file(dir, name, &key.serialize_der())?;
-    }
-    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(read(&file)?), &PKCS_ED25519)?)
+        return Ok(key);
+    };
+    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519)?)
 }
 
 fn public_key(key: &KeyPair) -> Result<[u8; 32], CertificateError> {
@@ -216,6 +223,7 @@ fn public_key(key: &KeyPair) -> Result<[u8; 32], CertificateError> {
         .map_err(|_| CertificateError::Make(rcgen::Error::UnsupportedSignatureAlgorithm))
 }
 
-fn read(file: &Path) -> Result<Vec<u8>, DataError> {
-    fs::read(file).map_err(|source| DataError::Io { verb: "read", file: file.to_path_buf(), source })
+fn read(dir: &Path, name: &str) -> Result<Vec<u8>, DataError> {
+    let missing = || DataError::Io { verb: "read", file: dir.join(name), source: ErrorKind::NotFound.into() };
+    read_file(dir, name)?.ok_or_else(missing)
 }

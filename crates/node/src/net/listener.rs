@@ -311,8 +311,10 @@ impl Host {
 
     /// What a machine needs to be a server, if it has been chosen.
     fn make_server(&self, machine: MachineId, key: [u8; 32]) -> Result<Welcome, String> {
-        let member = self.server.chosen().lock().get(&machine).copied();
-        let member = member.ok_or("nobody has asked this machine to serve: leasehold server add")?;
+        let member = self
+            .server
+            .number_for(machine)
+            .ok_or("nobody has asked this machine to serve: leasehold server add")?;
         let made = self.authority.make_server(machine, key).map_err(|error| error.to_string())?;
         let (certificate, authority_key) = made;
         Ok(Welcome::Serve { member, certificate, authority_key })

@@ -1,5 +1,6 @@
 //! What can go wrong with the store's file.
 
+use crate::alarm::Alarm;
 use std::path::{Path, PathBuf};
 
 /// The store's file cannot be used.
@@ -29,6 +30,24 @@ impl StoreError {
     pub(super) fn new(doing: &'static str, file: &Path, cause: impl Into<redb::Error>) -> StoreError {
         StoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
     }
+
+    /// Whether what was written is not there any more: the file holds other bytes, or the disk cannot read it. The way out is to have it again from elsewhere, or from a
+    /// backup.
+    pub(crate) fn is_damage(&self) -> bool {
+        let StoreError::File { cause, .. } = self else { return false };
+        match &**cause {
+            redb::Error::Corrupted(_) => true,
+            redb::Error::Io(cause) => is_lost(cause),
+            _ => false,
+        }
+    }
+}
+
+/// Whether an error of reading means that what was written is not there any more.
+pub(crate) fn is_lost(cause: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+    matches!(cause.kind(), InvalidData | UnexpectedEof)
+        || cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// Exit code of a server that stopped because its disk failed (`EX_IOERR`).
@@ -41,8 +60,8 @@ pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
     std::process::exit(EXIT_DISK)
 }
 
-/// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops.
-pub(crate) struct Indispensable;
+/// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops, unless it is for the alarm.
+pub(crate) struct Indispensable(pub(crate) Alarm);
 
 #[derive(Debug, thiserror::Error)]
 #[error("a thread of the server panicked")]
@@ -50,7 +69,7 @@ struct Panicked;
 
 impl Drop for Indispensable {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && self.0.why().is_none() {
             stop(&Panicked);
         }
     }

@@ -5,21 +5,32 @@
 //! durable commit of the frozen layer together with `meta`, which says how far in the log it reaches, so the file always is
 //! exactly the state after one log entry.
 
+mod blocks;
 mod error;
 mod overlay;
+mod reread;
 #[cfg(test)]
 mod tests;
 
 pub use error::{EXIT_DISK, StoreError};
-pub(crate) use error::{Indispensable, stop};
+pub(crate) use error::{Indispensable, is_lost, stop};
+pub(crate) use reread::Reread;
 
+use crate::alarm::Alarm;
+use blocks::Blocks;
 use overlay::Overlay;
 use parking_lot::RwLock;
+use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Version of the file's layout: the two tables below, rows as the directory encodes them.
+/// What a file begins with that redb has written without [`blocks`] under it, as versions up to 0.6 did.
+const BARE: &[u8] = b"redb";
+
+/// Version of what redb holds: the two tables below, rows as the directory encodes them.
 pub(crate) const FORMAT: u32 = 5;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
@@ -36,16 +47,18 @@ pub struct StoreSettings {
     pub overlay_bytes: usize,
 }
 
-/// The rows. Reads and changes never fail: an error of the disk stops the process ([`EXIT_DISK`]), see [`directory::Store`].
+/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and any other error of the disk stops the process ([`EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
     disk: Arc<Disk>,
     overlay_bytes: usize,
+    alarm: Option<Alarm>,
 }
 
 /// What a checkpoint under way shares with the store.
 struct Disk {
     path: PathBuf,
+    blocks: Blocks,
     database: Database,
     below: RwLock<Below>,
 }
@@ -74,19 +87,72 @@ pub struct StoreStats {
     pub overlay_bytes: usize,
     /// Size of the file.
     pub file_bytes: u64,
+    /// Bits of it that were found flipped, and put right, since it was opened.
+    pub mended: u64,
 }
 
 impl RowStore {
     /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a crash too, at once, whatever the size.
     pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
-        let database = Database::builder()
-            .set_cache_size(settings.cache_bytes)
-            .create(path)
-            .map_err(|e| StoreError::new("opening", path, e))?;
-        RowStore::over(database, path, settings)
+        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
+        let mut begins = [0; BARE.len()];
+        match File::open(path).and_then(|mut file| file.read_exact(&mut begins)) {
+            Ok(()) if begins == *BARE => RowStore::take_over(path, settings)?,
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                RowStore::create(path, settings, |_| Ok(()))?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        RowStore::open_file(path, settings)
     }
 
-    fn over(database: Database, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+    /// Makes a file with the rows that `fill` puts into it. It is at `path` once it is whole.
+    fn create(
+        path: &Path,
+        settings: StoreSettings,
+        fill: impl FnOnce(&mut RowStore) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let new = path.with_extension("new");
+        let failed = |cause: io::Error| StoreError::new("creating", path, cause);
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+        fill(&mut RowStore::open_file(&new, settings)?)?;
+        std::fs::rename(&new, path).map_err(failed)?;
+        File::open(path.parent().unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(failed)
+    }
+
+    /// Copies what stands in redb's own file into one with sums.
+    fn take_over(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let database = Database::open(path)?;
+            let (found, position) = read_meta(&database)?.unwrap_or_default();
+            Ok((found, position, read_rows(&database)?, database))
+        };
+        let (found, position, rows, _database) = read().map_err(|e| StoreError::new("reading", path, e))?;
+        if found != FORMAT {
+            return Err(StoreError::Format { file: path.to_owned(), found });
+        }
+        RowStore::create(path, settings, |store| store.replace_by(&rows, position))
+    }
+
+    fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let open = || -> Result<_, redb::Error> {
+            let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+            let disk = file.try_clone()?;
+            Ok(Blocks::open(FileBackend::new(file)?, Some(disk))?)
+        };
+        let blocks = open().map_err(|e| StoreError::new("opening", path, e))?;
+        RowStore::over(blocks, path, settings)
+    }
+
+    fn over(blocks: Blocks, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let database = Database::builder()
+            .set_cache_size(settings.cache_bytes)
+            .create_with_backend(blocks.clone())
+            .map_err(|e| StoreError::new("opening", path, e))?;
         let position = read_meta(&database).map_err(|e| StoreError::new("reading", path, e))?;
         let position = match position {
             Some((FORMAT, position)) => position,
@@ -98,8 +164,13 @@ impl RowStore {
         };
         let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
         let below = RwLock::new(Below { frozen: None, writing: false, rows, position });
-        let disk = Arc::new(Disk { path: path.to_owned(), database, below });
-        Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes })
+        let disk = Arc::new(Disk { path: path.to_owned(), blocks, database, below });
+        Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
+    }
+
+    /// Whoever reads what is damaged raises this.
+    pub(crate) fn with_alarm(self, alarm: Alarm) -> RowStore {
+        RowStore { alarm: Some(alarm), ..self }
     }
 
     /// What the last checkpoint that ended was given as its position; none before the first.
@@ -136,7 +207,12 @@ impl RowStore {
     /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
     pub fn view(&self) -> RowView {
         let below = self.disk.below.read();
-        RowView { rows: below.rows.clone(), position: below.position.clone(), path: self.disk.path.clone() }
+        RowView {
+            rows: below.rows.clone(),
+            position: below.position.clone(),
+            path: self.disk.path.clone(),
+            blocks: self.disk.blocks.clone(),
+        }
     }
 
     /// Takes rows of a state that is not whole yet, on its way into this store: it has no position.
@@ -149,11 +225,15 @@ impl RowStore {
 
     /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
     pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
+        self.replace_by(&view.rows, view.position.clone())
+    }
+
+    fn replace_by(&mut self, rows: &Table, position: Option<Vec<u8>>) -> Result<(), StoreError> {
         self.active = Overlay::default();
         self.disk.below.write().frozen = None;
-        self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
+        self.disk.write("replacing", position.unwrap_or_default(), |table| {
             table.retain(|_, _| false)?;
-            for row in view.rows.range::<&[u8]>(..)? {
+            for row in rows.range::<&[u8]>(..)? {
                 let (key, value) = row?;
                 table.insert(key.value(), value.value())?;
             }
@@ -169,11 +249,17 @@ impl RowStore {
             overlay_rows: self.active.rows() + rows,
             overlay_bytes: self.active.bytes() + bytes,
             file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
+            mended: self.disk.blocks.mended(),
         }
     }
 
     fn read_failed(&self, cause: redb::StorageError) -> ! {
-        stop(&StoreError::new("reading", &self.disk.path, cause))
+        let error = StoreError::new("reading", &self.disk.path, cause);
+        match &self.alarm {
+            Some(alarm) if error.is_damage() => alarm.raise(&error),
+            Some(alarm) => alarm.stop(&error),
+            None => stop(&error),
+        }
     }
 }
 
@@ -285,12 +371,18 @@ pub struct RowView {
     rows: Arc<Table>,
     position: Option<Vec<u8>>,
     path: PathBuf,
+    blocks: Blocks,
 }
 
 impl RowView {
     /// What that checkpoint was given as its position; none before the first.
     pub fn position(&self) -> Option<&[u8]> {
         self.position.as_deref()
+    }
+
+    /// The rows from the disk: an error if not all of them are there as they were written.
+    pub(crate) fn reread(&self) -> Result<Reread, StoreError> {
+        Reread::new(&self.blocks, self.clone())
     }
 
     /// The first `limit` rows after `after`, in order: a stream in pieces.

@@ -17,12 +17,14 @@ mod tests;
 pub(super) use recent::{Recent, bytes_of};
 
 use super::raft::{Entry, LogId, Vote};
+use crate::store::is_lost;
 use parking_lot::Mutex;
 use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,6 +58,16 @@ pub enum LogError {
         /// What is wrong.
         what: &'static str,
     },
+}
+
+impl LogError {
+    /// Whether what was written is not there any more.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            LogError::Damaged { .. } => true,
+            LogError::File { cause, .. } => is_lost(cause),
+        }
+    }
 }
 
 impl From<LogError> for io::Error {
@@ -245,6 +257,18 @@ impl Log {
             _ => None,
         });
         Ok(entries.find(|entry| entry.log_id.index == index))
+    }
+
+    /// Reads the segment behind that which begins with frame `after`, from the disk: with which frame it begins, and how many bytes it has. Nobody writes meanwhile, for as long
+    /// as the disk takes for a segment.
+    pub(super) fn reread(&mut self, after: Option<u64>) -> Result<Option<(u64, usize)>, LogError> {
+        let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let Some((first, segment)) = self.segments.range(behind).next() else { return Ok(None) };
+        let file = self.path(*first);
+        match segment.reread(*first).map_err(|e| failed("reading", &file, e))? {
+            Some(at) => Err(LogError::Damaged { file, at, what: "a frame cannot be read" }),
+            None => Ok(Some((*first, segment.end as usize))),
+        }
     }
 
     /// Indices of the entries.

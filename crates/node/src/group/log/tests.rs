@@ -233,7 +233,7 @@ fn damage_is_not_taken_for_the_end() {
     let file = log.path(log.spots[2].segment);
     drop(log);
     let mut bytes = std::fs::read(&file).unwrap();
-    bytes[place.at as usize + 40] ^= 1;
+    bytes[place.at as usize + 40] ^= 3;
     std::fs::write(&file, bytes).unwrap();
     let Err(error) = Log::open(dir.path(), SEGMENT, 3 * SEGMENT) else { panic!("opened") };
     assert!(matches!(error, LogError::Damaged { at, .. } if at == place.at), "{error}");

@@ -58,7 +58,7 @@ impl Building {
         building.open();
         for id in 2..=members {
             building.start(id);
-            building.leader().set_member(id, Host::default()).unwrap();
+            building.leader().set_member(id, Host { machine: id, ..Host::default() }).unwrap();
             wait_until("a newcomer to learn", || {
                 building
                     .leader()

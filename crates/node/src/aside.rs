@@ -1,0 +1,36 @@
+//! What servers on this machine had that turned out damaged: put aside for people to look at. Nothing here uses it again or removes it.
+//!
+//! ```text
+//! server.damaged-SECONDS/       what was server/ until then, UTC seconds
+//! server.damaged-SECONDS/why    what was found
+//! ```
+
+use crate::data::{DataError, io, sync_dir};
+use crate::shares_server::utc_secs;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const PREFIX: &str = "server.damaged-";
+
+/// Puts aside what the server of the machine in `dir` has: where it is.
+pub(crate) fn put(dir: &Path, why: &str) -> Result<PathBuf, DataError> {
+    let server = dir.join("server");
+    let free = |at: &u64| !dir.join(format!("{PREFIX}{at}")).exists();
+    let at = (utc_secs()..).find(free).unwrap_or_default();
+    let aside = dir.join(format!("{PREFIX}{at}"));
+    let note = server.join("why");
+    // For people: without it, the log says it.
+    let _ = fs::write(&note, format!("{why}\n"));
+    fs::rename(&server, &aside).map_err(io("put aside", &server))?;
+    sync_dir(dir)?;
+    Ok(aside)
+}
+
+/// What was put aside on the machine in `dir`.
+pub(crate) fn list(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut aside: Vec<PathBuf> =
+        entries.filter(|e| e.file_name().to_string_lossy().starts_with(PREFIX)).map(|e| e.path()).collect();
+    aside.sort_unstable();
+    aside
+}

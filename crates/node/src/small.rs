@@ -1,0 +1,161 @@
+//! Small files of the data directory: who the machine is, its keys, where the servers are. Each is kept twice, with a checksum behind it, so that what a disk has done to
+//! one is put right from the other.
+//!
+//! ```text
+//! NAME, copies/NAME    content │ "\nchecksum " │ 32 hexadecimal digits of its BLAKE3 │ "\n"
+//! ```
+
+use crate::data::{DataError, io, sync_dir};
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Where the second ones are.
+pub(crate) const COPIES: &str = "copies";
+const MARK: &str = "\nchecksum ";
+const DIGITS: usize = 32;
+
+/// Replaces a small file so that a crash leaves the old one or the new one.
+pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+    let sealed = [bytes, MARK.as_bytes(), digits(bytes).as_bytes(), b"\n"].concat();
+    replace_plain(dir, name, &sealed)?;
+    let copies = dir.join(COPIES);
+    fs::create_dir_all(&copies).map_err(io("make", &copies))?;
+    replace_plain(&copies, name, &sealed)
+}
+
+/// The content of a small file; none if there is none. A damaged one is put right, if its copy is sound.
+pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
+    let (file, copy) = (dir.join(name), dir.join(COPIES).join(name));
+    let (first, second) = (Found::at(&file)?, Found::at(&copy)?);
+    let content = match (&first, &second) {
+        (Found::Nothing, Found::Nothing) => return Ok(None),
+        // The first is written first.
+        (Found::Sound(content), _) | (_, Found::Sound(content)) => content.clone(),
+        _ => return Err(DataError::Changed { file }),
+    };
+    if first != second {
+        tracing::warn!(file = %file.display(), "a small file was damaged or is newer than its copy; it is written anew");
+        replace_file(dir, name, &content)?;
+    }
+    Ok(Some(content))
+}
+
+/// Removes a small file.
+pub(crate) fn remove_file(dir: &Path, name: &str) -> Result<(), DataError> {
+    for file in [dir.join(COPIES).join(name), dir.join(name)] {
+        match fs::remove_file(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &file)(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    sync_dir(dir)
+}
+
+/// Takes over a file that an earlier version has written, which had no checksum.
+pub(crate) fn take_over(dir: &Path, name: &str) -> Result<(), DataError> {
+    let file = dir.join(name);
+    match Found::at(&file)? {
+        Found::Changed(bytes) => replace_file(dir, name, &bytes),
+        Found::Sound(_) | Found::Nothing => Ok(()),
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Sound(Vec<u8>),
+    Changed(Vec<u8>),
+}
+
+impl Found {
+    fn at(file: &PathBuf) -> Result<Found, DataError> {
+        let bytes = match fs::read(file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            // The other one may be readable.
+            Err(error) if crate::store::is_lost(&error) => return Ok(Found::Changed(Vec::new())),
+            Err(error) => return Err(io("read", file)(error)),
+        };
+        let content = bytes.split_last_chunk::<{ MARK.len() + DIGITS + 1 }>();
+        Ok(match content {
+            Some((content, seal)) if *seal == *[MARK, &digits(content), "\n"].concat().as_bytes() => {
+                Found::Sound(content.to_vec())
+            }
+            _ => Found::Changed(bytes),
+        })
+    }
+}
+
+fn digits(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().chars().take(DIGITS).collect()
+}
+
+/// Replaces a file as [`replace_file`] does, and nothing more.
+pub(crate) fn replace_plain(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+    let (new, file) = (dir.join(format!("{name}.new")), dir.join(name));
+    // Some of these are secret, none is anybody else's business.
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(io("make", &new))?;
+    out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &new))?;
+    drop(out);
+    fs::rename(&new, &file).map_err(io("replace", &file))?;
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_damaged_is_put_right_from_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        replace_file(dir.path(), "name", b"content").unwrap();
+        let (file, copy) = (dir.path().join("name"), dir.path().join(COPIES).join("name"));
+        let sound = fs::read(&file).unwrap();
+        for damaged in [&file, &copy] {
+            for bit in 0..sound.len() * 8 {
+                let mut bytes = sound.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                fs::write(damaged, bytes).unwrap();
+                assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"content", "bit {bit}");
+                assert_eq!(fs::read(damaged).unwrap(), sound);
+            }
+            fs::remove_file(damaged).unwrap();
+            assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"content");
+        }
+        fs::write(&file, b"other").unwrap();
+        fs::write(&copy, b"other").unwrap();
+        assert!(matches!(read_file(dir.path(), "name"), Err(DataError::Changed { .. })));
+        assert_eq!(read_file(dir.path(), "no such").unwrap(), None);
+    }
+
+    #[test]
+    fn the_first_is_the_newer_one() {
+        let dir = tempfile::tempdir().unwrap();
+        replace_file(dir.path(), "name", b"old").unwrap();
+        let old = fs::read(dir.path().join("name")).unwrap();
+        replace_file(dir.path(), "name", b"new").unwrap();
+        // A crash came between the two.
+        fs::write(dir.path().join(COPIES).join("name"), old).unwrap();
+        assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"new");
+        fs::remove_file(dir.path().join("name")).unwrap();
+        assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"new");
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_is_taken_over_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("name"), b"plain").unwrap();
+        for _ in 0..2 {
+            take_over(dir.path(), "name").unwrap();
+            assert_eq!(read_file(dir.path(), "name").unwrap().unwrap(), b"plain");
+        }
+    }
+}
