@@ -173,7 +173,10 @@ impl Part {
         let server = Server::new(&self.dir, keeper.clone(), standing, damaged);
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
         let place = Place { member, host, founds: member == FOUNDER };
-        server.serve(&self.engine, self.settings.group, place, wires)?;
+        server.serve(&self.engine, self.settings.group, place, wires).inspect_err(|_| {
+            // It would go on having the shares.
+            self.engine.copies().set_here(None);
+        })?;
         let ledger: Arc<dyn Ledger> = server.clone();
         let (ticker, scrub) = (server.clone(), server.clone());
         let threads = vec![
@@ -363,11 +366,11 @@ impl Part {
         // What an earlier member on this machine knew is not this one's.
         discard(&self.dir)?;
         Credentials::keep_server(&self.dir, &certificate, &authority_key)?;
-        let serving = self.serve(member, None).map_err(|error| ServeError::Machine(Box::new(error)))?;
-        let addresses = Cluster::of(&self.dir)?.map(|cluster| cluster.addresses).unwrap_or_default();
+        let before = Cluster::of(&self.dir)?.unwrap_or_default();
+        let serving = self.serve(member, before.listens);
+        let serving = serving.map_err(|error| ServeError::Machine(Box::new(error)))?;
         let listens = serving.listener.as_ref().map(|listener| listener.address());
-        let again = Cluster::of(&self.dir)?.is_some_and(|cluster| cluster.again);
-        Cluster { addresses, member: Some(member), again, listens }.keep(&self.dir)?;
+        Cluster { member: Some(member), listens, ..before }.keep(&self.dir)?;
         *self.serving.lock() = Some(serving);
         Ok(())
     }

@@ -12,7 +12,7 @@ mod name;
 mod restoring;
 mod schedule;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use error::BackupError;
 pub(crate) use making::run;

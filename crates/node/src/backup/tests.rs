@@ -22,7 +22,7 @@ use tempfile::TempDir;
 /// So much that it goes into shares.
 const BYTES: usize = 100_000;
 
-fn start(dir: &Path) -> Machine {
+pub(crate) fn start(dir: &Path) -> Machine {
     Machine::start(dir, "a test", MachineSettings::default()).unwrap()
 }
 
@@ -55,7 +55,7 @@ fn content(name: &str) -> Vec<u8> {
 }
 
 /// Makes a file, durably.
-fn write(machine: &Machine, name: &str) -> Result<(), Error> {
+pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
     let dir = machine.door().root();
     let open = Open::posix(true, true);
     let call = Call::Create {

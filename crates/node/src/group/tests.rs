@@ -2,11 +2,13 @@
 
 mod figures;
 mod several;
+mod sweep;
 
 use super::*;
 use crate::store::stop;
 use directory::Output;
 use peers::Wire;
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 

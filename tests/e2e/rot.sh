@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# Three servers, a fourth machine that works. The disk of one server after the other changes what was written: bits, which are put right where they are, and whole sectors of rows, log and shares, before
+# a start, and while it is up. Each server comes back by itself; no call fails, nothing that was promised is lost, all content is the same everywhere, fsck is clean.
+. "$(dirname "$0")/machines.sh"
+journal=$root/tests/workload/journal
+
+# rot KIND COUNT FILE...: COUNT bits, or sectors, of what is not zeros in these files, are changed.
+rot() {
+    python3 - "$SEED" "$@" <<'PY'
+import random, sys
+seed, kind, count, *files = sys.argv[1:]
+random.seed(seed + kind)
+done = set()
+for n in range(int(count)):
+    name = random.choice(files)
+    with open(name, "r+b") as file:
+        data = file.read()
+        # One in a block: more than that is damage.
+        at = random.choice([at for at in range(0, len(data), 512) if any(data[at:at + 512]) and (name, at // 4096) not in done])
+        done.add((name, at // 4096))
+        if kind == "bits":
+            at += random.randrange(min(512, len(data) - at))
+            changed = bytes([data[at] ^ 1 << random.randrange(8)])
+        else:
+            changed = random.randbytes(min(512, len(data) - at))
+        file.seek(at)
+        file.write(changed)
+PY
+}
+
+servers() { timeout 5 "$leasehold" server list --data "$scratch/data$1" --json >"$scratch/servers" 2>/dev/null; }
+leader() {
+    local tries i
+    for tries in $(seq 100); do
+        for i in 1 2 3; do
+            servers "$i" && python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
+        done
+        sleep 0.1
+    done
+    fail "no leader for 10 s"
+}
+# Three servers vote, all of them have everything, and there is no other member.
+settled() {
+    local tries i
+    for tries in $(seq 600); do
+        for i in 1 2 3; do
+            servers "$i" && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == 3 and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 and (x["leads"] or x["heard_ms"] < 5000) for x in s)))' "$scratch/servers" 2>/dev/null && return 0
+        done
+        sleep 0.1
+    done
+    fail "the servers have not settled within 60 s: $(cat "$scratch/servers")"
+}
+follower() { local at; at=$(leader); for i in 3 2 1; do [ "$i" = "$at" ] || { echo "$i"; return; }; done; }
+put_aside() { ls -d "$scratch/data$1"/server.damaged-* 2>/dev/null | wc -l; }
+added_anew() {
+    local tries
+    for tries in $(seq 300); do
+        [ "$(put_aside "$1")" = "$2" ] && lh "$1" scrub >/dev/null 2>&1 && { settled; return 0; }
+        sleep 0.2
+    done
+    fail "machine $1 was not added anew: $(tail -n 4 "$(machine_log "$1")")"
+}
+still_works() {
+    kill -0 "$worker" 2>/dev/null && ! grep -q Error "$scratch/work/errors" || fail "a call failed on machine 4: $(tail -n 3 "$scratch/work/errors")"
+}
+scrubbed() { lh "$1" scrub >"$scratch/scrub.log" 2>&1; }
+
+build 4
+within "${WITHIN:-300}"
+SEED=${SEED:-$((RANDOM % 1000))}
+say "SEED=$SEED"
+for i in 1 2 3 4; do start "$i"; done
+for i in 2 3; do lh 1 server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
+settled
+mkdir "${mounts[4]}/work" "$scratch/work" "${mounts[4]}/tree"
+head -c 20000000 /dev/urandom >"$scratch/large"
+cp "$scratch/large" "${mounts[4]}/large"
+for n in $(seq 300); do echo "file $n" >"${mounts[4]}/tree/$n"; done
+sync "${mounts[4]}/large" "${mounts[4]}/tree"
+job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$SEED" "$journal" work "${mounts[4]}/work" "$scratch/work" 2>"$scratch/work/errors"
+worker=$job
+sleep 2
+
+# Bits, while a server is down: put right as they are come upon.
+at=$(follower)
+kill_machine "$at"
+data=$scratch/data$at
+rot bits 8 "$data/server/rows"
+rot bits 1 "$(ls "$data"/server/log/*.log | tail -n 1)"
+for name in machine.json machine.key machine.crt authority.key authority.crt; do rot bits 1 "$data/$name"; done
+start "$at"
+settled
+scrubbed "$at" || fail "scrub of machine $at: $(cat "$scratch/scrub.log")"
+[ "$(put_aside "$at")" = 0 ] || fail "single bits cost a server what it had: $(cat "$data"/server.damaged-*/why)"
+still_works
+say "bits of machine $at were put right"
+
+# Sectors of the rows, while it is down; the founder has most to lose.
+kill_machine 1
+rot sectors 12 "$scratch/data1/server/rows"
+start 1
+added_anew 1 1
+still_works
+"$leasehold" status --data "$scratch/data1" | grep -q 'is kept: .*server.damaged' || fail "status does not say what was put aside: $("$leasehold" status --data "$scratch/data1")"
+say "machine 1, whose rows were damaged when it started, was added anew"
+
+# Of the log, likewise. In the middle: what is damaged at the end passes for what was being written.
+at=$(follower)
+kill_machine "$at"
+before=$(put_aside "$at")
+for segment in "$scratch/data$at"/server/log/*.log; do
+    dd if=/dev/urandom of="$segment" bs=64 count=16 seek=3 conv=notrunc status=none
+done
+start "$at"
+added_anew "$at" $((before + 1))
+still_works
+say "machine $at, whose log was damaged when it started, was added anew"
+
+# The leader's rows, while it is up.
+at=$(leader)
+before=$(put_aside "$at") pid=${pids[at]}
+rot sectors 12 "$scratch/data$at/server/rows"
+scrubbed "$at" || true
+added_anew "$at" $((before + 1))
+kill -0 "$pid" || fail "machine $at ended"
+still_works
+say "machine $at, whose rows were damaged while it led, was added anew"
+
+# Shares, while it is up: had again from the others.
+at=$(follower)
+mapfile -t shares < <(find "$scratch/data$at/shares/shares" -type f)
+rot sectors 12 "${shares[@]}"
+! scrubbed "$at" || fail "no share is damaged: $(cat "$scratch/scrub.log")"
+for tries in $(seq 100); do scrubbed "$at" && break; sleep 0.2; done
+scrubbed "$at" || fail "shares stay damaged: $(cat "$scratch/scrub.log")"
+say "shares of machine $at were had again"
+
+still_works
+kill -9 -- "-$worker" 2>/dev/null || true
+wait "$worker" 2>/dev/null || true
+unset "jobs[$worker]"
+for i in 1 2 3 4; do
+    "$journal" check "${mounts[i]}/work" "$scratch/work" >"$scratch/check.log" 2>&1 || fail "machine $i does not see what was promised: $(tail -n 4 "$scratch/check.log")"
+    cmp "$scratch/large" "${mounts[i]}/large" || fail "machine $i has other content"
+    [ "$(cat "${mounts[i]}"/tree/* | sort | sha256sum)" = "$(for n in $(seq 300); do echo "file $n"; done | sort | sha256sum)" ] || fail "machine $i has other files"
+done
+for i in 1 2 3; do
+    for tries in $(seq 50); do lh "$i" fsck >"$scratch/fsck.log" 2>&1 && break; sleep 0.2; done
+    lh "$i" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of machine $i: $(tail -n 5 "$scratch/fsck.log")"
+done
+stop_all
+passed "SEED=$SEED"
