@@ -51,7 +51,7 @@ settled() {
     fail "the servers have not settled within 60 s: $(cat "$scratch/servers")"
 }
 follower() { local at; at=$(leader); for i in 3 2 1; do [ "$i" = "$at" ] || { echo "$i"; return; }; done; }
-put_aside() { ls -d "$scratch/data$1"/server.damaged-* 2>/dev/null | wc -l; }
+put_aside() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
 added_anew() {
     local tries
     for tries in $(seq 300); do
@@ -87,7 +87,7 @@ kill_machine "$at"
 data=$scratch/data$at
 rot bits 8 "$data/server/rows"
 rot bits 1 "$(ls "$data"/server/log/*.log | tail -n 1)"
-for name in machine.json machine.key machine.crt authority.key authority.crt; do rot bits 1 "$data/$name"; done
+for small in machine.json machine.key machine.crt authority.key authority.crt; do rot bits 1 "$data/$small"; done
 start "$at"
 settled
 scrubbed "$at" || fail "scrub of machine $at: $(cat "$scratch/scrub.log")"
