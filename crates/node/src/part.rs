@@ -94,6 +94,9 @@ impl Part {
             }
             Some(Cluster { addresses, member, again, listens }) => {
                 let mut again = again;
+                if again && member.is_none() && self.dir.join("server").exists() {
+                    self.put_aside("it was found damaged, and the machine stopped before it was put aside")?;
+                }
                 match member.map(|member| self.serve(member, listens)).transpose() {
                     Err(error) if error.is_damage() => {
                         self.put_aside(&in_words(&error))?;
@@ -417,7 +420,8 @@ impl Part {
     /// The server here has lost what it had. One among several is to be a server anew, by another number.
     fn lose(&self, why: &str) {
         let Some(mut serving) = self.serving.lock().take() else { return };
-        if serving.server.group().standing().alone || self.link.lock().is_none() {
+        let members = serving.server.group().standing().members;
+        if members.iter().filter(|member| member.votes).all(|member| member.id == serving.member) {
             stop(&MachineError::Alone(why.to_owned()));
         }
         self.engine.copies().set_here(None);
@@ -431,14 +435,19 @@ impl Part {
 
     /// Puts away what the server here had, for people to look at, and notes that it is to be one again.
     fn put_aside(&self, why: &str) -> Result<(), DataError> {
-        let before = Cluster::of(&self.dir)?.unwrap_or_default();
+        let mut now = Cluster { member: None, again: true, ..Cluster::of(&self.dir)?.unwrap_or_default() };
+        if let (true, Some((link, _))) = (now.addresses.is_empty(), &*self.link.lock()) {
+            now.addresses = link.addresses();
+        }
+        // First: what it was it must not be with nothing.
+        now.keep(&self.dir)?;
         let aside = aside::put(&self.dir, why)?;
         tracing::error!(
             why,
             kept = %aside.display(),
             "this server has lost what it had and is added anew, as soon as the other servers can do that"
         );
-        Cluster { member: None, again: true, ..before }.keep(&self.dir)
+        Ok(())
     }
 
     /// Becomes a server again, once the others can add one. Nothing that was put aside is needed for that, and nothing of it goes.
@@ -477,6 +486,7 @@ impl Part {
                 let begun = self.serving.lock().take();
                 self.engine.copies().set_here(None);
                 begun.into_iter().for_each(|mut serving| serving.end());
+                discard(&self.dir)?;
             }
         }
         told

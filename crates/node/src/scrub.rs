@@ -140,9 +140,11 @@ struct Passing<'a> {
 impl Passing<'_> {
     /// Goes through all that is left of it; whether that was all.
     fn run(&mut self) -> Result<bool, PassError> {
-        let resumed = self.pass.after.is_some();
-        if !resumed && !(self.small_files()? && self.rows()? && self.log()?) {
-            return Ok(false);
+        if self.pass.after.is_none() {
+            data::read_small(self.dir)?;
+            if !self.rows() || !self.log() {
+                return Ok(false);
+            }
         }
         if !self.shares()? {
             return Ok(false);
@@ -154,12 +156,7 @@ impl Passing<'_> {
         Ok(true)
     }
 
-    fn small_files(&mut self) -> Result<bool, PassError> {
-        data::read_small(self.dir)?;
-        Ok(true)
-    }
-
-    fn rows(&mut self) -> Result<bool, PassError> {
+    fn rows(&mut self) -> bool {
         let group = self.server.group();
         let rows = group.rows().reread().unwrap_or_else(|error| group.lose(&error));
         let mut after = None::<Vec<u8>>;
@@ -167,22 +164,22 @@ impl Passing<'_> {
             let begun = Instant::now();
             let page = rows.page(after.as_deref(), STEP).unwrap_or_else(|error| group.lose(&error));
             let bytes = page.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
-            let Some((last, _)) = page.into_iter().next_back() else { return Ok(true) };
+            let Some((last, _)) = page.into_iter().next_back() else { return true };
             after = Some(last);
-            if !self.pace(bytes, begun)? {
-                return Ok(false);
+            if !self.pace(bytes, begun) {
+                return false;
             }
         }
     }
 
-    fn log(&mut self) -> Result<bool, PassError> {
+    fn log(&mut self) -> bool {
         let mut after = None;
         loop {
             let begun = Instant::now();
-            let Some((first, bytes)) = self.server.group().reread_log(after) else { return Ok(true) };
+            let Some((first, bytes)) = self.server.group().reread_log(after) else { return true };
             after = Some(first);
-            if !self.pace(bytes, begun)? {
-                return Ok(false);
+            if !self.pace(bytes, begun) {
+                return false;
             }
         }
     }
@@ -195,10 +192,13 @@ impl Passing<'_> {
                 let begun = Instant::now();
                 let read = keeper.reread(*share)?;
                 self.pass.damaged += u64::from(read.is_none());
-                if !self.pace(read.unwrap_or_default(), begun)? {
+                if !self.pace(read.unwrap_or_default(), begun) {
                     return Ok(false);
                 }
                 self.pass.after = Some(share.0);
+                if self.noted.elapsed() >= NOTE_EVERY {
+                    self.note()?;
+                }
             }
             after = shares.last().copied();
             if shares.len() < STEP {
@@ -208,17 +208,14 @@ impl Passing<'_> {
     }
 
     /// So many bytes were read since `begun`: waits as long as that should have taken. Whether to go on.
-    fn pace(&mut self, bytes: usize, begun: Instant) -> Result<bool, PassError> {
+    fn pace(&mut self, bytes: usize, begun: Instant) -> bool {
         self.pass.bytes += bytes as u64;
         self.scrub.report.lock().pass = Some(self.pass.clone());
-        if self.noted.elapsed() >= NOTE_EVERY {
-            self.note()?;
-        }
         if !self.scrub.hurry.load(SeqCst) {
             let least = Duration::from_secs_f64(bytes as f64 / RATE);
             std::thread::sleep(least.saturating_sub(begun.elapsed()));
         }
-        Ok(!self.server.is_stopping())
+        !self.server.is_stopping()
     }
 
     fn note(&mut self) -> Result<(), DataError> {

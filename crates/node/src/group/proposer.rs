@@ -76,12 +76,8 @@ impl Proposer {
             ..Config::default()
         };
         let config = config.validate().map_err(|e| GroupError::raft("configuring", e))?;
-        let storage = LogStorage::new(
-            self.log.clone(),
-            self.alone.clone(),
-            self.standing.clone(),
-            self.alarm.clone(),
-        );
+        let storage =
+            LogStorage::new(self.log.clone(), self.alone.clone(), self.standing.clone(), self.alarm.clone());
         let peers = Peers(self.wires.clone());
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;

@@ -5,6 +5,8 @@ use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
+use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use tempfile::TempDir;
 
@@ -78,6 +80,12 @@ impl Building {
     }
 
     fn start(&self, id: u64) {
+        let group = self.open_member(id).unwrap();
+        group.begin();
+        self.net.up.write().insert(id, Arc::new(group));
+    }
+
+    fn open_member(&self, id: u64) -> Result<Group, GroupError> {
         let into = self.delivered.clone();
         let deliver: Deliver = Box::new(move |event| {
             if let Event::Outputs(outputs) = event {
@@ -91,9 +99,7 @@ impl Building {
         // Machines found at different times.
         let root = Attributes { ino: 1, uid: id as u32, ..root() };
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
-        let group = Group::open(dir, settings, root, place, wires, deliver).unwrap();
-        group.begin();
-        self.net.up.write().insert(id, Arc::new(group));
+        Group::open(dir, settings, root, place, wires, deliver)
     }
 
     /// As a crash does.
@@ -213,6 +219,50 @@ fn who_is_cut_off_leads_nobody_and_learns_what_it_missed() {
         group.checkpoint();
     }
     building.net.cut.write().clear();
+    building.open();
+    building.agree();
+}
+
+/// Overwrites a frame of each segment of the log that is in service; others follow it.
+fn damage_log(dir: &Path) {
+    for segment in std::fs::read_dir(dir.join("log")).unwrap().flatten().map(|entry| entry.path()) {
+        if segment.extension().is_some_and(|kind| kind == "log") {
+            let file = File::options().write(true).open(segment).unwrap();
+            file.write_all_at(&[0x5a; 64], 128).unwrap();
+        }
+    }
+}
+
+#[test]
+fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
+    let mut building = Building::new(3);
+    (0..20).for_each(|_| building.open());
+    let lost = building.leader().member() % 3 + 1;
+    let group = building.net.up.read()[&lost].clone();
+    damage_log(building.dirs[lost as usize - 1].path());
+    assert!(catch_unwind(AssertUnwindSafe(|| group.reread_log(None))).is_err());
+    assert!(group.is_damaged());
+    drop(group);
+    building.kill(lost);
+    assert!(matches!(building.open_member(lost), Err(error) if error.is_damage()));
+    // With nobody's help its machine has a member by another number, whom the others find also where they look for the lost one.
+    building.dirs.push(tempfile::tempdir().unwrap());
+    building.start(4);
+    let anew = building.net.up.read()[&4].clone();
+    building.net.up.write().insert(lost, anew);
+    building.leader().set_member(4, Host { machine: lost, ..Host::default() }).unwrap();
+    wait_until("the lost one to be replaced", || {
+        // Another may lead meanwhile.
+        let _ = building.leader().settle_voters();
+        let members = building.leader().standing().members;
+        members.len() == 3 && members.iter().all(|member| member.votes && member.id != lost)
+    });
+    building.net.up.write().remove(&lost);
+    building.open();
+    building.agree();
+    // The other two can go on with it.
+    let leader = building.leader().member();
+    building.kill(leader);
     building.open();
     building.agree();
 }

@@ -16,7 +16,7 @@ fn left_by_a_server() -> tempfile::TempDir {
         write(&machine, &format!("small-{number}")).unwrap();
     }
     machine.server().unwrap().group().checkpoint();
-    for number in 0..10 {
+    for number in 0..20 {
         write(&machine, &format!("large-{number}")).unwrap();
     }
     copy_files(data.path(), left.path());
@@ -91,12 +91,12 @@ fn no_bit_that_flips_is_believed() {
         let mut log = Log::open(&server.join("log"), log::SEGMENT_BYTES, 0).ok()?;
         let mut all = vec![format!("{:?} {:?} {:?}", log.vote(), log.purged(), log.last())];
         for index in log.indices() {
-            all.push(format!("{:?}", log.get(index).ok()??));
+            all.push(format!("{:?}", log.read(index).ok()??));
         }
         Some(all)
     };
     let known = entries().unwrap();
-    assert!(known.len() > 20);
+    assert!(known.len() > 10, "only {} entries", known.len());
     let segments = std::fs::read_dir(server.join("log")).unwrap().flatten().map(|entry| entry.path());
     let segments: Vec<PathBuf> =
         segments.filter(|path| path.extension().is_some_and(|kind| kind == "log")).collect();
