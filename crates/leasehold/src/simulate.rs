@@ -22,6 +22,9 @@ pub struct Simulate {
     /// Servers of the building: one, or a group that elects a leader. The seed chooses one or three if this is not said.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7))]
     servers: Option<u64>,
+    /// The servers of the building run the code that ships, with openraft, on simulated disks: three of them or five. Otherwise they run what Raft promises, which is faster.
+    #[arg(long, requires = "machines")]
+    raft: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -77,16 +80,20 @@ impl Simulate {
         let (mut building, mut office) = (sim::Happened::default(), sim::Tally::default());
         let (machines, steps) = (self.machines, self.steps);
         let servers = self.servers.map(|servers| format!("--servers {servers} ")).unwrap_or_default();
+        let raft = if self.raft { "--raft " } else { "" };
         let again = |what| {
             format!(
-                "{what}\nagain: leasehold simulate --machines {machines} {servers}--steps {steps} --seed "
+                "{what}\nagain: leasehold simulate {raft}--machines {machines} {servers}--steps {steps} --seed "
             )
         };
         for seed in self.seed.0.clone() {
-            let weather = sim::Weather::of(seed);
+            let weather = if self.raft { sim::Weather::shipped(seed) } else { sim::Weather::of(seed) };
             let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
             building += sim::run_building_in(weather, seed, machines, steps)
                 .map_err(|what| again(what) + &seed.to_string())?;
+            if self.raft {
+                continue;
+            }
             office += sim::run_many(seed, machines, steps).map_err(|what| again(what) + &seed.to_string())?;
         }
         let runs = self.seed.0.end.saturating_sub(self.seed.0.start);

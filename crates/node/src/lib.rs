@@ -8,6 +8,7 @@ mod cluster;
 mod control;
 mod copies;
 mod data;
+mod disk;
 mod door;
 mod engine;
 mod fsck;
@@ -46,11 +47,12 @@ pub use control::{
     scrub, servers,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity};
+pub use disk::{Disk, DiskFile};
 pub use door::{Answer, Below, Door, Told};
 pub use fsck::FsckReport;
 pub use group::{
-    Deliver, Event, Group, GroupError, GroupSettings, GroupStatus, Host, Keeping, LogError, Member,
-    MembersError, Place, Standing, Wire, Wires,
+    Deliver, Event, FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Host, Keeping, Life, LogError,
+    Logged, Member, MembersError, Place, Standing, Wire, Wires,
 };
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CertificateError, JoinError, ListenError, Token, TokenError, join};

@@ -1,6 +1,6 @@
 //! Servers as people see them: adding, emptying and removing them, and how they stand. On the leader.
 
-use crate::group::{Host, Keeping, Member};
+use crate::group::{Host, Keeping, Member, wait};
 use crate::server::Server;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -74,7 +74,7 @@ impl Server {
                 return Err(format!("{who} is a server already"));
             }
             let host = Host { keeping: Keeping::Keeps, ..host };
-            self.group().set_member(id, host).map_err(|error| error.to_string())?;
+            wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
             progress(&format!("{who} keeps content again"));
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Server {
             self.group().standing().members.into_iter().find(|member| member.id == self.group().member());
         if let Some(Member { id, host, .. }) = own.filter(|own| own.host.addresses != here) {
             let host = Host { addresses: here, name: self.name_of(MachineId(host.machine)), ..host };
-            self.group().set_member(id, host).map_err(|error| error.to_string())?;
+            wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
         }
         self.choose(machine);
         // Its next greeting tells it.
@@ -147,7 +147,7 @@ impl Server {
             return Err("the only server cannot be removed".to_owned());
         }
         for member in members {
-            self.group().remove_member(member.id).map_err(|error| error.to_string())?;
+            wait(self.group().remove_member(member.id)).map_err(|error| error.to_string())?;
         }
         progress(&format!("{who} is no server any more"));
         Ok(())
@@ -161,8 +161,7 @@ impl Server {
         if !others.map(|other| other.host.keeping).any(|keeping| keeping == Keeping::Keeps) {
             return Err("there is no other server that keeps content".to_owned());
         }
-        self.group()
-            .set_member(id, Host { keeping: Keeping::Drains, ..host })
+        wait(self.group().set_member(id, Host { keeping: Keeping::Drains, ..host }))
             .map_err(|error| error.to_string())?;
         let mut said = String::new();
         loop {
@@ -220,7 +219,7 @@ impl Server {
             }
             None => return Err("nobody has asked this machine to serve: leasehold server add".to_owned()),
         };
-        self.group().set_member(member, host).map_err(|error| error.to_string())?;
+        wait(self.group().set_member(member, host)).map_err(|error| error.to_string())?;
         self.chosen().lock().remove(&machine);
         Ok(())
     }
@@ -231,7 +230,7 @@ impl Server {
         if standing.alone {
             return;
         }
-        if let Err(error) = self.group().settle_voters() {
+        if let Err(error) = wait(self.group().settle_voters()) {
             tracing::warn!(%error, "the servers that vote could not be settled; it is tried again");
         }
         for Member { id, host, heard, .. } in standing.members {
@@ -242,7 +241,7 @@ impl Server {
                 _ => continue,
             };
             tracing::warn!(server = host.name, ?keeping, "what a server keeps changes");
-            if let Err(error) = self.group().set_member(id, Host { keeping, ..host }) {
+            if let Err(error) = wait(self.group().set_member(id, Host { keeping, ..host })) {
                 tracing::warn!(%error, "the servers could not be changed; it is tried again");
             }
         }

@@ -6,12 +6,14 @@
 use super::batch::Batch;
 use super::log::Log;
 use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::runtime::Runtime;
 use crate::alarm::Alarm;
 use crate::store::{Checkpoint, RowStore, RowView};
 use directory::{Directory, Output};
 use futures_util::{Stream, TryStreamExt};
 use lease::Time;
 use openraft::EntryPayload;
+use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
@@ -268,8 +270,8 @@ impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         if let Some(begun) = self.begun.take() {
             let checkpoint = begun?;
-            let written = tokio::task::spawn_blocking(|| checkpoint.write()).await;
-            written.map_err(io::Error::other)?.map_err(io::Error::other)?;
+            let written = Runtime::spawn_blocking(|| checkpoint.write()).await;
+            written?.map_err(io::Error::other)?;
             self.state.checkpointed.notify_waiters();
         }
         let snapshot = self.state.snapshot()?;

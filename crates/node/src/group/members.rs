@@ -5,6 +5,7 @@ use super::{Group, Member};
 use openraft::ChangeMembers;
 use openraft::error::{ClientWriteError, RaftError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::time::Duration;
 
 /// Groups have so many voters at most: more make each entry dearer, and the failure of three at once no likelier to matter.
@@ -38,35 +39,43 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
     }
 }
 
-/// Which of these members are to vote, those that do now first. An odd number: of two voters neither can go on without the other, and four stand no more than three.
-fn voters(members: &[Member]) -> BTreeSet<u64> {
+/// Which of these members are to vote: the leader, which asks, and those that do now first. An odd number: of two voters neither can go on without the other, and four
+/// stand no more than three.
+fn voters(members: &[Member], leader: u64) -> BTreeSet<u64> {
     let mut order: Vec<&Member> =
         members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
-    order.sort_by_key(|member| (!member.votes, member.id));
+    order.sort_by_key(|member| (!member.votes, member.id != leader, member.id));
     let odd = order.len().saturating_sub(1) / 2 * 2 + 1;
     order.iter().take(odd.min(VOTERS_MAX)).map(|member| member.id).collect()
+}
+
+/// Waits for a change of the members, on a thread that may.
+pub(crate) fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Result<(), MembersError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.map_err(|_| MembersError::NoMajority)?.block_on(change)
 }
 
 impl Group {
     /// A number that no member ever had.
     pub fn next_member(&self) -> u64 {
         // Each member that is added takes an entry.
-        self.machine.read().position.applied.map_or(0, |log_id| log_id.index) + 1
+        self.applied().unwrap_or(0) + 1
     }
 
-    /// Adds `host` as a member that follows, or changes what is said of one. Blocks until that is committed; a newcomer still has all to learn.
-    pub fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
+    /// Adds `host` as a member that follows, or changes what is said of one. Returns when that is committed; a newcomer still has all to learn.
+    pub async fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
         let is_there = self.standing().members.iter().any(|member| member.id == id);
         if !is_there {
-            self.leave_nothing_to_replay();
+            self.leave_nothing_to_replay().await;
         }
         let nodes = BTreeMap::from([(id, host)]);
         self.change(if is_there { ChangeMembers::SetNodes(nodes) } else { ChangeMembers::AddNodes(nodes) })
+            .await
     }
 
     /// Lets as many members vote as should, of those that have caught up. A machine that has lost its member has another, which takes the place of the lost one once it has
-    /// caught up: until then every entry is where as many have it as before. Blocks until that is committed.
-    pub fn settle_voters(&self) -> Result<(), MembersError> {
+    /// caught up: until then every entry is where as many have it as before. Returns when that is committed.
+    pub async fn settle_voters(&self) -> Result<(), MembersError> {
         let all = self.standing().members;
         let applied = self.status().applied;
         let caught_up =
@@ -80,37 +89,34 @@ impl Group {
         let members: Vec<Member> =
             all.iter().filter(counts).filter(|member| !lost(member)).cloned().collect();
         let are: BTreeSet<u64> = all.iter().filter(|member| member.votes).map(|member| member.id).collect();
-        let should = voters(&members);
+        let should = voters(&members, self.member);
         if are != should {
-            self.change(ChangeMembers::ReplaceAllVoters(should))?;
+            self.change(ChangeMembers::ReplaceAllVoters(should)).await?;
         }
         let gone: BTreeSet<u64> = all.iter().filter(|member| lost(member)).map(|member| member.id).collect();
-        if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)) }
+        if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)).await }
     }
 
-    /// Removes a member. Blocks until that is committed.
-    pub fn remove_member(&self, id: u64) -> Result<(), MembersError> {
+    /// Removes a member. Returns when that is committed.
+    pub async fn remove_member(&self, id: u64) -> Result<(), MembersError> {
         let mut left = self.standing().members;
         left.retain(|member| member.id != id);
-        let vote = voters(&left);
-        self.change(ChangeMembers::ReplaceAllVoters(vote))?;
-        self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id])))
+        let vote = voters(&left, self.member);
+        self.change(ChangeMembers::ReplaceAllVoters(vote)).await?;
+        self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
     }
 
     /// The founder's state before its first entry is in no entry: so a newcomer must get a snapshot, and not the log from its beginning.
-    fn leave_nothing_to_replay(&self) {
+    async fn leave_nothing_to_replay(&self) {
         while self.log.lock().purged().is_none() {
-            self.checkpoint();
-            std::thread::sleep(Duration::from_millis(1));
+            let _ = self.ask_checkpoint().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let runtime = runtime.map_err(|_| MembersError::NoMajority)?;
-        let changed =
-            async { tokio::time::timeout(TIMEOUT, self.ear.raft.change_membership(change, true)).await };
-        runtime.block_on(changed).map_err(|_| MembersError::NoMajority)?.map(drop)?;
+    async fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
+        let changed = tokio::time::timeout(TIMEOUT, self.ear.raft.change_membership(change, true)).await;
+        changed.map_err(|_| MembersError::NoMajority)?.map(drop)?;
         Ok(())
     }
 
@@ -138,12 +144,13 @@ mod tests {
 
     #[test]
     fn an_odd_number_votes_and_who_does_stays() {
-        let count = |votes: &[bool]| voters(&members(votes)).len();
+        let count = |votes: &[bool]| voters(&members(votes), 0).len();
         let alone = [true];
         assert_eq!(count(&alone), 1);
-        assert_eq!(voters(&members(&[true, false])), BTreeSet::from([0]));
+        assert_eq!(voters(&members(&[true, false]), 0), BTreeSet::from([0]));
+        assert_eq!(voters(&members(&[true, true]), 1), BTreeSet::from([1]));
         assert_eq!(count(&[true, false, false]), 3);
-        assert_eq!(voters(&members(&[false, true, true, true])), BTreeSet::from([1, 2, 3]));
+        assert_eq!(voters(&members(&[false, true, true, true]), 1), BTreeSet::from([1, 2, 3]));
         assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
     }
 }

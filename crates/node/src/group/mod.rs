@@ -5,6 +5,7 @@
 //! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
 mod batch;
+mod life;
 mod log;
 mod machine;
 mod members;
@@ -13,40 +14,47 @@ mod proposer;
 mod queue;
 mod raft;
 mod restored;
+mod runtime;
 mod standing;
 mod storage;
 #[cfg(test)]
 mod tests;
 
+pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};
 pub use members::MembersError;
+pub(crate) use members::wait;
 pub use peers::{Wire, Wires};
 pub use raft::{Host, Keeping};
 pub(crate) use restored::Restored;
 pub use standing::{Member, Standing};
 
 use crate::alarm::Alarm;
-use crate::store::{Indispensable, RowStore, RowView, StoreError, StoreSettings, StoreStats};
+use crate::disk::{Disk, Local};
+use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
 use batch::Waiting;
 use directory::{Directory, Input, Store};
 use lease::{SessionId, Time};
 use log::Log;
 use machine::{Machine, Position, StateMachine, position_of};
 use namespace::Attributes;
+use openraft::EntryPayload;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
 use peers::Ear;
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 use wire::{ToClient, ToServer};
 
 /// Bounds of a [`Group`].
@@ -59,6 +67,9 @@ pub struct GroupSettings {
     pub checkpoint_after: Duration,
     /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
     pub log_bytes: u64,
+    /// A leader that starts again leads at once, without being elected. That is wrong, since it does not know all that it had told to be committed; it is there so that
+    /// the simulation can show that it would find it.
+    pub restores_leader: bool,
 }
 
 /// Which member of the group this is.
@@ -75,8 +86,8 @@ pub struct Place {
 /// The founder's number.
 pub const FOUNDER: u64 = 1;
 
-/// Log that is written while the checkpoint that it made necessary is under way.
-const LOG_MARGIN: u64 = 3 * log::SEGMENT_BYTES;
+/// Segments of the log that make a checkpoint necessary, and those that are written while it is under way.
+const SEGMENTS: (u64, u64) = (4, 3);
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
@@ -84,6 +95,7 @@ impl Default for GroupSettings {
             memory_bytes: 256 << 20,
             checkpoint_after: Duration::from_secs(60),
             log_bytes: 32 << 20,
+            restores_leader: false,
         }
     }
 }
@@ -161,6 +173,19 @@ pub struct GroupStatus {
     pub store: StoreStats,
 }
 
+/// An entry of the log.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    /// The term in force when it was proposed.
+    pub term: u64,
+    /// Its time, if it has inputs.
+    pub time: Time,
+    /// Of the state that it was proposed upon ([`Directory::digest`]); none if it is openraft's own.
+    pub digest: Option<u64>,
+    /// What the directory makes of it.
+    pub inputs: Arc<Vec<Input>>,
+}
+
 /// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
 pub struct Group {
     machine: Arc<RwLock<Machine>>,
@@ -177,8 +202,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Starts the member whose files are in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
-    /// applied before is applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead it proposes [`Input::Lead`] first.
+    /// Starts the member whose files are in the directory `dir`, on a thread of its own. See [`Group::start`].
     ///
     /// From then on damage is told ([`Event::Damaged`]), and any other error of the disk stops the process ([`crate::EXIT_DISK`]).
     pub fn open(
@@ -189,15 +213,51 @@ impl Group {
         wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<Group, GroupError> {
+        let dir = dir.to_owned();
+        let (tell, started) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(GroupError::Thread(error)))),
+            };
+            runtime.block_on(async {
+                match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
+                    Ok((group, works)) => {
+                        let _indispensable = Indispensable(group.alarm.clone());
+                        drop(tell.send(Ok(group)));
+                        works.await;
+                    }
+                    Err(error) => drop(tell.send(Err(error))),
+                }
+            });
+        });
+        let thread = thread.map_err(GroupError::Thread)?;
+        let mut group = started.recv().map_err(|error| GroupError::raft("starting", error))??;
+        *group.thread.get_mut() = Some(thread);
+        Ok(group)
+    }
+
+    /// Starts the member whose files are on `disk`, in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
+    /// applied before is applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead it proposes [`Input::Lead`] first.
+    ///
+    /// Also returns what the member does from then on.
+    pub async fn start(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        settings: GroupSettings,
+        root: Attributes,
+        place: Place,
+        wires: Arc<dyn Wires>,
+        deliver: Deliver,
+    ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
         let deliver = Arc::new(deliver);
         let told = deliver.clone();
         let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
-        let machine = Arc::new(RwLock::new(open_machine(dir, settings, root, alarm.clone())?));
-        let log = Arc::new(Mutex::new(Log::open(
-            &dir.join("log"),
-            log::SEGMENT_BYTES,
-            settings.log_bytes.saturating_add(LOG_MARGIN),
-        )?));
+        let machine = Arc::new(RwLock::new(open_machine(&*disk, dir, settings, root, alarm.clone())?));
+        let segment_bytes = settings.log_bytes / SEGMENTS.0;
+        let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
+        let log = Log::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes)?;
+        let log = Arc::new(Mutex::new(log));
         if log.lock().purged() > machine.read().position.applied {
             return Err(GroupError::Behind { rows: dir.join("rows") });
         }
@@ -223,44 +283,38 @@ impl Group {
             place,
             wires,
             alarm: alarm.clone(),
+            started: Instant::now(),
         };
+        let raft = proposer.start().await.map_err(|error| match alarm.why() {
+            Some(why) => GroupError::Damaged(why.to_owned()),
+            None => error,
+        })?;
         let begun = Arc::new(Notify::new());
-        let may_work = begun.clone();
-        let (ready, started) = sync_channel(1);
-        let raised = alarm.clone();
-        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
-            let _indispensable = Indispensable(raised.clone());
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(ready.send(Err(GroupError::Thread(error)))),
+        let (may_work, works_on, raised) = (begun.clone(), raft.clone(), alarm.clone());
+        let works = async move {
+            let work = async {
+                may_work.notified().await;
+                proposer.work(works_on).await;
             };
-            let handle = runtime.handle().clone();
-            let working = async {
-                match proposer.start().await {
-                    Ok(raft) => {
-                        drop(ready.send(Ok((raft.clone(), handle))));
-                        may_work.notified().await;
-                        proposer.work(raft).await;
-                    }
-                    Err(error) => drop(ready.send(Err(error))),
-                }
-            };
-            runtime.block_on(async {
-                tokio::select! {
-                    () = working => {}
-                    () = raised.raised() => {}
-                }
-            });
-        });
-        let thread = thread.map_err(GroupError::Thread)?;
-        let started = started.recv().unwrap_or_else(|error| Err(GroupError::raft("starting", error)));
-        let (raft, runtime) = match (started, alarm.why()) {
-            (Err(_), Some(why)) => return Err(GroupError::Damaged(why.to_owned())),
-            (started, _) => started?,
+            tokio::select! {
+                biased;
+                () = raised.raised() => {}
+                () = work => {}
+            }
         };
-        let ear = Ear { member, raft, dir: dir.to_owned(), incoming: Default::default() };
-        let thread = Mutex::new(Some(thread));
-        Ok(Group { machine, log, queue, clock, standing, ear, begun, member, runtime, thread, alarm })
+        let ear = Ear {
+            member,
+            raft,
+            started: Instant::now(),
+            disk,
+            dir: dir.to_owned(),
+            incoming: Default::default(),
+        };
+        let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
+        Ok((
+            Group { machine, log, queue, clock, standing, ear, begun, member, runtime, thread, alarm },
+            works,
+        ))
     }
 
     /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
@@ -269,7 +323,7 @@ impl Group {
     }
 
     /// Answers what another member says.
-    pub(crate) async fn hear(&self, call: &[u8]) -> bytes::Bytes {
+    pub async fn hear(&self, call: &[u8]) -> bytes::Bytes {
         self.ear.answer(call).await
     }
 
@@ -319,7 +373,17 @@ impl Group {
     /// Returns when it is certain that this member still leads, and all that was committed before is applied: then [`Group::answer`] says what is so. False if
     /// others lead. Costs no message while the leader's lease lasts.
     pub async fn confirm(&self) -> bool {
-        self.standing.lock().alone || self.ear.raft.ensure_linearizable(ReadPolicy::LeaseRead).await.is_ok()
+        if self.standing.lock().alone {
+            return true;
+        }
+        let votes = {
+            let metrics = self.ear.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.membership_config.membership().voter_ids().any(|voter| voter == self.member)
+        };
+        // Those that vote in its place heed its lease no more.
+        let policy = if votes { ReadPolicy::LeaseRead } else { ReadPolicy::ReadIndex };
+        self.ear.raft.ensure_linearizable(policy).await.is_ok()
     }
 
     /// Answers a question of a client that changes no state. What it is told is durable: what several have applied is committed.
@@ -339,10 +403,14 @@ impl Group {
 
     /// Returns when all that was proposed before is in the store's file. Not to be called from `deliver`.
     pub fn checkpoint(&self) {
-        let (tell, done) = sync_channel(1);
-        self.queue.ask_checkpoint(tell);
         // An error means that the group has ended, by an orderly checkpoint or not at all.
-        let _ = done.recv();
+        let _ = self.ask_checkpoint().blocking_recv();
+    }
+
+    fn ask_checkpoint(&self) -> oneshot::Receiver<()> {
+        let (tell, done) = oneshot::channel();
+        self.queue.ask_checkpoint(tell);
+        done
     }
 
     /// All rows after one entry, behind all that was proposed before, and that entry's time. As [`Group::checkpoint`].
@@ -373,6 +441,30 @@ impl Group {
     /// Whether this member has lost what it had.
     pub(crate) fn is_damaged(&self) -> bool {
         self.alarm.why().is_some()
+    }
+
+    /// The last entry that is applied here.
+    pub fn applied(&self) -> Option<u64> {
+        self.machine.read().position.applied.map(|log_id| log_id.index)
+    }
+
+    /// The log's entry at `index`, as this member has it; none if it has none, or not any more.
+    pub fn entry(&self, index: u64) -> Result<Option<Logged>, LogError> {
+        let mut log = self.log.lock();
+        let recent = log.recent().lock().get(index);
+        let entry = match recent {
+            Some(entry) => Some(entry),
+            None => log.read(index)?,
+        };
+        Ok(entry.map(|entry| {
+            let term = entry.log_id.leader_id.term;
+            match entry.payload {
+                EntryPayload::Normal(batch) => {
+                    Logged { term, time: batch.now, digest: Some(batch.digest), inputs: batch.inputs }
+                }
+                _ => Logged { term, time: Time(0), digest: None, inputs: Arc::default() },
+            }
+        }))
     }
 
     /// How the group stands.
@@ -415,6 +507,7 @@ impl Drop for Group {
 }
 
 fn open_machine(
+    disk: &dyn Disk,
     dir: &Path,
     settings: GroupSettings,
     root: Attributes,
@@ -422,7 +515,7 @@ fn open_machine(
 ) -> Result<Machine, GroupError> {
     let bounds =
         StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
-    let mut store = RowStore::open(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
+    let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {

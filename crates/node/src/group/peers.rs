@@ -1,8 +1,12 @@
 //! What members of the group say to each other, and how openraft says it: each call is answered before the next is made.
 
+use super::proposer::LEASE;
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
+use super::runtime::Runtime;
+use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings};
 use bytes::Bytes;
+use openraft::async_runtime::AsyncRuntime;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
 use openraft::raft::{
@@ -16,6 +20,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 /// Rows that go in one call of a snapshot: the longest are inline extents (128 KiB).
 const ROWS_TOGETHER: usize = 256;
@@ -73,6 +78,8 @@ enum CallError {
     Other,
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("it has just started, and votes in a moment")]
+    Started,
     #[error("given up")]
     Closed,
 }
@@ -181,6 +188,7 @@ impl RaftNetworkV2<Types> for Peer {
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
         let mut cancel = pin!(cancel);
         tokio::select! {
+            biased;
             sent = self.send(vote, snapshot) => Ok(SnapshotResponse::new(sent?)),
             _ = &mut cancel => Err(CallError::Closed.into()),
         }
@@ -192,6 +200,8 @@ pub(super) struct Ear {
     /// Whose it is.
     pub(super) member: u64,
     pub(super) raft: Raft,
+    pub(super) started: Instant,
+    pub(super) disk: Arc<dyn Disk>,
     /// Where a snapshot that is coming in is kept.
     pub(super) dir: PathBuf,
     /// The snapshot that is coming in.
@@ -223,6 +233,10 @@ impl Ear {
             Call::Append(request) => {
                 Answer::Append(self.raft.append_entries(request).await.map_err(|e| failed(&e))?)
             }
+            // It may have told a leader just before it ended that it would wait for it.
+            Call::Vote(_) | Call::PreVote(_) if self.started.elapsed() < LEASE => {
+                return Err(CallError::Started);
+            }
             Call::Vote(request) => Answer::Vote(self.raft.vote(request).await.map_err(|e| failed(&e))?),
             Call::PreVote(request) => {
                 Answer::Vote(self.raft.pre_vote(request).await.map_err(|e| failed(&e))?)
@@ -230,7 +244,7 @@ impl Ear {
             Call::Begin(meta) => {
                 let mut incoming = self.incoming.lock().await;
                 *incoming = None;
-                let rows = fresh(&self.dir.join("incoming"))?;
+                let rows = fresh(&*self.disk, &self.dir.join("incoming"))?;
                 *incoming = Some(Incoming { meta, rows });
                 Answer::Taken
             }
@@ -249,7 +263,7 @@ impl Ear {
                 let snapshot = Snapshot { meta, snapshot: rows.view() };
                 let installed = self.raft.install_full_snapshot(vote, snapshot).await;
                 drop(rows);
-                let _ = std::fs::remove_file(self.dir.join("incoming"));
+                let _ = self.disk.remove(&self.dir.join("incoming"));
                 Answer::Installed(installed.map_err(|e| failed(&e))?.vote)
             }
         })
@@ -260,13 +274,13 @@ impl Ear {
 async fn off_this_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, CallError> {
-    Ok(tokio::task::spawn_blocking(work).await.map_err(io::Error::other)??)
+    Ok(Runtime::spawn_blocking(work).await??)
 }
 
-fn fresh(path: &Path) -> Result<RowStore, CallError> {
-    match std::fs::remove_file(path) {
+fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
+    match disk.remove(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         Ok(()) | Err(_) => {}
     }
-    Ok(RowStore::open(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
+    Ok(disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
 }

@@ -3,6 +3,7 @@
 //! One entry at a time costs nothing: while it is on its way to the disk, what comes next gathers for the entry behind it.
 
 use super::batch::Batch;
+use super::life::Life;
 use super::log::Log;
 use super::machine::{Event, StateMachine};
 use super::peers::{Peers, Wires};
@@ -24,7 +25,8 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long to wait for a checkpoint before asking openraft again: it ignores who asks while another is being written.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -35,6 +37,9 @@ const QUORUM_LOST: Duration = Duration::from_millis(1500);
 /// openraft's times, ms. A leader is missed once its lease (the longer time-out) and a time-out are over, and until then pauses of a disk or a scheduler are forgiven.
 const HEARTBEAT_MS: u64 = 150;
 const ELECTION_MS: (u64, u64) = (600, 900);
+/// For so long a leader answers without asking those that have answered it, and they vote for nobody else. Who starts again does not know what it has answered, and waits
+/// as long.
+pub(super) const LEASE: Duration = Duration::from_millis(ELECTION_MS.1);
 /// Sending a snapshot may take so long, ms.
 const SNAPSHOT_MS: u64 = 3_600_000;
 
@@ -50,6 +55,7 @@ pub(super) struct Proposer {
     pub(super) place: Place,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) alarm: Alarm,
+    pub(super) started: Instant,
 }
 
 impl Proposer {
@@ -61,7 +67,7 @@ impl Proposer {
             enable_tick: false,
             // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
             // than what it has told (found by the drill, kill-all).
-            enable_leader_restore: Some(false),
+            enable_leader_restore: Some(self.settings.restores_leader),
             // Before they are durable here.
             broadcast_submitted_on_append: Some(true),
             // Who was cut off and comes back disturbs nobody.
@@ -107,12 +113,13 @@ impl Proposer {
             let until_look = (!self.alone.load(SeqCst)).then_some(LOOK);
             let at_most = until_checkpoint.into_iter().chain(until_look).min();
             let Turn { batch, batch_bytes, checkpoints, end } = tokio::select! {
-                turn = self.queue.next(at_most) => turn,
+                biased;
                 // It ends with openraft, of which the next proposal tells.
                 changed = members.changed() => match changed {
                     Ok(()) => Turn::default(),
                     Err(_) => return,
                 },
+                turn = self.queue.next(at_most) => turn,
             };
             if batch.is_empty() || looked_at.elapsed() >= LOOK {
                 self.look(&raft).await;
@@ -129,7 +136,7 @@ impl Proposer {
                 self.finish_checkpoint(&raft).await;
                 changed_at = None;
                 // Who does not wait any more is not told.
-                checkpoints.iter().for_each(|tell| tell.send(()).unwrap_or_default());
+                checkpoints.into_iter().for_each(|tell| tell.send(()).unwrap_or_default());
             } else if self.is_checkpoint_due(changed_at) {
                 raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
                 changed_at = None;
@@ -146,9 +153,13 @@ impl Proposer {
         let mut writing = pin!(raft.client_write(batch));
         loop {
             tokio::select! {
+                biased;
                 written = &mut writing => match written {
                     Ok(_) => return,
-                    Err(RaftError::APIError(_)) => return self.look(raft).await,
+                    Err(RaftError::APIError(_)) => {
+                        self.hang_up();
+                        return self.look(raft).await;
+                    }
                     Err(error) => self.alarm.stop(&error),
                 },
                 // Without a majority it may take for ever.
@@ -160,6 +171,14 @@ impl Proposer {
                 }
             }
         }
+    }
+
+    /// A proposal has come to nothing, as openraft says of a leader that lost its majority for a moment. Who said what was in it over a connection that goes on would
+    /// believe that it was heard; so for clients this leadership is over, even if it is not for openraft.
+    fn hang_up(&self) {
+        self.queue.close();
+        self.standing.lock().leads = false;
+        (self.state.deliver)(Event::Standing);
     }
 
     /// The time of what is proposed now.
@@ -178,6 +197,7 @@ impl Proposer {
     async fn look(&self, raft: &Raft) {
         let alone = self.is_alone(raft);
         self.alone.store(alone, SeqCst);
+        raft.runtime_config().elect(alone || self.started.elapsed() >= LEASE);
         raft.runtime_config().tick(!alone);
         let (members, leader, leads) = {
             let metrics = raft.metrics();
@@ -185,7 +205,7 @@ impl Proposer {
             let membership = metrics.membership_config.membership();
             let voters: Vec<u64> = membership.voter_ids().collect();
             let reached = |id: &u64| Some(metrics.replication.as_ref()?.get(id)?.as_ref()?.index);
-            let now = Instant::now();
+            let now = Instant::now().into_std();
             let heard = |id: &u64| now.checked_sub(metrics.heartbeat.as_ref()?.get(id)?.as_ref()?.elapsed());
             let members = membership.nodes().map(|(id, host)| Member {
                 id: *id,
@@ -271,6 +291,9 @@ impl Clock {
 }
 
 fn boot_ms() -> u64 {
+    if let Some(life) = Life::current() {
+        return life.clock_ms();
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }

@@ -8,9 +8,8 @@ use directory::Input;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 /// Bounds of one entry: what is worth one fdatasync, and does not keep readers out for long while it is applied.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -31,7 +30,7 @@ pub(super) struct Turn {
     pub(super) batch: Vec<Waiting>,
     pub(super) batch_bytes: usize,
     /// Who waits for a checkpoint.
-    pub(super) checkpoints: Vec<SyncSender<()>>,
+    pub(super) checkpoints: Vec<oneshot::Sender<()>>,
     pub(super) end: Option<End>,
 }
 
@@ -40,7 +39,7 @@ struct State {
     /// This member leads: what is proposed comes to something.
     open: bool,
     waiting: VecDeque<Waiting>,
-    checkpoints: Vec<SyncSender<()>>,
+    checkpoints: Vec<oneshot::Sender<()>>,
     end: Option<End>,
 }
 
@@ -81,7 +80,7 @@ impl Queue {
         }
     }
 
-    pub(super) fn ask_checkpoint(&self, tell: SyncSender<()>) {
+    pub(super) fn ask_checkpoint(&self, tell: oneshot::Sender<()>) {
         self.state.lock().checkpoints.push(tell);
         self.wake.notify_one();
     }

@@ -2,6 +2,7 @@
 
 use super::batch::Batch;
 use super::machine::StateMachine;
+use super::runtime::Runtime;
 use crate::store::RowView;
 use openraft::type_config::alias;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ openraft::declare_raft_types!(
         D = Batch,
         R = Applied,
         Node = Host,
+        AsyncRuntime = Runtime,
 );
 
 pub(super) type Entry = alias::EntryOf<Types>;

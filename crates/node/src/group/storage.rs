@@ -7,6 +7,7 @@
 
 use super::log::{Log, Recent, bytes_of};
 use super::raft::{Entry, LogId, Types, Vote};
+use super::runtime::Runtime;
 use super::standing::Standing;
 use crate::alarm::Alarm;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
@@ -139,7 +140,7 @@ impl RaftLogStorage<Types> for LogStorage {
             drop(log);
             let log = self.log.clone();
             let sync = move || callback.io_completed(log.lock().sync().map_err(io::Error::from));
-            drop(tokio::task::spawn_blocking(sync));
+            Runtime::beside(sync);
         } else {
             let synced = if several { log.sync() } else { Ok(()) };
             drop(log);

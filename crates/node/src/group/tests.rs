@@ -5,12 +5,16 @@ mod several;
 mod sweep;
 
 use super::*;
+use crate::store::RowStore;
 use crate::store::stop;
 use directory::Output;
 use peers::Wire;
 use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
+
+/// Size of the log's segments by default.
+const SEGMENT_BYTES: u64 = 8 << 20;
 
 fn root() -> Attributes {
     let now = namespace::Timestamp::default();
@@ -142,7 +146,7 @@ fn after_an_orderly_end_nothing_is_replayed() {
     .unwrap();
     let position = Position::decode(&store.position().unwrap()).unwrap();
     drop(store);
-    let log = Log::open(&dir.path().join("log"), log::SEGMENT_BYTES, 0).unwrap();
+    let log = Log::open(&dir.path().join("log"), SEGMENT_BYTES, 0).unwrap();
     assert_eq!(log.last(), position.applied);
     assert!(log.indices().is_empty(), "{:?}", log.indices());
     drop(log);
@@ -165,7 +169,7 @@ fn checkpoints_purge_the_log_and_keep_memory_bounded() {
     drop(delivered);
     group.checkpoint();
     let status = group.status();
-    assert!(status.log_bytes <= 2 * log::SEGMENT_BYTES, "{status:?}");
+    assert!(status.log_bytes <= 2 * SEGMENT_BYTES, "{status:?}");
     assert!(status.store.file_bytes > 0 && status.applied > 0);
     drop(group);
     let (group, _) = open(dir.path(), settings);
@@ -271,7 +275,8 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
         checkpointed: Arc::default(),
     };
     let other = Arc::new(RwLock::new(
-        open_machine(to.path(), GroupSettings::default(), root(), Alarm::new(|why| panic!("{why}"))).unwrap(),
+        open_machine(&Local, to.path(), GroupSettings::default(), root(), Alarm::new(|why| panic!("{why}")))
+            .unwrap(),
     ));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

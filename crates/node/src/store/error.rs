@@ -1,6 +1,7 @@
 //! What can go wrong with the store's file.
 
 use crate::alarm::Alarm;
+use crate::group::Life;
 use std::path::{Path, PathBuf};
 
 /// The store's file cannot be used.
@@ -53,10 +54,13 @@ pub(crate) fn is_lost(cause: &std::io::Error) -> bool {
 /// Exit code of a server that stopped because its disk failed (`EX_IOERR`).
 pub const EXIT_DISK: i32 = 74;
 
-/// Stops the process: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start replays; nothing is lost
-/// by not unwinding.
+/// Stops the process, or the member if it is simulated: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start
+/// replays; nothing is lost by not unwinding.
 pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
     tracing::error!(%error, "the server cannot go on; stopping");
+    if let Some(life) = Life::current() {
+        life.gives_up(error);
+    }
     std::process::exit(EXIT_DISK)
 }
 

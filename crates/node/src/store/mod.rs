@@ -17,11 +17,12 @@ pub(crate) use error::{Indispensable, is_lost, stop};
 pub(crate) use reread::Reread;
 
 use crate::alarm::Alarm;
+use crate::disk::{self, DiskFile};
 use blocks::Blocks;
 use overlay::Overlay;
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
-use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition, TableError};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -105,6 +106,17 @@ impl RowStore {
             Err(error) => return Err(failed(error)),
         }
         RowStore::open_file(path, settings)
+    }
+
+    /// The same with a file of another disk.
+    pub fn open_on(
+        disk: &dyn disk::Disk,
+        path: &Path,
+        settings: StoreSettings,
+    ) -> Result<RowStore, StoreError> {
+        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
+        let file = disk.open(path, true).map_err(failed)?;
+        RowStore::over(Blocks::open(OnDisk(file), None).map_err(failed)?, path, settings)
     }
 
     /// Makes a file with the rows that `fill` puts into it. It is at `path` once it is whole.
@@ -314,6 +326,32 @@ impl directory::Store for RowStore {
             rows.extend(value.map(|value| (key, value)));
         }
         rows
+    }
+}
+
+/// redb's handle on a file of another disk.
+#[derive(Debug)]
+struct OnDisk(Arc<dyn DiskFile>);
+
+impl StorageBackend for OnDisk {
+    fn len(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(data, offset)
     }
 }
 

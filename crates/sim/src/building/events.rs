@@ -69,6 +69,11 @@ impl Events {
         self.queue.insert((time, self.added), event);
     }
 
+    /// When the next is.
+    pub fn time(&self) -> Option<u64> {
+        self.queue.first_key_value().map(|((time, _), _)| *time)
+    }
+
     pub fn next(&mut self) -> Option<(u64, Event)> {
         self.queue.pop_first().map(|((time, _), event)| (time, event))
     }

@@ -19,6 +19,8 @@ pub(super) enum Repaired {
     Wires(Vec<(usize, usize)>),
     /// This server's disk.
     Disk(usize),
+    /// This server's process, which was stopped.
+    Stopped(usize),
     /// The link of a machine to a server.
     Astray { at: usize, server: usize, ways: [bool; 2] },
 }
@@ -91,7 +93,11 @@ impl Building {
             Some(10) => self.leads_astray(at),
             Some(11) => {
                 let (server, wait) = (self.some_important_server(), self.some_time(40_000));
-                self.group.replicas[server].stopped_until = self.now + wait;
+                if self.weather.shipped {
+                    self.member_stops(server, wait);
+                } else {
+                    self.group.replicas[server].stopped_until = self.now + wait;
+                }
             }
             _ => {}
         }
@@ -110,7 +116,7 @@ impl Building {
 
     /// The leader more often than others.
     fn some_important_server(&mut self) -> usize {
-        match self.group.leader() {
+        match self.leader() {
             Some(leader) if self.one_in(2) => leader,
             _ => self.some_server(),
         }
@@ -136,9 +142,17 @@ impl Building {
 
     fn slows_disk(&mut self) {
         let (at, slow) = (self.some_important_server(), 1 + self.below(self.weather.slow_ms));
-        self.group.replicas[at].disk_ms = slow;
+        self.disk_takes(at, slow);
         let wait = self.some_time(20_000);
         self.later(wait, Event::Repairs(Repaired::Disk(at)));
+    }
+
+    /// The server's disk takes so much longer at most, ms.
+    fn disk_takes(&mut self, at: usize, ms: u64) {
+        self.group.replicas[at].disk_ms = ms;
+        if self.weather.shipped {
+            self.shipped.servers[at].life.slows_disk(ms);
+        }
     }
 
     /// The machine hears or is heard by some of the servers only.
@@ -154,11 +168,12 @@ impl Building {
 
     pub(super) fn repairs(&mut self, repaired: Repaired) -> Result<(), Violation> {
         match repaired {
+            Repaired::Stopped(at) => self.member_goes_on(at),
             _ if self.healed => {}
             Repaired::Wires(wires) => {
                 wires.iter().for_each(|(from, to)| self.group.wire(*from, *to).cut -= 1);
             }
-            Repaired::Disk(at) => self.group.replicas[at].disk_ms = 0,
+            Repaired::Disk(at) => self.disk_takes(at, 0),
             Repaired::Astray { at, server, ways } => {
                 for (cut, way) in self.links[at].cut_of[server].iter_mut().zip(ways) {
                     *cut -= u64::from(way);

@@ -351,6 +351,5 @@ impl Building {
                 self.group.wire(at, to).delay = far;
             }
         }
-        self.later(0, Event::Watches);
     }
 }

@@ -18,6 +18,7 @@ mod machine;
 mod net;
 mod replica;
 mod server;
+mod shipped;
 #[cfg(test)]
 mod tests;
 mod weather;
@@ -36,6 +37,7 @@ use namespace::ShareId;
 use net::Link;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use shipped::Shipped;
 use std::collections::BTreeMap;
 use workload::Known;
 
@@ -72,6 +74,10 @@ pub struct Happened {
     pub survived: u64,
     /// Entries that were in somebody's log and went.
     pub vanished: u64,
+    /// Times that a server's disk lost or changed what it was to keep.
+    pub rotten: u64,
+    /// Times that a server refused to go on with such a disk, and was added anew.
+    pub refused: u64,
     /// Milliseconds that went by.
     pub ms: u64,
     /// Digest of all events and of what the server came to have: equal for equal runs.
@@ -95,6 +101,8 @@ impl std::ops::AddAssign for Happened {
             questions,
             survived,
             vanished,
+            rotten,
+            refused,
             ms,
             trace,
         } = other;
@@ -112,6 +120,8 @@ impl std::ops::AddAssign for Happened {
         self.questions += questions;
         self.survived += survived;
         self.vanished += vanished;
+        self.rotten += rotten;
+        self.refused += refused;
         self.ms += ms;
         self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
     }
@@ -126,6 +136,7 @@ pub struct Building {
     weather: Weather,
     group: Group,
     lone: Lone,
+    shipped: Shipped,
     ledger: Ledger,
     machines: Vec<Machine>,
     links: Vec<Link>,
@@ -173,6 +184,7 @@ impl Building {
             weather,
             group: Group::new(weather.servers as usize, &directory, &store, Time(now)),
             lone: Lone::new(&directory),
+            shipped: Shipped::new(if weather.shipped { weather.servers } else { 0 }, seed, weather.lie)?,
             ledger: Ledger::default(),
             machines: Vec::new(),
             links: Vec::new(),
@@ -184,7 +196,7 @@ impl Building {
             healed: false,
             happened: Happened { trace: 0xcbf2_9ce4_8422_2325, ..Happened::default() },
         };
-        building.servers_begin()?;
+        building.servers_begin(machines)?;
         for at in 0..machines as usize {
             building.add_machine(at);
         }
@@ -201,7 +213,11 @@ impl Building {
         self.comes_to_rest()?;
         self.look_at_everything()?;
         self.check_authority()?;
-        self.check_replicas()?;
+        if self.weather.shipped {
+            self.check_members()?
+        } else {
+            self.check_replicas()?
+        }
         self.happened.lost = self.history.lost();
         self.happened.ms = self.now;
         self.history.check()
@@ -209,6 +225,9 @@ impl Building {
 
     /// The next event.
     fn step(&mut self) -> Result<(), Violation> {
+        if self.weather.shipped && self.servers_run()? {
+            return Ok(());
+        }
         let Some((time, event)) = self.events.next() else { return Err("nothing happens any more".into()) };
         self.now = self.now.max(time);
         let digests = self.group.replicas.iter().map(|replica| replica.directory.digest());

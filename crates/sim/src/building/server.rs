@@ -38,16 +38,23 @@ impl Host {
     }
 }
 
+/// What lets so many machines into a cluster, but for the founder.
+pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)> {
+    (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER).map(|id| {
+        let (mut token, until) = ([0; 32], Time(u64::MAX));
+        token[..8].copy_from_slice(&id.0.to_be_bytes());
+        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
+        let enrol = Input::Enrol { token, name, key: [0; 32], connection };
+        (Input::Invite { token, rights, until }, enrol)
+    })
+}
+
 /// A new cluster with so many machines in it.
 pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
     let mut store = MemoryStore::default();
     let mut directory = Directory::create(&mut store, root());
-    for id in (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER) {
-        let (mut token, until) = ([0; 32], Time(2));
-        token[..8].copy_from_slice(&id.0.to_be_bytes());
-        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
-        let enrol = Input::Enrol { token, name, key: [0; 32], connection };
-        for input in [Input::Invite { token, rights, until }, enrol] {
+    for (invite, enrol) in invitations(machines) {
+        for input in [invite, enrol] {
             directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
         }
     }
@@ -56,11 +63,17 @@ pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation
 }
 
 impl Building {
-    pub(super) fn servers_begin(&mut self) -> Result<(), Violation> {
+    pub(super) fn servers_begin(&mut self, machines: u64) -> Result<(), Violation> {
+        if self.weather.shipped {
+            self.begins_group();
+            self.later(TICK_MS, Event::ServerTicks);
+            return self.shipped_begin(machines);
+        }
         if self.group.is_lone() {
             self.lone_leads();
         } else {
             self.begins_group();
+            self.later(0, Event::Watches);
             self.stands(0, true)?;
         }
         self.later(TICK_MS, Event::ServerTicks);
@@ -75,12 +88,33 @@ impl Building {
             }
             self.propose(at, Input::Tick);
         }
+        if self.weather.shipped {
+            self.tends_members();
+        }
         Ok(())
+    }
+
+    /// Whether this server leads, as far as it knows.
+    pub(super) fn leads(&self, server: usize) -> bool {
+        if self.weather.shipped {
+            self.member_leads(server)
+        } else {
+            self.group.replicas[server].leads.is_some()
+        }
+    }
+
+    /// The server that leads, if there is one: the latest.
+    pub(super) fn leader(&self) -> Option<usize> {
+        if self.weather.shipped { self.shipped.leader() } else { self.group.leader() }
     }
 
     /// Puts an input into the log, if this server leads.
     pub(super) fn propose(&mut self, server: usize, input: Input) {
-        if self.group.is_lone() { self.lone_proposes(input) } else { self.adds_to_batch(server, input) }
+        match (self.weather.shipped, self.group.is_lone()) {
+            (true, _) => self.member_proposes(server, input),
+            (false, true) => self.lone_proposes(input),
+            (false, false) => self.adds_to_batch(server, input),
+        }
     }
 
     /// A machine greets a server. One that does not lead turns it away, and says who may.
@@ -93,10 +127,10 @@ impl Building {
         session: Option<SessionId>,
     ) {
         let (machine, lone) = (self.machines[at].id, self.group.is_lone());
-        let replica = &mut self.group.replicas[server];
-        if !lone && replica.leads.is_none() {
+        if !lone && !self.leads(server) {
             return self.turns_away(server, at, connection);
         }
+        let replica = &mut self.group.replicas[server];
         // From here on no other connection of this machine is listened to.
         if replica.host.listens_to(at, connection) {
             self.propose(server, Input::Open { machine, incarnation, session, connection });
@@ -104,7 +138,11 @@ impl Building {
     }
 
     fn turns_away(&mut self, server: usize, at: usize, connection: u64) {
-        let leader = self.group.replicas[server].follows.filter(|leader| *leader != server);
+        let follows = match self.weather.shipped {
+            true => self.member_follows(server),
+            false => self.group.replicas[server].follows,
+        };
+        let leader = follows.filter(|leader| *leader != server);
         self.send(at, Way::Down, connection, Packet::Away { leader });
         self.links[at].is_closed(connection);
     }
@@ -130,6 +168,10 @@ impl Building {
             return Ok(());
         };
         if let ToServer::Extents { .. } = message {
+            if self.weather.shipped {
+                self.member_is_asked(server, at, connection, session, message);
+                return Ok(());
+            }
             if !self.group.is_lone() {
                 return self.is_asked(server, at, connection, session, message);
             }
@@ -274,7 +316,12 @@ impl Building {
     }
 
     pub(super) fn server_starts(&mut self, server: usize) -> Result<(), Violation> {
-        if self.group.is_lone() { self.lone_starts() } else { self.replica_starts(server) }
+        match (self.weather.shipped, self.group.is_lone()) {
+            (true, _) => self.member_comes_back(server),
+            (false, true) => return self.lone_starts(),
+            (false, false) => return self.replica_starts(server),
+        }
+        Ok(())
     }
 
     /// Which of the servers crash, and for how long.
@@ -284,23 +331,27 @@ impl Building {
             return self.lone_crashes(pause);
         }
         let replicas = self.group.replicas.len();
-        let leader = self.group.leader().unwrap_or_default();
+        let leader = self.leader().unwrap_or_default();
         let (some, others) =
             (self.below(replicas as u64) as usize, 1 + self.below(replicas as u64 - 1) as usize);
         match self.below(5) {
-            0..2 => self.replica_crashes(leader, pause),
-            2 => self.replica_crashes((leader + others) % replicas, pause),
+            0..2 => self.one_crashes(leader, pause),
+            2 => self.one_crashes((leader + others) % replicas, pause),
             3 => {
                 for next in 0..replicas / 2 {
-                    self.replica_crashes((some + next) % replicas, pause);
+                    self.one_crashes((some + next) % replicas, pause);
                 }
             }
             _ => {
                 for at in 0..replicas {
                     let pause = self.some_time(40_000);
-                    self.replica_crashes(at, pause);
+                    self.one_crashes(at, pause);
                 }
             }
         }
+    }
+
+    fn one_crashes(&mut self, at: usize, pause: u64) {
+        if self.weather.shipped { self.member_crashes(at, pause) } else { self.replica_crashes(at, pause) }
     }
 }

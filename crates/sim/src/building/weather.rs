@@ -14,6 +14,10 @@ pub enum Lie {
     AcknowledgesEarly,
     /// A leader answers questions without asking whether it still leads.
     StaleReads,
+    /// Disks of servers say that they keep what a crash takes from them.
+    DiskKeepsNothing,
+    /// A server that led leads again when it starts again, without being elected.
+    RestoresLeader,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
@@ -21,6 +25,8 @@ pub enum Lie {
 pub struct Weather {
     /// Servers, each with all of the state: a lone one, or a group of which a majority goes on.
     pub servers: u64,
+    /// They run the code that ships, with openraft; not its contract.
+    pub shipped: bool,
     /// Between two troubles, on average.
     pub calm_ms: u64,
     /// Connections break.
@@ -45,6 +51,8 @@ pub struct Weather {
     pub slow_disks: u64,
     /// Servers elect another leader for no reason.
     pub elections: u64,
+    /// One server in so many that start again has a disk that has rotted meanwhile. Only of those that run the shipped code.
+    pub rots: u64,
     /// Machines are cut off from some of the servers, one way or both.
     pub astray: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
@@ -68,6 +76,8 @@ impl Weather {
     /// Nothing goes wrong.
     pub const FAIR: Weather = Weather {
         servers: 1,
+        shipped: false,
+        rots: 0,
         calm_ms: 1_000_000_000,
         breaks: 0,
         one_way: 0,
@@ -92,6 +102,8 @@ impl Weather {
     /// Everything goes wrong.
     pub const FOUL: Weather = Weather {
         servers: 1,
+        shipped: false,
+        rots: 4,
         calm_ms: 4_000,
         breaks: 4,
         one_way: 3,
@@ -112,6 +124,15 @@ impl Weather {
         aloud: false,
         lie: None,
     };
+
+    /// What the seed chooses for three or five servers that run the shipped code.
+    pub fn shipped(seed: u64) -> Weather {
+        let weather = Weather::of(seed);
+        // Who is elected it decides itself.
+        let restarts = weather.restarts.max(1) * 3;
+        let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
+        Weather { servers, shipped: true, restarts, elections: 0, ..weather }
+    }
 
     /// What the seed chooses.
     pub fn of(seed: u64) -> Weather {

@@ -17,6 +17,7 @@ mod tests;
 pub(super) use recent::{Recent, bytes_of};
 
 use super::raft::{Entry, LogId, Vote};
+use crate::disk::Disk;
 use crate::store::is_lost;
 use parking_lot::Mutex;
 use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
@@ -28,8 +29,6 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Size of a segment, but for one that an oversized batch needs.
-pub(super) const SEGMENT_BYTES: u64 = 8 << 20;
 /// Purged segments kept for further use: about as many as the log has between two checkpoints.
 const SPARES_MAX: usize = 8;
 /// Bytes of entries that wait for something to rest on them. More are written down anyway.
@@ -105,6 +104,7 @@ struct Spot {
 
 /// The log.
 pub(super) struct Log {
+    disk: Arc<dyn Disk>,
     dir: PathBuf,
     segment_bytes: u64,
     key: Key,
@@ -128,13 +128,19 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`, or begins one, and sees to it that `keep_bytes` of log have space on the disk. What a power cut
-    /// left of a frame that was never acknowledged is dropped.
-    pub(super) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
-        std::fs::create_dir_all(dir).map_err(|e| failed("creating", dir, e))?;
+    /// Opens the log in `dir`, or begins one of segments of that size (but for one that an oversized batch needs), and sees to it that `keep_bytes` of log have
+    /// space on the disk. What a power cut left of a frame that was never acknowledged is dropped.
+    pub(super) fn on(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        segment_bytes: u64,
+        keep_bytes: u64,
+    ) -> Result<Log, LogError> {
+        disk.make_dir(dir).map_err(|e| failed("creating", dir, e))?;
         let Files { segments: first_frames, spares, reserves } =
-            list(dir).map_err(|e| failed("listing", dir, e))?;
+            list(&*disk, dir).map_err(|e| failed("listing", dir, e))?;
         let mut log = Log {
+            disk,
             dir: dir.to_owned(),
             segment_bytes,
             key: [0; 32],
@@ -330,7 +336,7 @@ impl Log {
         let there = self.segments.len() + self.spares.len() + self.reserves.len();
         for number in 0..wanted.saturating_sub(there) {
             let path = self.dir.join(format!("{:020}-{number}.reserve", self.next_frame));
-            if let Err(error) = Segment::reserve(&path, self.segment_bytes) {
+            if let Err(error) = Segment::reserve(&*self.disk, &path, self.segment_bytes) {
                 tracing::warn!(%error, "no space can be set aside for the log");
                 return;
             }
@@ -356,16 +362,16 @@ impl Log {
             while let Some(spare) = self.spares.pop() {
                 let spare = self.dir.join(spare_name(spare));
                 // A spare of another key is left from a log that never was begun.
-                match Segment::open(&spare)? {
+                match Segment::open(&*self.disk, &spare)? {
                     Some(segment) if segment.key() == self.key && segment.has_room(body_len) => {
-                        std::fs::rename(&spare, &path)?;
+                        self.disk.rename(&spare, &path)?;
                         return Ok(segment);
                     }
-                    _ => std::fs::remove_file(&spare)?,
+                    _ => self.disk.remove(&spare)?,
                 }
             }
             let reserve = self.reserves.pop().unwrap_or_else(|| self.dir.join("next.reserve"));
-            Segment::create(&path, &reserve, self.key, self.segment_bytes, body_len)
+            Segment::create(&*self.disk, &path, &reserve, self.key, self.segment_bytes, body_len)
         }();
         let segment = entered.map_err(|e| failed("creating", &path, e))?;
         self.sync_dir()?;
@@ -389,11 +395,12 @@ impl Log {
         for (first, segment) in std::mem::replace(&mut self.segments, needed) {
             let path = self.path(first);
             if segment.bytes == self.segment_bytes && self.spares.len() < SPARES_MAX {
-                std::fs::rename(&path, self.dir.join(spare_name(first)))
+                self.disk
+                    .rename(&path, &self.dir.join(spare_name(first)))
                     .map_err(|e| failed("retiring", &path, e))?;
                 self.spares.push(first);
             } else {
-                std::fs::remove_file(&path).map_err(|e| failed("removing", &path, e))?;
+                self.disk.remove(&path).map_err(|e| failed("removing", &path, e))?;
             }
         }
         Ok(())
@@ -409,7 +416,7 @@ impl Log {
             self.gone_below = 0;
             self.remove(BTreeMap::new())?;
         }
-        let segment = Segment::open(&file).map_err(|e| failed("opening", &file, e))?;
+        let segment = Segment::open(&*self.disk, &file).map_err(|e| failed("opening", &file, e))?;
         let mut segment = segment.ok_or_else(|| damaged(0, "not a segment of this version"))?;
         self.key = segment.key();
         let scan = segment.scan(first).map_err(|e| failed("reading", &file, e))?;
@@ -421,7 +428,8 @@ impl Log {
             if !is_last {
                 return Err(damaged(segment.end, "it has no frame, but is not the last"));
             }
-            std::fs::rename(&file, self.dir.join(spare_name(first)))
+            self.disk
+                .rename(&file, &self.dir.join(spare_name(first)))
                 .map_err(|e| failed("retiring", &file, e))?;
             self.spares.push(first);
             self.next_frame = first;
@@ -487,7 +495,7 @@ impl Log {
     }
 
     fn sync_dir(&self) -> Result<(), LogError> {
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("syncing", &self.dir, e))
+        self.disk.sync_dir(&self.dir).map_err(|e| failed("syncing", &self.dir, e))
     }
 }
 
@@ -508,19 +516,16 @@ struct Files {
     reserves: Vec<PathBuf>,
 }
 
-fn list(dir: &Path) -> io::Result<Files> {
+fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Files> {
     let mut files = Files::default();
-    for file in std::fs::read_dir(dir)? {
-        let file = file?;
-        let name = file.file_name();
-        let name = name.to_string_lossy();
+    for name in disk.list(dir)? {
         let number = |suffix| name.strip_suffix(suffix).and_then(|number: &str| number.parse().ok());
         if let Some(first) = number(".log") {
             files.segments.push(first);
         } else if let Some(spare) = number(".spare") {
             files.spares.push(spare);
         } else if name.ends_with(".reserve") {
-            files.reserves.push(file.path());
+            files.reserves.push(dir.join(&name));
         }
     }
     files.segments.sort_unstable();

@@ -14,13 +14,11 @@
 //! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one.
 //! The checksum is keyed: what users put into a body cannot pass for a frame.
 
+use crate::disk::{Disk, DiskFile};
 use crate::mend::{flip_back, locator};
-use rustix::fs::{Advice, fadvise};
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The largest body: far above a batch, below what a damaged length could ask for.
 pub(super) const BODY_BYTES_MAX: usize = 1 << 30;
@@ -28,6 +26,7 @@ pub(super) const BODY_BYTES_MAX: usize = 1 << 30;
 const MAGIC: &[u8; 16] = b"leasehold log 1\n";
 const ALIGNMENT: u64 = 64;
 const FRAME_HEADER: usize = 32;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Keys the checksums of one log.
 pub(super) type Key = [u8; 32];
@@ -42,7 +41,7 @@ pub(super) struct Place {
 /// An open segment file.
 #[derive(Debug)]
 pub(super) struct Segment {
-    file: File,
+    file: Arc<dyn DiskFile>,
     key: Key,
     /// Size of the file.
     pub(super) bytes: u64,
@@ -59,14 +58,14 @@ pub(super) struct Scan {
 
 impl Segment {
     /// Sets space aside on the disk for a segment that will be made of it.
-    pub(super) fn reserve(path: &Path, bytes: u64) -> io::Result<()> {
-        let file = File::create(path)?;
-        Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+    pub(super) fn reserve(disk: &dyn Disk, path: &Path, bytes: u64) -> io::Result<()> {
+        disk.open(path, true)?.reserve(bytes)
     }
 
     /// Makes a segment under `path`, durably full of zeros, of `bytes` or what a body of `body_len` needs, from the file
     /// `unfinished` if there is one. The caller syncs the directory.
     pub(super) fn create(
+        disk: &dyn Disk,
         path: &Path,
         unfinished: &Path,
         key: Key,
@@ -74,30 +73,32 @@ impl Segment {
         body_len: usize,
     ) -> io::Result<Segment> {
         let bytes = bytes.max(ALIGNMENT + frame_bytes(body_len));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(unfinished)?;
+        let file = disk.open(unfinished, true)?;
         file.set_len(bytes)?;
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&key);
         header.extend_from_slice(&header_checksum(&header));
-        io::copy(&mut io::repeat(0).take(bytes), &mut &file)?;
-        file.write_all_at(&header, 0)?;
-        file.sync_all()?;
-        std::fs::rename(unfinished, path)?;
+        for at in (0..bytes).step_by(ZEROS.len()) {
+            file.write_at(&ZEROS[..ZEROS.len().min((bytes - at) as usize)], at)?;
+        }
+        file.write_at(&header, 0)?;
+        file.sync()?;
+        disk.rename(unfinished, path)?;
         Ok(Segment { file, key, bytes, end: ALIGNMENT })
     }
 
     /// Opens a segment to be read or used again. None: not a segment of this version, or its header is not what was written.
-    pub(super) fn open(path: &Path) -> io::Result<Option<Segment>> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let bytes = file.metadata()?.len();
+    pub(super) fn open(disk: &dyn Disk, path: &Path) -> io::Result<Option<Segment>> {
+        let file = disk.open(path, false)?;
+        let bytes = file.length()?;
         let mut header = [0; ALIGNMENT as usize];
         if bytes < ALIGNMENT {
             return Ok(None);
         }
-        file.read_exact_at(&mut header, 0)?;
+        file.read_at(&mut header, 0)?;
         if !is_header(&header) {
             let Some(sound) = mended_header(header) else { return Ok(None) };
-            file.write_all_at(&sound, 0)?;
+            file.write_at(&sound, 0)?;
             header = sound;
         }
         let (magic, rest) = header.split_at(MAGIC.len());
@@ -118,8 +119,8 @@ impl Segment {
     pub(super) fn append(&mut self, number: u64, frame: Frame) -> io::Result<Place> {
         let place = Place { at: self.end, body_len: frame.body_len() as u32 };
         let bytes = frame.seal(number, &self.key);
-        self.file.write_all_at(&bytes, self.end)?;
-        self.file.sync_data()?;
+        self.file.write_at(&bytes, self.end)?;
+        self.file.sync()?;
         self.end += bytes.len() as u64;
         Ok(place)
     }
@@ -127,7 +128,7 @@ impl Segment {
     /// Reads a frame's body again. None: it is no longer what was written.
     pub(super) fn read(&self, number: u64, place: Place) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = vec![0; FRAME_HEADER + place.body_len as usize];
-        self.file.read_exact_at(&mut bytes, place.at)?;
+        self.file.read_at(&mut bytes, place.at)?;
         Ok(match open_frame(&bytes, number, &self.key) {
             Some(body) => Some(body.to_vec()),
             None => self.mend(&bytes, place.at, number)?,
@@ -138,15 +139,15 @@ impl Segment {
     fn mend(&self, bytes: &[u8], at: u64, number: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(sound) = mended_frame(bytes, number, &self.key) else { return Ok(None) };
         tracing::warn!(frame = number, "a bit had flipped in the log, and is put right");
-        self.file.write_all_at(&sound, at)?;
+        self.file.write_at(&sound, at)?;
         Ok(sound.get(FRAME_HEADER..).map(<[u8]>::to_vec))
     }
 
     /// Reads all frames up to [`Segment::end`], from `number` on, from the disk: where one is damaged, if so.
     pub(super) fn reread(&self, mut number: u64) -> io::Result<Option<u64>> {
-        fadvise(&self.file, 0, NonZeroU64::new(self.end), Advice::DontNeed)?;
+        self.file.forget(self.end)?;
         let mut bytes = vec![0; self.end as usize];
-        self.file.read_exact_at(&mut bytes, 0)?;
+        self.file.read_at(&mut bytes, 0)?;
         let mut at = ALIGNMENT as usize;
         if bytes.first_chunk().is_none_or(|header| !is_header(header) && mended_header(*header).is_none()) {
             return Ok(Some(0));
@@ -171,8 +172,8 @@ impl Segment {
     /// only once all before it are durable; so if a later one is there, what stopped us was durable once: damage, which must not
     /// be taken for the log's end.
     pub(super) fn scan(&mut self, mut number: u64) -> io::Result<Scan> {
-        let mut bytes = Vec::new();
-        (&self.file).take(self.bytes).read_to_end(&mut bytes)?;
+        let mut bytes = vec![0; self.bytes as usize];
+        self.file.read_at(&mut bytes, 0)?;
         let mut scan = Scan { frames: Vec::new(), damaged_at: None };
         let mut at = ALIGNMENT as usize;
         while let Some(rest) = bytes.get(at..) {

@@ -7,6 +7,12 @@ use proptest::prelude::*;
 
 const SEGMENT: u64 = 64 << 10;
 
+impl Log {
+    pub(in crate::group) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
+        Log::on(Arc::new(crate::disk::Local), dir, segment_bytes, keep_bytes)
+    }
+}
+
 fn log_id(index: u64) -> LogId {
     LogId::new(openraft::vote::RaftLeaderId::to_committed(vote().leader_id()), index)
 }

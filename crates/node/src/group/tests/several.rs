@@ -60,7 +60,7 @@ impl Building {
         building.open();
         for id in 2..=members {
             building.start(id);
-            building.leader().set_member(id, Host { machine: id, ..Host::default() }).unwrap();
+            wait(building.leader().set_member(id, Host { machine: id, ..Host::default() })).unwrap();
             wait_until("a newcomer to learn", || {
                 building
                     .leader()
@@ -71,7 +71,7 @@ impl Building {
             });
         }
         wait_until("the voters to be settled", || {
-            building.leader().settle_voters().unwrap();
+            wait(building.leader().settle_voters()).unwrap();
             let votes =
                 building.leader().standing().members.iter().filter(|member| member.votes).count() as u64;
             votes == (members - 1) / 2 * 2 + 1
@@ -250,7 +250,7 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
     building.start(4);
     let anew = building.net.up.read()[&4].clone();
     building.net.up.write().insert(lost, anew);
-    building.leader().set_member(4, Host { machine: lost, ..Host::default() }).unwrap();
+    wait(building.leader().set_member(4, Host { machine: lost, ..Host::default() })).unwrap();
     wait_until("the lost one to be replaced", || {
         // Another may lead meanwhile.
         let _ = building.leader().settle_voters();
@@ -277,7 +277,7 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     building.open();
     building.agree();
     let leader = building.leader();
-    leader.remove_member(2).unwrap();
+    wait(leader.remove_member(2)).unwrap();
     wait_until("it to be alone", || leader.standing().alone);
     building.kill(2);
     building.open();

@@ -88,7 +88,7 @@ fn no_bit_that_flips_is_believed() {
     add(sweep(&file, 20 << 10, 300, &known, rows), true);
 
     let entries = || -> Option<Vec<String>> {
-        let mut log = Log::open(&server.join("log"), log::SEGMENT_BYTES, 0).ok()?;
+        let mut log = Log::open(&server.join("log"), SEGMENT_BYTES, 0).ok()?;
         let mut all = vec![format!("{:?} {:?} {:?}", log.vote(), log.purged(), log.last())];
         for index in log.indices() {
             all.push(format!("{:?}", log.read(index).ok()??));

@@ -3,7 +3,6 @@
 use super::*;
 use parking_lot::Mutex;
 use redb::StorageBackend;
-use std::io;
 
 /// What was done to a file.
 #[derive(Clone, Debug)]

@@ -5,12 +5,21 @@ use crate::building::{Building, Violation};
 impl Building {
     pub(in crate::building) fn check_authority(&self) -> Result<(), Violation> {
         let mut faults: Vec<directory::Violation> = Vec::new();
+        let oracle = &self.shipped.oracle;
+        if self.weather.shipped {
+            oracle.directory.check(&oracle.store, &mut faults);
+            return first(&faults);
+        }
         // Of replicas that are the same it does not matter which.
         let latest = self.group.replicas.iter().max_by_key(|replica| replica.applied);
         latest.iter().for_each(|replica| replica.directory.check(&replica.store, &mut faults));
-        match faults.first() {
-            Some(fault) => Err(format!("{} faults in the server's state, the first: {fault}", faults.len())),
-            None => Ok(()),
-        }
+        first(&faults)
+    }
+}
+
+fn first(faults: &[directory::Violation]) -> Result<(), Violation> {
+    match faults.first() {
+        Some(fault) => Err(format!("{} faults in the server's state, the first: {fault}", faults.len())),
+        None => Ok(()),
     }
 }

@@ -31,6 +31,9 @@ impl Building {
 
     /// Nothing is on its way to a disk, and every server has all that is committed.
     fn servers_are_idle(&self) -> bool {
+        if self.weather.shipped {
+            return self.shipped.is_idle();
+        }
         match self.group.is_lone() {
             true => self.group.is_up() && self.lone.is_idle(),
             false => self.group.is_idle(),

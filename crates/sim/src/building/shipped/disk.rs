@@ -1,0 +1,413 @@
+//! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it; the process that was there has no hold on it any more. It may also
+//! rot, or say that it keeps what it does not.
+
+use node::{DiskFile, Life, RowStore, StoreError, StoreSettings};
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHasher;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+/// What a disk writes as a whole.
+const SECTOR: usize = 512;
+/// Of a segment of the log (`node::group::log`): bytes before its first frame, of the header of each, and what frames are aligned to.
+const SEGMENT_HEADER: usize = 64;
+const FRAME_HEADER: usize = 32;
+const ALIGNMENT: usize = 64;
+/// What of a frame's header says nothing.
+const UNUSED: std::ops::Range<usize> = 12..16;
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(super) struct Disk(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<u64, Content>,
+    made: u64,
+    names: BTreeMap<PathBuf, u64>,
+    /// Names that a crash leaves, and what was done to them since, in order.
+    durable: BTreeMap<PathBuf, u64>,
+    renamed: Vec<Renamed>,
+    /// Counts processes; only the latest has hold of the files.
+    process: u64,
+    /// After so many writes and syncs that process ends.
+    left: Option<(u64, Weak<Life>)>,
+    /// Nothing is kept that is said to be.
+    lies: bool,
+}
+
+/// A change of names.
+#[derive(Clone)]
+enum Renamed {
+    Made(PathBuf, u64),
+    From(PathBuf, PathBuf),
+    Removed(PathBuf),
+}
+
+/// What is in a file, and what was done to it since it was synced.
+#[derive(Default)]
+struct Content {
+    bytes: Vec<u8>,
+    unsynced: Vec<Change>,
+}
+
+/// `old` is what was there before: less than `new` where the file ended.
+struct Change {
+    at: usize,
+    old: Vec<u8>,
+    new: New,
+}
+
+enum New {
+    Written(Vec<u8>),
+    Length(usize),
+}
+
+impl Content {
+    fn redo(&mut self, at: usize, new: &[u8]) {
+        let end = at + new.len();
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        self.bytes[at..end].copy_from_slice(new);
+    }
+
+    fn undo(&mut self, change: &Change) {
+        if let New::Written(new) = &change.new
+            && change.old.len() == new.len()
+        {
+            return self.redo(change.at, &change.old);
+        }
+        // It made the file longer, or cut it off.
+        self.bytes.truncate(change.at);
+        self.bytes.extend_from_slice(&change.old);
+    }
+
+    /// What a crash leaves, which `seed` says.
+    fn crashes(&mut self, seed: u64) {
+        let changes = std::mem::take(&mut self.unsynced);
+        changes.iter().rev().for_each(|change| self.undo(change));
+        let mood = chosen(&seed, 4);
+        for change in &changes {
+            let at = change.at;
+            match &change.new {
+                New::Length(bytes) if mood > 0 => self.bytes.resize(*bytes, 0),
+                New::Written(new) => {
+                    for (sector, new) in new.chunks(SECTOR).enumerate() {
+                        let at = at + sector * SECTOR;
+                        let kept = match mood {
+                            0 => false,
+                            1 => true,
+                            // Whole writes, or parts of them.
+                            2 => chosen(&(seed, change.at), 2) == 0,
+                            _ => chosen(&(seed, at), 2) == 0,
+                        };
+                        if kept {
+                            self.redo(at, new);
+                        }
+                    }
+                }
+                New::Length(_) => {}
+            }
+        }
+    }
+}
+
+/// A number below `bound` that only `what` says.
+fn chosen(what: &impl Hash, bound: u64) -> u64 {
+    let mut hasher = FxHasher::default();
+    what.hash(&mut hasher);
+    (hasher.finish() >> 20) % bound
+}
+
+fn no_file() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+impl State {
+    fn apply(names: &mut BTreeMap<PathBuf, u64>, renamed: &Renamed) {
+        match renamed {
+            Renamed::Made(path, file) => _ = names.insert(path.clone(), *file),
+            Renamed::From(from, to) => {
+                if let Some(file) = names.remove(from) {
+                    names.insert(to.clone(), file);
+                }
+            }
+            Renamed::Removed(path) => _ = names.remove(path),
+        }
+    }
+
+    fn renames(&mut self, renamed: Renamed) {
+        State::apply(&mut self.names, &renamed);
+        self.renamed.push(renamed);
+    }
+
+    fn keeps_names(&mut self) {
+        if !self.lies {
+            self.durable = self.names.clone();
+            self.renamed.clear();
+        }
+    }
+
+    /// One more write or sync of that process.
+    fn takes(&mut self, process: u64) -> io::Result<()> {
+        if self.process != process {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if let Some((left, life)) = &mut self.left {
+            if *left == 0 {
+                life.upgrade().inspect(|life| life.end());
+                self.left = None;
+                self.process += 1;
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            *left -= 1;
+        }
+        Ok(())
+    }
+}
+
+impl Disk {
+    /// Says that it keeps what it does not.
+    pub fn lies(&self) {
+        self.0.lock().lies = true;
+    }
+
+    /// What the process that begins now has of it.
+    pub fn held(&self) -> Arc<dyn node::Disk> {
+        let process = self.0.lock().process;
+        Arc::new(Held { disk: self.clone(), process })
+    }
+
+    /// After so many writes and syncs the process ends that has hold of it now.
+    pub fn ends_after(&self, left: u64, life: &Arc<Life>) {
+        self.0.lock().left = Some((left, Arc::downgrade(life)));
+    }
+
+    /// The process ends. `seed` says what is left of what was not synced.
+    pub fn crashes(&self, seed: u64) {
+        let mut state = self.0.lock();
+        state.process += 1;
+        state.left = None;
+        let kept = chosen(&(seed, 1), state.renamed.len() as u64 + 1) as usize;
+        let renamed = std::mem::take(&mut state.renamed);
+        let mut names = state.durable.clone();
+        renamed.iter().take(kept).for_each(|renamed| State::apply(&mut names, renamed));
+        (state.names, state.durable) = (names.clone(), names);
+        let State { files, names, .. } = &mut *state;
+        files.retain(|file, _| names.values().any(|kept| kept == file));
+        for (number, content) in files {
+            content.crashes(seed ^ number);
+        }
+    }
+
+    /// One of the log's frames rots: two bits are others (one is put right), or a sector is empty. Not the last that was acknowledged, which is then like a frame that was being written. Whether there is one.
+    pub fn rots(&self, seed: u64) -> bool {
+        let mut state = self.0.lock();
+        let logs = state.names.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
+        let mut frames: Vec<(u64, usize, usize)> = Vec::new();
+        for (_, file) in logs {
+            let Some(content) = state.files.get(file) else { continue };
+            let mut found = frames_of(&content.bytes);
+            // The last was acknowledged, or a crash has torn it, and then the one before was.
+            found.truncate(found.len().saturating_sub(2));
+            frames.extend(found.into_iter().map(|(at, bytes)| (*file, at, bytes)));
+        }
+        let Some((file, frame, bytes)) = frames.get(chosen(&seed, frames.len().max(1) as u64) as usize)
+        else {
+            return false;
+        };
+        let Some(content) = state.files.get_mut(file) else { return false };
+        let (frame, bytes) = (*frame, *bytes);
+        let mut at = frame + chosen(&(seed, 2), bytes as u64) as usize;
+        if UNUSED.contains(&(at - frame)) {
+            at = frame;
+        }
+        if chosen(&(seed, 3), 2) == 0 || content.bytes[at] == 0 {
+            content.bytes[at] ^= 0b11 << chosen(&(seed, 4), 7);
+        } else {
+            // As much of it as is the frame's: others behind it show that it was there.
+            let (sector, end) = (at / SECTOR * SECTOR, (at / SECTOR + 1) * SECTOR);
+            content.bytes[sector.max(frame)..end.min(frame + bytes)].fill(0);
+        }
+        true
+    }
+}
+
+/// Where frames of a segment of the log are, and how long they are without what fills them up.
+fn frames_of(segment: &[u8]) -> Vec<(usize, usize)> {
+    let mut frames = Vec::new();
+    let (mut at, mut next) = (SEGMENT_HEADER, None);
+    while let Some(header) = segment.get(at..at + FRAME_HEADER) {
+        let number = u64::from_le_bytes(header[..8].try_into().unwrap_or_default());
+        let body = u32::from_le_bytes(header[8..12].try_into().unwrap_or_default()) as usize;
+        if number == 0 || next.is_some_and(|next| next != number) {
+            break;
+        }
+        next = Some(number + 1);
+        frames.push((at, FRAME_HEADER + body));
+        at += (FRAME_HEADER + body).next_multiple_of(ALIGNMENT);
+    }
+    frames
+}
+
+/// A file as a process has it open.
+struct File {
+    disk: Disk,
+    file: u64,
+    process: u64,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("File").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl File {
+    fn with<T>(&self, what: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.0.lock();
+        if state.process != self.process {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        what(state.files.get_mut(&self.file).ok_or_else(no_file)?)
+    }
+
+    fn changes(&self, what: impl FnOnce(&mut Content)) -> io::Result<()> {
+        self.disk.0.lock().takes(self.process)?;
+        self.with(|content| {
+            what(content);
+            Ok(())
+        })
+    }
+}
+
+impl DiskFile for File {
+    fn length(&self) -> io::Result<u64> {
+        self.with(|content| Ok(content.bytes.len() as u64))
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let bytes = bytes as usize;
+        self.changes(|content| {
+            let at = bytes.min(content.bytes.len());
+            let old = content.bytes[at..].to_vec();
+            content.unsynced.push(Change { at, old, new: New::Length(bytes) });
+            content.bytes.resize(bytes, 0);
+        })
+    }
+
+    fn reserve(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        let at = at as usize;
+        self.with(|content| {
+            let found = content.bytes.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+            out.copy_from_slice(found);
+            Ok(())
+        })
+    }
+
+    fn write_at(&self, data: &[u8], at: u64) -> io::Result<()> {
+        let at = at as usize;
+        self.changes(|content| {
+            let end = (at + data.len()).min(content.bytes.len());
+            let old = content.bytes.get(at..end).unwrap_or_default().to_vec();
+            content.unsynced.push(Change { at, old, new: New::Written(data.to_vec()) });
+            content.redo(at, data);
+        })
+    }
+
+    fn forget(&self, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.0.lock();
+        state.takes(self.process)?;
+        // As on ext4: a new file's name is kept with it, and all that was done to names before.
+        if !state.durable.values().any(|file| *file == self.file) {
+            state.keeps_names();
+        }
+        let lies = state.lies;
+        drop(state);
+        self.with(|content| {
+            if !lies {
+                content.unsynced.clear();
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A disk as a process has it.
+struct Held {
+    disk: Disk,
+    process: u64,
+}
+
+impl Held {
+    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+        let state = self.disk.0.lock();
+        if state.process == self.process { Ok(state) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    }
+
+    fn renames(&self, path: &Path, renamed: Renamed) -> io::Result<()> {
+        let mut state = self.state()?;
+        if !state.names.contains_key(path) {
+            return Err(no_file());
+        }
+        state.renames(renamed);
+        Ok(())
+    }
+}
+
+impl node::Disk for Held {
+    fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.state()?;
+        let file = match state.names.get(path) {
+            Some(file) => *file,
+            None if make => {
+                state.made += 1;
+                let file = state.made;
+                state.files.insert(file, Content::default());
+                state.renames(Renamed::Made(path.to_owned(), file));
+                file
+            }
+            None => return Err(no_file()),
+        };
+        Ok(Arc::new(File { disk: self.disk.clone(), file, process: self.process }))
+    }
+
+    fn make_dir(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let state = self.state()?;
+        let within = state.names.keys().filter_map(|path| path.strip_prefix(dir).ok());
+        Ok(within.map(|name| name.to_string_lossy().into_owned()).collect())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.renames(from, Renamed::From(from.to_owned(), to.to_owned()))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.renames(path, Renamed::Removed(path.to_owned()))
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        self.state()?.keeps_names();
+        Ok(())
+    }
+
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        RowStore::open_on(self, path, settings)
+    }
+}

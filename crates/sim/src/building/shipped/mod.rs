@@ -1,0 +1,578 @@
+//! Servers that run the shipped code: `node::group`, with openraft, the log and the rows, each on a disk of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in
+//! simulated time. What they agree on is compared with what the simulation comes to itself ([`oracle`]).
+//!
+//! A server here is a machine; the *member* of the group that it is has another number each time that it lost its disk.
+
+mod disk;
+mod oracle;
+mod wires;
+
+use super::events::Event;
+use super::faults::Repaired;
+use super::net::{Packet, Way};
+use super::server::found;
+use super::{Building, Lie, Violation};
+use crate::cluster::root;
+use crate::model::feed;
+use directory::{Input, MemoryStore};
+use disk::Disk;
+use lease::SessionId;
+use node::{FOUNDER, Group, GroupSettings, Host, Life, Place};
+use oracle::Oracle;
+use parking_lot::Mutex;
+use rand_chacha::ChaCha12Rng;
+use rand_core::SeedableRng;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use wire::{Space, ToClient, ToServer};
+use wires::{Member, Net, Wires};
+
+/// What servers do is looked at so often at least, ms: before anybody's log has lost it to a checkpoint.
+const LOOK_MS: u64 = 10;
+/// A crash comes within so many writes and syncs, where it comes at one.
+const CRASH_WITHIN: u64 = 40;
+/// Small bounds, so that checkpoints, snapshots and new segments of the log come often.
+const SETTINGS: GroupSettings = GroupSettings {
+    memory_bytes: 8 << 20,
+    checkpoint_after: Duration::from_secs(4),
+    log_bytes: 256 << 10,
+    restores_leader: false,
+};
+
+/// See the module.
+pub(super) struct Shipped {
+    time: Runtime,
+    began: Instant,
+    net: Arc<Net>,
+    told: Arc<Inbox>,
+    pub servers: Vec<Server>,
+    pub oracle: Oracle,
+    settings: GroupSettings,
+    /// The latest number that a member has.
+    numbered: u64,
+    /// A change of the members is under way, which this one makes.
+    changing: Option<Arc<Life>>,
+}
+
+/// A machine that serves.
+pub(super) struct Server {
+    pub member: u64,
+    disk: Disk,
+    pub life: Arc<Life>,
+    /// Once it has started.
+    pub group: Option<Arc<Group>>,
+    /// Counts its starts.
+    process: u64,
+    /// It led when it was looked at last.
+    led: bool,
+    looked_at: Option<u64>,
+    /// Its disk has lost or changed something that it was to keep: it must not go on.
+    damaged: bool,
+    /// How long it is away when it crashes.
+    pause: u64,
+}
+
+/// What servers have told, in order: which server, and in which of its starts.
+#[derive(Default)]
+struct Inbox {
+    told: Mutex<VecDeque<(usize, u64, Told)>>,
+    wake: Notify,
+}
+
+enum Told {
+    Started(Arc<Group>),
+    Refused(String),
+    Event(node::Event),
+    /// Whether it leads.
+    Leads(bool),
+    /// The change of the members has come to something, or not.
+    Changed,
+    /// The answer to a question of a machine over that connection; how much was committed when it came, and how much is applied where it is answered.
+    Answer {
+        at: usize,
+        connection: u64,
+        answer: ToClient,
+        committed: u64,
+        applied: u64,
+    },
+}
+
+impl Inbox {
+    fn put(&self, at: usize, start: u64, told: Told) {
+        self.told.lock().push_back((at, start, told));
+        self.wake.notify_one();
+    }
+}
+
+impl Shipped {
+    /// So many servers, none of which has begun.
+    pub fn new(servers: u64, seed: u64, lie: Option<Lie>) -> Result<Shipped, Violation> {
+        let time = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let time = time.map_err(|e| e.to_string())?;
+        let chance = ChaCha12Rng::seed_from_u64(seed ^ 0x3175);
+        let wires = vec![vec![(1, false); servers as usize]; servers as usize];
+        let net = wires::State { chance, wires, loses: 0, members: BTreeMap::new() };
+        let (began, lives) = {
+            let _in = time.enter();
+            (Instant::now(), (0..servers).map(|_| Life::new(0, 0)).collect::<Vec<_>>())
+        };
+        let server = |life| Server {
+            member: 0,
+            disk: Disk::default(),
+            life,
+            group: None,
+            process: 0,
+            led: false,
+            looked_at: None,
+            damaged: false,
+            pause: 0,
+        };
+        let servers: Vec<Server> = lives.into_iter().map(server).collect();
+        if lie == Some(Lie::DiskKeepsNothing) {
+            servers.iter().for_each(|server| server.disk.lies());
+        }
+        let (directory, store) = found(0)?;
+        Ok(Shipped {
+            time,
+            began,
+            net: Arc::new(Net(Mutex::new(net))),
+            told: Arc::default(),
+            servers,
+            oracle: Oracle::new(directory, store),
+            settings: GroupSettings { restores_leader: lie == Some(Lie::RestoresLeader), ..SETTINGS },
+            numbered: 0,
+            changing: None,
+        })
+    }
+
+    /// How much of the log is committed, as far as anybody can know.
+    pub fn committed(&self) -> u64 {
+        self.oracle.entries.len() as u64
+    }
+
+    /// The server that leads, as far as it knows; of several the one that has applied most.
+    pub fn leader(&self) -> Option<usize> {
+        let groups = self.servers.iter().enumerate().filter_map(|(at, it)| Some((at, it.group.as_ref()?)));
+        let leaders = groups.filter(|(_, group)| group.leads());
+        leaders.max_by_key(|(_, group)| group.status().term).map(|(at, _)| at)
+    }
+
+    /// All are members that vote, and have applied the same.
+    pub fn is_idle(&self) -> bool {
+        let Some(leader) = self.leader().and_then(|at| self.servers[at].group.as_ref()) else { return false };
+        let members = leader.standing().members;
+        let votes = |server: &Server| members.iter().any(|member| member.id == server.member && member.votes);
+        let same = |server: &Server| server.group.as_ref().is_some_and(|it| it.applied() == leader.applied());
+        leader.backlog_bytes() == 0
+            && members.len() == self.servers.len()
+            && self.servers.iter().all(|server| votes(server) && same(server))
+    }
+}
+
+impl Building {
+    /// The first server founds the group, the machines are let into the cluster, and the other servers become members.
+    pub(super) fn shipped_begin(&mut self, machines: u64) -> Result<(), Violation> {
+        for at in 0..self.shipped.servers.len() {
+            let wires: Vec<(u64, bool)> =
+                (0..self.shipped.servers.len()).map(|_| ([1, 2, 5][self.below(3) as usize], false)).collect();
+            self.shipped.net.0.lock().wires[at] = wires;
+        }
+        self.shipped.servers[0].member = FOUNDER;
+        self.shipped.numbered = FOUNDER;
+        self.member_starts(0);
+        self.comes_to(|building| building.leads(0))?;
+        for (invite, enrol) in super::server::invitations(machines) {
+            self.propose(0, invite);
+            self.propose(0, enrol);
+        }
+        for at in 1..self.shipped.servers.len() {
+            self.member_is_new(at);
+        }
+        self.comes_to(|building| building.shipped.is_idle())
+    }
+
+    /// The server has lost what it had, and starts as a member with a number that nobody had.
+    fn member_is_new(&mut self, at: usize) {
+        let next = self.shipped.servers.iter().filter_map(|it| Some(it.group.as_ref()?.next_member())).max();
+        self.shipped.numbered = next.unwrap_or_default().max(self.shipped.numbered + 1);
+        let server = &mut self.shipped.servers[at];
+        (server.member, server.disk, server.damaged) = (self.shipped.numbered, Disk::default(), false);
+        if self.weather.lie == Some(Lie::DiskKeepsNothing) {
+            server.disk.lies();
+        }
+        self.notes(|| format!("server {at} is to be member {}", self.shipped.servers[at].member));
+        self.member_starts(at);
+    }
+
+    /// Its process starts.
+    pub(super) fn member_starts(&mut self, at: usize) {
+        let replica = &mut self.group.replicas[at];
+        (replica.up, replica.stopped_until) = (true, 0);
+        let ppm = replica.rate_ppm as i64 - 1_000_000;
+        let seed = self.below(u64::MAX);
+        let shipped = &mut self.shipped;
+        let _in = shipped.time.enter();
+        let server = &mut shipped.servers[at];
+        server.life = Life::new(seed, ppm);
+        server.process += 1;
+        (server.group, server.led, server.looked_at) = (None, false, None);
+        let start = server.process;
+        let (life, disk, told) = (server.life.clone(), server.disk.held(), shipped.told.clone());
+        let host = Host { machine: at as u64 + 1, ..Host::default() };
+        let place = Place { member: server.member, host, founds: server.member == FOUNDER };
+        let (member, settings, net) = (server.member, shipped.settings, shipped.net.clone());
+        let wires = Arc::new(Wires { from: at, net: net.clone() });
+        self.shipped.servers[at].life.spawn(async move {
+            let (teller, started_as) = (told.clone(), Arc::new(OnceLock::<Weak<Group>>::new()));
+            let this = started_as.clone();
+            let deliver = Box::new(move |event| {
+                let told = match event {
+                    // As it is now: a server that leads again by the time that it is looked at has dropped what it was told.
+                    node::Event::Standing => {
+                        let group = this.get().and_then(Weak::upgrade);
+                        Told::Leads(group.is_some_and(|group| group.leads()))
+                    }
+                    event => Told::Event(event),
+                };
+                teller.put(at, start, told);
+            });
+            let started = Group::start(disk, Path::new("/"), settings, root(), place, wires, deliver).await;
+            match started {
+                Ok((group, works)) => {
+                    let group = Arc::new(group);
+                    let _ = started_as.set(Arc::downgrade(&group));
+                    net.0.lock().members.insert(member, Member { at, life, group: group.clone() });
+                    group.begin();
+                    told.put(at, start, Told::Started(group));
+                    works.await;
+                }
+                Err(error) => told.put(at, start, Told::Refused(error.to_string())),
+            }
+        });
+    }
+
+    /// Its process ends, now or within what it writes next, and starts again after `pause`.
+    pub(super) fn member_crashes(&mut self, at: usize, pause: u64) {
+        if !self.group.replicas[at].up {
+            return;
+        }
+        self.shipped.servers[at].pause = pause;
+        if self.one_in(2) {
+            let after = self.below(CRASH_WITHIN);
+            let server = &self.shipped.servers[at];
+            server.disk.ends_after(after, &server.life);
+        } else {
+            self.shipped.servers[at].life.end();
+        }
+    }
+
+    /// The server's disk loses or changes something that it was to keep, while the process is not there.
+    fn member_rots(&mut self, at: usize) {
+        let seed = self.below(u64::MAX);
+        let server = &mut self.shipped.servers[at];
+        if server.disk.rots(seed) {
+            server.damaged = true;
+            self.happened.rotten += 1;
+            self.notes(|| format!("the disk of server {at} rots"));
+        }
+    }
+
+    /// The process has ended; all connections with it.
+    fn member_ended(&mut self, at: usize) {
+        self.happened.restarts += 1;
+        let seed = self.below(u64::MAX);
+        self.notes(|| format!("server {at} crashes"));
+        let replica = &mut self.group.replicas[at];
+        replica.up = false;
+        replica.start += 1;
+        replica.host = Default::default();
+        let server = &mut self.shipped.servers[at];
+        server.process += 1;
+        server.disk.crashes(seed);
+        (server.group, server.led) = (None, false);
+        self.shipped.net.0.lock().members.remove(&server.member);
+        let pause = server.pause;
+        self.loses_server(at);
+        self.later(pause, Event::ReplicaStarts(at));
+    }
+
+    /// Servers do what they do until the next event, or until something comes of it: false if nothing did.
+    pub(super) fn servers_run(&mut self) -> Result<bool, Violation> {
+        let next = self.events.time().unwrap_or(u64::MAX).min(self.now + LOOK_MS).max(self.now);
+        self.tell_wires();
+        let shipped = &mut self.shipped;
+        let (until, told) = (shipped.began + Duration::from_millis(next), shipped.told.clone());
+        let (began, time) = (shipped.began, &shipped.time);
+        let now = time.block_on(async move {
+            tokio::select! {
+                biased;
+                () = told.wake.notified() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+            began.elapsed()
+        });
+        self.now = self.now.max(now.as_millis() as u64);
+        self.looks_at_entries()?;
+        let mut something = false;
+        loop {
+            let told = self.shipped.told.told.lock().pop_front();
+            let Some((at, start, told)) = told else { break };
+            something = true;
+            feed(&mut self.happened.trace, &[self.now.to_be_bytes(), (at as u64).to_be_bytes()].concat());
+            if self.shipped.servers[at].process == start {
+                self.hears_server(at, told)?;
+            }
+        }
+        for at in 0..self.shipped.servers.len() {
+            something |= self.looks_at_server(at)?;
+        }
+        Ok(something || self.now < self.events.time().unwrap_or(u64::MAX))
+    }
+
+    /// Wires are as the weather has them.
+    fn tell_wires(&mut self) {
+        let servers = self.shipped.servers.len();
+        let loses = if self.healed { 0 } else { self.weather.loses * 20 };
+        let mut net = self.shipped.net.0.lock();
+        net.loses = loses;
+        for from in 0..servers {
+            for to in 0..servers {
+                net.wires[from][to].1 = self.group.wire(from, to).cut > 0;
+            }
+        }
+    }
+
+    fn hears_server(&mut self, at: usize, told: Told) -> Result<(), Violation> {
+        match told {
+            Told::Started(_) if self.shipped.servers[at].damaged => {
+                Err(format!("server {at} has started with a log that has rotted"))
+            }
+            Told::Started(group) => {
+                self.notes(|| format!("server {at} has started"));
+                let leads = group.leads();
+                self.shipped.servers[at].group = Some(group);
+                self.leads_or_not(at, leads);
+                Ok(())
+            }
+            Told::Refused(why) if self.shipped.servers[at].damaged => {
+                self.notes(|| format!("server {at} refuses: {why}"));
+                self.happened.refused += 1;
+                self.shipped.servers[at].life.end();
+                Ok(())
+            }
+            Told::Refused(_) if self.shipped.servers[at].life.is_over() => Ok(()),
+            Told::Refused(why) => Err(format!("server {at} does not start: {why}")),
+            Told::Event(node::Event::Outputs(outputs)) => {
+                self.notes(|| format!("server {at} tells {outputs:?}"));
+                outputs.into_iter().try_for_each(|output| self.server_puts_out(at, output))
+            }
+            Told::Event(node::Event::Applied(_)) => Ok(()),
+            Told::Event(node::Event::Damaged(why)) => {
+                Err(format!("server {at} says that it has lost what it had: {why}"))
+            }
+            Told::Changed => {
+                self.shipped.changing = None;
+                Ok(())
+            }
+            Told::Event(node::Event::Replaced) => {
+                self.happened.snapshots += 1;
+                Ok(())
+            }
+            Told::Event(node::Event::Standing) => Ok(()),
+            Told::Leads(leads) => {
+                self.leads_or_not(at, leads);
+                Ok(())
+            }
+            Told::Answer { at: machine, connection, answer, committed, applied } => {
+                if applied < committed {
+                    return Err(format!(
+                        "server {at} answers from what was there after {applied} entries, though {committed} were committed when it was asked"
+                    ));
+                }
+                self.send(machine, Way::Down, connection, Packet::Tells(answer));
+                Ok(())
+            }
+        }
+    }
+
+    /// It may lead now, or not any more.
+    fn leads_or_not(&mut self, at: usize, leads: bool) {
+        let led = std::mem::replace(&mut self.shipped.servers[at].led, leads);
+        if leads && !led {
+            self.happened.elections += 1;
+            self.notes(|| format!("server {at} leads"));
+            self.propose(at, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+        } else if led && !leads {
+            self.notes(|| format!("server {at} does not lead any more"));
+            self.group.replicas[at].start += 1;
+            self.turns_all_away(at);
+        }
+    }
+
+    /// It may have ended.
+    fn looks_at_server(&mut self, at: usize) -> Result<bool, Violation> {
+        let server = &self.shipped.servers[at];
+        if !self.group.replicas[at].up || !server.life.is_over() {
+            return Ok(false);
+        }
+        if let Some(why) = server.life.why_over().filter(|_| !server.damaged) {
+            return Err(format!("server {at} has stopped itself: {why}"));
+        }
+        self.member_ended(at);
+        Ok(true)
+    }
+
+    pub(super) fn member_comes_back(&mut self, at: usize) {
+        if self.group.replicas[at].up {
+            return;
+        }
+        if self.shipped.servers[at].damaged {
+            // It has refused to start: somebody adds it anew.
+            return self.member_is_new(at);
+        }
+        if self.happens(self.weather.rots) && self.is_whole() {
+            self.member_rots(at);
+        }
+        self.member_starts(at);
+    }
+}
+
+impl Building {
+    /// This server leads, as far as it knows.
+    pub(super) fn member_leads(&self, at: usize) -> bool {
+        self.shipped.servers[at].led
+    }
+
+    /// The server that it takes for the leader.
+    pub(super) fn member_follows(&self, at: usize) -> Option<usize> {
+        let servers = &self.shipped.servers;
+        let leader = servers[at].group.as_ref()?.standing().leader?;
+        servers.iter().position(|server| server.member == leader)
+    }
+
+    /// Puts an input into its log, if it leads.
+    pub(super) fn member_proposes(&mut self, at: usize, input: Input) {
+        let server = &self.shipped.servers[at];
+        if let Some(group) = server.group.as_ref().filter(|_| !server.life.is_over()) {
+            group.propose(input);
+        }
+    }
+
+    /// A machine asks what changes nothing.
+    pub(super) fn member_is_asked(
+        &mut self,
+        server: usize,
+        at: usize,
+        connection: u64,
+        session: SessionId,
+        message: ToServer,
+    ) {
+        let (committed, start, told) =
+            (self.shipped.committed(), self.shipped.servers[server].process, self.shipped.told.clone());
+        let it = &self.shipped.servers[server];
+        let Some(group) = it.group.clone() else { return };
+        let _in = self.shipped.time.enter();
+        it.life.spawn(async move {
+            if !group.confirm().await {
+                return;
+            }
+            let applied = group.applied().map_or(0, |index| index + 1);
+            if let Some(answer) = group.answer(session, &message) {
+                told.put(server, start, Told::Answer { at, connection, answer, committed, applied });
+            }
+        });
+    }
+
+    /// The server does nothing until then, as if no time had passed.
+    pub(super) fn member_stops(&mut self, at: usize, ms: u64) {
+        if self.group.replicas[at].stopped_until <= self.now {
+            self.shipped.servers[at].life.stop();
+            self.group.replicas[at].stopped_until = self.now + ms;
+            self.later(ms, Event::Repairs(Repaired::Stopped(at)));
+        }
+    }
+
+    pub(super) fn member_goes_on(&mut self, at: usize) {
+        self.shipped.servers[at].life.go_on();
+    }
+
+    /// The leader looks after who the members are: who was given up goes, who is new comes, and who has caught up votes. One change at a time.
+    pub(super) fn tends_members(&mut self) {
+        if self.shipped.changing.as_ref().is_some_and(|life| !life.is_over()) {
+            return;
+        }
+        self.shipped.changing = None;
+        let Some(leader) = self.shipped.leader().filter(|at| self.shipped.servers[*at].led) else { return };
+        let servers = &self.shipped.servers;
+        let (life, start) = (servers[leader].life.clone(), servers[leader].process);
+        let Some(group) = servers[leader].group.clone() else { return };
+        let members = group.standing().members;
+        let gone = members.iter().find(|member| servers.iter().all(|server| server.member != member.id));
+        let is_new = |server: &Server| {
+            server.group.is_some() && members.iter().all(|member| member.id != server.member)
+        };
+        let new = servers.iter().enumerate().find(|(_, server)| is_new(server));
+        let change = match (gone, new) {
+            (Some(gone), _) => Change::Removes(gone.id),
+            (None, Some((at, server))) => {
+                Change::Adds(server.member, Host { machine: at as u64 + 1, ..Host::default() })
+            }
+            (None, None) => Change::Settles,
+        };
+        let told = self.shipped.told.clone();
+        self.shipped.changing = Some(life.clone());
+        let _in = self.shipped.time.enter();
+        life.spawn(async move {
+            // What does not come to be is tried again.
+            let _ = match change {
+                Change::Removes(member) => group.remove_member(member).await,
+                Change::Adds(member, host) => group.set_member(member, host).await,
+                Change::Settles => group.settle_voters().await,
+            };
+            told.put(leader, start, Told::Changed);
+        });
+    }
+
+    /// All servers are members that vote, and none of them is suspected of anything.
+    fn is_whole(&self) -> bool {
+        let servers = &self.shipped.servers;
+        let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
+            return false;
+        };
+        let members = group.standing().members;
+        let votes = |server: &Server| members.iter().any(|member| member.id == server.member && member.votes);
+        members.len() == servers.len() && servers.iter().all(|server| !server.damaged && votes(server))
+    }
+
+    /// At the end all have the same rows, which are those that the simulation has.
+    pub(super) fn check_members(&mut self) -> Result<(), Violation> {
+        let oracle = &mut self.shipped.oracle;
+        oracle.directory.checkpoint(&mut oracle.store);
+        for (at, server) in self.shipped.servers.iter().enumerate() {
+            let Some(group) = &server.group else { continue };
+            let rows = group.query(|directory, rows| {
+                let rows = rows.scan(&[], &[0xff; 64], usize::MAX);
+                let mut store = MemoryStore { rows: rows.into_iter().collect() };
+                directory.checkpoint(&mut store);
+                store
+            });
+            let reached = group.applied().map_or(0, |index| index as usize + 1);
+            if reached == oracle.entries.len() && rows != oracle.store {
+                return Err(format!("server {at} has other rows at the end than its log comes to"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a leader changes about the members.
+enum Change {
+    Removes(u64),
+    Adds(u64, Host),
+    Settles,
+}

@@ -1,0 +1,95 @@
+//! What the servers agreed on, as the simulation has it: each entry of the log is done once more, by a directory of the simulation's own, when the first of the servers has applied it.
+
+use super::super::{Building, Violation};
+use directory::{Directory, Input, MemoryStore, Output};
+use lease::Time;
+use node::Logged;
+
+/// See the module.
+pub(in crate::building) struct Oracle {
+    pub directory: Directory,
+    pub store: MemoryStore,
+    time: Time,
+    /// By index: of which term the entry is, and the digest of the state after it.
+    pub entries: Vec<(u64, u64)>,
+}
+
+impl Oracle {
+    /// Before the first entry.
+    pub fn new(directory: Directory, store: MemoryStore) -> Oracle {
+        Oracle { directory, store, time: Time(0), entries: Vec::new() }
+    }
+
+    /// The next entry: what came of each of its inputs.
+    fn does(&mut self, entry: &Logged) -> Result<Vec<(Input, Vec<Output>)>, Violation> {
+        let index = self.entries.len();
+        if entry.digest.is_some_and(|digest| digest != self.directory.digest()) {
+            return Err(format!("entry {index} was proposed upon another state than that before it"));
+        }
+        self.time = self.time.max(entry.time);
+        let mut done = Vec::new();
+        for input in entry.inputs.iter() {
+            let mut out = Vec::new();
+            let handled = self.directory.handle(self.time, input.clone(), &mut self.store, &mut out);
+            handled.map_err(|e| e.to_string())?;
+            if let Some((session, misdeed)) = self.directory.misdeeds().first() {
+                return Err(format!("{session:?}: {misdeed}"));
+            }
+            done.push((input.clone(), out));
+        }
+        self.entries.push((entry.term, self.directory.digest()));
+        Ok(done)
+    }
+}
+
+impl Building {
+    /// Looks at all that servers have applied since it was looked at last: each entry is that which was agreed on, and each state what it came to.
+    pub(in crate::building) fn looks_at_entries(&mut self) -> Result<(), Violation> {
+        for at in 0..self.shipped.servers.len() {
+            let server = &mut self.shipped.servers[at];
+            let Some(group) = server.group.clone() else { continue };
+            let reached =
+                server.life.within(|| (group.applied(), group.query(|directory, _| directory.digest())));
+            let Some((Some(applied), digest)) = reached else { continue };
+            let from = server.looked_at.map_or(0, |index| index + 1);
+            server.looked_at = Some(applied);
+            for index in from..=applied {
+                let server = &self.shipped.servers[at];
+                let entry = server.life.within(|| group.entry(index)).transpose().map_err(|e| e.to_string());
+                let agreed = self.shipped.oracle.entries.get(index as usize).copied();
+                match (entry, agreed) {
+                    (Ok(Some(Some(entry))), Some((term, _))) if entry.term != term => {
+                        return Err(format!(
+                            "server {at} has applied entry {index} of term {}, which is of term {term}",
+                            entry.term
+                        ));
+                    }
+                    (Ok(Some(Some(entry))), None) => {
+                        self.notes(|| {
+                            format!("entry {index} of term {} by {at}: {:?}", entry.term, entry.inputs)
+                        });
+                        for (input, out) in self.shipped.oracle.does(&entry)? {
+                            self.note_applied(&input, &out)?;
+                        }
+                    }
+                    // It has its state by a snapshot, and others have said what is in it.
+                    (_, Some(_)) => {}
+                    (entry, None) => {
+                        return Err(format!(
+                            "nobody has entry {index}, which server {at} has applied: {entry:?}"
+                        ));
+                    }
+                }
+            }
+            match self.shipped.oracle.entries.get(applied as usize) {
+                Some((_, agreed)) if *agreed == digest => {}
+                agreed => {
+                    return Err(format!(
+                        "server {at} has come to {digest:x} after entry {applied}, and not to {agreed:x?}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

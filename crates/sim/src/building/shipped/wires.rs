@@ -1,0 +1,99 @@
+//! The wires between servers that run the shipped code: each call and each answer takes its time, in order; what is cut off waits, and connections break.
+
+use bytes::Bytes;
+use node::{Group, Host, Life, Wire};
+use parking_lot::Mutex;
+use rand_chacha::ChaCha12Rng;
+use rand_core::Rng;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+/// How often what is cut off is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// See the module.
+pub(super) struct Net(pub Mutex<State>);
+
+pub(super) struct State {
+    pub chance: ChaCha12Rng,
+    /// From one server to another: how long everything takes at least, ms, and whether it is cut.
+    pub wires: Vec<Vec<(u64, bool)>>,
+    /// One call in so many is lost with its connection; none if zero.
+    pub loses: u64,
+    /// By its number in the group: a member that is up, and on which server.
+    pub members: BTreeMap<u64, Member>,
+}
+
+#[derive(Clone)]
+pub(super) struct Member {
+    pub at: usize,
+    pub life: Arc<Life>,
+    pub group: Arc<Group>,
+}
+
+impl Net {
+    /// Something gets from one server to another, at last.
+    async fn carries(&self, from: usize, to: usize) -> io::Result<()> {
+        loop {
+            let (ms, cut, lost) = {
+                let State { chance, wires, loses, .. } = &mut *self.0.lock();
+                let (delay, cut) = wires[from][to];
+                let lost = *loses > 0 && chance.next_u64().is_multiple_of(*loses);
+                (delay + chance.next_u64() % (delay + 1), cut, lost)
+            };
+            sleep(Duration::from_millis(ms)).await;
+            if lost {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            if !cut {
+                return Ok(());
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn calls(&self, from: usize, member: u64, call: Bytes) -> io::Result<Bytes> {
+        let there = || self.0.lock().members.get(&member).cloned().ok_or(io::ErrorKind::ConnectionRefused);
+        let to = there()?.at;
+        self.carries(from, to).await?;
+        let (tell, told) = oneshot::channel();
+        let Member { life, group, .. } = there()?;
+        life.spawn(async move {
+            // Whoever asked may not wait any more.
+            let _ = tell.send(group.hear(&call).await);
+        });
+        let answer = told.await.map_err(|_| io::ErrorKind::ConnectionReset)?;
+        self.carries(to, from).await?;
+        Ok(answer)
+    }
+}
+
+/// The ways from a server.
+pub(super) struct Wires {
+    pub from: usize,
+    pub net: Arc<Net>,
+}
+
+struct Way {
+    from: usize,
+    member: u64,
+    net: Arc<Net>,
+}
+
+impl node::Wires for Wires {
+    fn to(&self, member: u64, _: &Host) -> Box<dyn Wire> {
+        Box::new(Way { from: self.from, member, net: self.net.clone() })
+    }
+}
+
+impl Wire for Way {
+    fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
+        Box::pin(self.net.calls(self.from, self.member, call))
+    }
+}
