@@ -24,6 +24,8 @@ command -v ip >/dev/null || fail "ip is missing: install iproute2"
 # Namespaces are the whole machine's: the number of this process keeps runs apart. Addresses are of the namespaces, and need not differ.
 net=lh$$
 machines=0 pids=() mounts=() begun_at=() started_ms=
+# Of every leasehold that is started from here on.
+options=()
 declare -A jobs=() wire_pids=() clocks=()
 
 address() { echo "10.77.0.$1"; }
@@ -96,7 +98,7 @@ start_only() {
     [ -z "${clocks[$i]:-}" ] || command=(unshare --time --boottime "${clocks[$i]}" "${command[@]}")
     # Emptied here, not by the redirection below, which happens later in a process of its own.
     [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
-    nsenter --net="/run/netns/$net-$i" -- "${command[@]}" >"$log" 2>&1 &
+    nsenter --net="/run/netns/$net-$i" -- "${command[@]}" "${options[@]}" >"$log" 2>&1 &
     pids[i]=$!
     echo $! >"$scratch/pid$i"
 }

@@ -12,7 +12,7 @@ use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Input, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
 use lease::{Field, Time};
-use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
+use namespace::{Answer, Cred, Effects, Error, Operation, Rules, Verdict, decide};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use rustc_hash::FxHashMap;
@@ -88,6 +88,8 @@ pub struct Client {
     pub(crate) hand: VecDeque<FileId>,
     /// What this machine may do, as the server said last.
     pub(crate) rights: Rights,
+    /// By which operations are decided, as the server said last.
+    pub(crate) rules: Rules,
     pub(crate) session: Session,
     /// What programs opened in sessions that are over.
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
@@ -125,6 +127,7 @@ impl Client {
             touches: VecDeque::new(),
             hand: VecDeque::new(),
             rights: Rights::FULL,
+            rules: Rules::NEWEST,
             session: Session::default(),
             reopening: BTreeMap::new(),
             unsaved: BTreeSet::new(),
@@ -219,7 +222,7 @@ impl Client {
 
     /// Decides on what is known here; an update that succeeds is done here and logged.
     pub(crate) fn decide(&mut self, now: Now, operation: Operation) -> Result<Answer, Stop> {
-        match decide(&operation, &self.files) {
+        match decide(self.rules, &operation, &self.files) {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.commit(now, operation, &effects);
@@ -272,7 +275,7 @@ impl Client {
 
     pub(crate) fn push_update(&mut self, now: Now, operation: Operation) -> u64 {
         self.unsent_since.get_or_insert(now.time);
-        self.log.push_update(operation)
+        self.log.push_update(self.rules, operation)
     }
 
     /// Sends all of the log, for whom it is to be durable.
@@ -302,12 +305,17 @@ impl Client {
 
     fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
         match message {
-            ToClient::Opened { inodes, allowance, space, term_ms, rights, .. } => {
-                self.rights = rights;
+            ToClient::Opened { inodes, allowance, space, term_ms, rules, rights } => {
+                // A server names none but those of a version that the greeting has agreed upon.
+                let Some(rules) = Rules::numbered(rules) else { return };
+                (self.rights, self.rules) = (rights, rules);
                 self.space = space;
                 self.on_opened(now, inodes, allowance, term_ms, out);
             }
-            ToClient::Resumed { through, rejected, space, term_ms, .. } => {
+            ToClient::Resumed { through, rejected, space, term_ms, rules } => {
+                // Updates that are in the log name the rules that decided them.
+                let Some(rules) = Rules::numbered(rules) else { return };
+                self.rules = rules;
                 self.space = space;
                 self.on_resumed(through, &rejected, term_ms, out);
             }

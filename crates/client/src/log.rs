@@ -1,7 +1,7 @@
 //! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
 
 use lease::Released;
-use namespace::{Error, Operation, RULES};
+use namespace::{Error, Operation, Rules};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer};
 
@@ -37,10 +37,10 @@ impl Log {
         Log { entries: VecDeque::new(), first: 1, sent: 0, unhurried: false, unsent_bytes: 0, bytes: 0 }
     }
 
-    /// Appends an update; its sequence number.
-    pub fn push_update(&mut self, operation: Operation) -> u64 {
+    /// Appends an update that was decided by `rules`; its sequence number.
+    pub fn push_update(&mut self, rules: Rules, operation: Operation) -> u64 {
         let bytes = weight(&operation);
-        self.push(LogEntry::Update { rules: RULES, operation }, bytes)
+        self.push(LogEntry::Update { rules: rules.number(), operation }, bytes)
     }
 
     /// Appends something; its sequence number.

@@ -295,7 +295,7 @@ mod tests {
             allowance,
             space,
             term_ms: 30_000,
-            rules: namespace::RULES,
+            rules: namespace::Rules::NEWEST.number(),
             rights: Rights::FULL,
         }
     }

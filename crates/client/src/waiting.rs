@@ -335,7 +335,7 @@ mod tests {
             allowance: (0, 0),
             space: Space::default(),
             term_ms: 30_000,
-            rules: namespace::RULES,
+            rules: namespace::Rules::NEWEST.number(),
             rights: Rights::FULL,
         };
         client.handle(at(5_001), crate::Input::Message(opened), &mut out);

@@ -174,10 +174,11 @@ impl FileContent {
         self.touch(wall);
     }
 
-    /// Sets the times; the next flush publishes them. `ctime` never goes back.
+    /// Sets the times; the next flush publishes them. The time of the last status change never goes back.
     pub fn set_mtime(&mut self, mtime: Timestamp, ctime: Timestamp) {
         self.head.mtime = mtime;
-        self.head.ctime = self.head.ctime.max(ctime);
+        // A clock that is behind another machine's must not hide that something has changed.
+        self.head.ctime = if ctime < self.head.ctime { self.head.ctime.next() } else { ctime };
         self.changed = true;
     }
 

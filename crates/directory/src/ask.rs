@@ -136,7 +136,7 @@ impl Turn<'_> {
         let for_itself = request.mode == AskMode::Ship;
         let authority = Authority { files: &self.files, session: request.session, for_itself };
         let traced = Traced::new(&authority);
-        let verdict = decide(&request.operation, &traced);
+        let verdict = decide(self.state.rules_of(request.session), &request.operation, &traced);
         let mut leases = match &verdict {
             Verdict::Refused { evidence, .. } => evidence.clone(),
             Verdict::Done { .. } | Verdict::Unknown { .. } => traced.into_leases(),

@@ -3,19 +3,20 @@
 use crate::desk::Desk;
 use crate::files::Files;
 use crate::keys::{self, Global};
-use crate::record::{Record, exact};
+use crate::record::Record;
 use crate::rights::Subtrees;
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
 use crate::turn::{State, Turn};
-use crate::{Corrupt, Inspector, LeaseReport, MachineReport, WaitReport};
+use crate::versions::{InUse, known_to};
+use crate::{Corrupt, Fault, Inspector, LeaseReport, MachineReport, WaitReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{MachineId, Refusal, Rights, ToClient, ToServer};
+use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,7 @@ pub struct Status {
 pub struct Directory {
     state: State,
     live: FxHashSet<SessionId>,
+    known: Versions,
     policy: Policy,
     misdeeds: Vec<(SessionId, Misdeed)>,
     lasts: bool,
@@ -66,8 +68,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A new cluster: nothing but a root, with these attributes. Leaves the first checkpoint in `store`.
-    pub fn create(store: &mut dyn Store, root: Attributes) -> Directory {
+    /// A new cluster: nothing but a root, with these attributes, and of the newest version that the program knows. Leaves the first checkpoint in `store`.
+    pub fn create(store: &mut dyn Store, root: Attributes, known: Versions) -> Directory {
         let times = Times { mtime: root.ctime, ctime: root.ctime, generation: 0 };
         let mut record = Record::born(root, ContentHead::default(), times);
         // Nobody has created the root, so nobody has integers of it; the first is the overflow prefix.
@@ -85,24 +87,26 @@ impl Directory {
             lockers: BTreeSet::new(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
+            in_use: InUse::found(store, known.newest),
         };
-        let directory = Directory::of(state);
+        let directory = Directory::of(state, known);
         directory.checkpoint(store);
         directory
     }
 
-    /// The server as of the last [`Directory::checkpoint`].
-    pub fn open(store: &dyn Store) -> Result<Directory, Corrupt> {
+    /// The server as of the last [`Directory::checkpoint`], in a program that knows these versions.
+    pub fn open(store: &dyn Store, known: Versions) -> Result<Directory, Fault> {
+        let in_use = InUse::read(store, known)?;
         let key = keys::global(Global::State, &[]);
         let row = store.get(&key).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        let state: State = exact(&row).ok_or_else(|| Corrupt::at(&key, "state"))?;
-        Ok(Directory::of(state))
+        let state = State::from_row(&row, in_use).ok_or_else(|| Corrupt::at(&key, "state"))?;
+        Ok(Directory::of(state, known))
     }
 
-    fn of(state: State) -> Directory {
+    fn of(state: State, known: Versions) -> Directory {
         let live = state.sessions.all.keys().copied().collect();
         let (policy, misdeeds, lasts, subtrees) = Default::default();
-        Directory { state, live, policy, misdeeds, lasts, subtrees }
+        Directory { state, live, known, policy, misdeeds, lasts, subtrees }
     }
 
     /// The same with another policy.
@@ -110,18 +114,22 @@ impl Directory {
         Directory { policy, ..self }
     }
 
-    /// Takes an input. After an error the host must stop: the store is not what this server wrote, and this turn is half done.
+    /// Takes an input. After an error the host must stop: the store is not what this server wrote, or the cluster goes on without programs such as this one.
     pub fn handle(
         &mut self,
         now: Time,
         input: Input,
         store: &mut dyn Store,
         out: &mut Vec<Output>,
-    ) -> Result<(), Corrupt> {
+    ) -> Result<(), Fault> {
+        if let Input::Raise { to } = input {
+            known_to(self.known, to)?;
+        }
         self.misdeeds.clear();
         self.lasts = true;
         let (before, asks, digest) = (out.len(), input.asks(), self.state.digest);
-        let files = Files::new(store, std::mem::take(&mut self.live), self.state.digest, self.state.dying);
+        let (rules, live) = (self.version().rules(), std::mem::take(&mut self.live));
+        let files = Files::new(store, rules, live, self.state.digest, self.state.dying);
         let (shares, again) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
@@ -136,7 +144,7 @@ impl Directory {
             }
             Err(corrupt) => {
                 out.truncate(before);
-                Err(corrupt)
+                Err(corrupt.into())
             }
         }
     }
@@ -148,7 +156,7 @@ impl Directory {
             return Some(ToClient::Fenced);
         }
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, FxHashSet::from_iter([session]), 0, 0);
+        let files = Files::new(&mut unchanged, self.version().rules(), FxHashSet::from_iter([session]), 0, 0);
         let rights = self.state.sessions.all.get(&session).map(|known| &known.rights);
         let withheld = rights
             .filter(|rights| !rights.are_full())
@@ -174,6 +182,16 @@ impl Directory {
         self.read(store, |files| files.admit(machine))
     }
 
+    /// The cluster's version.
+    pub fn version(&self) -> Version {
+        self.state.in_use.version
+    }
+
+    /// The machines that may still speak an older version, by number and name: with the last of them goes what is older, and the next version can come.
+    pub fn older_machines(&self, store: &dyn Store) -> Vec<(MachineId, String)> {
+        self.read(store, |files| crate::versions::older(&self.state, files))
+    }
+
     /// The requests that have waited for so long, in the order of arrival, and for whom.
     pub fn waits(&self, now: Time, store: &dyn Store, at_least_ms: u64) -> Vec<WaitReport> {
         self.read(store, |files| crate::report::waits(&self.state, now, files, at_least_ms))
@@ -191,12 +209,12 @@ impl Directory {
 
     /// Reads rows that nobody changes.
     fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
-        read(&Files::new(&mut Unchanged(store), self.live.clone(), 0, 0))
+        read(&Files::new(&mut Unchanged(store), self.version().rules(), self.live.clone(), 0, 0))
     }
 
     /// Writes down what is not keyed by file: one row.
     pub fn checkpoint(&self, store: &mut dyn Store) {
-        store.put(&keys::global(Global::State, &[]), postcard::to_allocvec(&self.state).unwrap_or_default());
+        store.put(&keys::global(Global::State, &[]), self.state.to_row());
     }
 
     /// Running hash of all changes to rows, for replicas to compare.

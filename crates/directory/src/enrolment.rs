@@ -244,6 +244,7 @@ impl Turn<'_> {
             return Err(ExpelError::Expelled);
         }
         self.files.set_machine(machine, Some(&Machine { expelled: Some(self.now), ..row }));
+        self.speaks_no_more(machine);
         self.forget_expelled();
         Ok(())
     }

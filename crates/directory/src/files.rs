@@ -5,7 +5,7 @@ use crate::{Corrupt, Store, keys};
 use ident::FileId;
 use keys::{Global, Tag};
 use lease::{Holdings, Label, SessionId};
-use namespace::{Entry, Extent, LockTable};
+use namespace::{Entry, Extent, LockTable, Rules};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -33,12 +33,20 @@ pub(crate) struct Files<'a> {
     pub digest: u64,
     /// Dead files that have rows left: mostly none, and then nobody has to look.
     pub dying: u64,
+    /// The cluster's, for what the server decides for itself.
+    pub rules: Rules,
 }
 
 impl<'a> Files<'a> {
-    pub fn new(store: &'a mut dyn Store, live: FxHashSet<SessionId>, digest: u64, dying: u64) -> Files<'a> {
+    pub fn new(
+        store: &'a mut dyn Store,
+        rules: Rules,
+        live: FxHashSet<SessionId>,
+        digest: u64,
+        dying: u64,
+    ) -> Files<'a> {
         let (records, corrupt, last_child) = Default::default();
-        Files { store, records, corrupt, last_child, live, digest, dying }
+        Files { store, records, corrupt, last_child, live, digest, dying, rules }
     }
 
     /// Writes back what changed, in the order of identifiers (replicas must agree on it). Gives back what [`Files::new`] was given.

@@ -7,7 +7,6 @@
 use crate::seam::Output;
 use crate::turn::{TERM_MS, Turn};
 use lease::SessionId;
-use namespace::RULES;
 use wire::{MachineId, Rights, ToClient};
 
 impl Turn<'_> {
@@ -19,7 +18,8 @@ impl Turn<'_> {
         session: Option<SessionId>,
         connection: u64,
     ) {
-        let rights = match self.files.admit(machine) {
+        let admitted = self.files.admit(machine);
+        let rights = match admitted.and_then(|rights| self.may_speak(machine).map(|()| rights)) {
             Ok(rights) => rights,
             Err(why) => return self.out.push(Output::Refused { connection, why }),
         };
@@ -57,7 +57,7 @@ impl Turn<'_> {
         }
         self.out.push(Output::Opened { machine, incarnation, session, connection });
         let space = self.state.sessions.space(self.state.files);
-        let (term_ms, rules) = (TERM_MS, RULES);
+        let (term_ms, rules) = (TERM_MS, self.state.rules_of(session).number());
         self.send(session, ToClient::Opened { inodes, allowance, space, term_ms, rules, rights });
     }
 
@@ -68,7 +68,8 @@ impl Turn<'_> {
         (known.renewed, known.owed) = (self.now, false);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();
-        self.send(session, ToClient::Resumed { through, rejected, space, term_ms: TERM_MS, rules: RULES });
+        let (term_ms, rules) = (TERM_MS, self.state.rules_of(session).number());
+        self.send(session, ToClient::Resumed { through, rejected, space, term_ms, rules });
         shipped.into_iter().for_each(|message| self.send(session, message));
         let queue = &self.state.desk.queue;
         let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);

@@ -49,6 +49,8 @@ pub(crate) enum Global {
     Machine = 0x08,
     /// An invitation to join; then the hash of its secret.
     Invitation = 0x09,
+    /// The cluster's version, if it is not the oldest ([`crate::versions`]): one row.
+    Version = 0x0a,
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have.

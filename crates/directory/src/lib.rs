@@ -30,9 +30,10 @@ mod seam;
 mod session;
 mod turn;
 mod values;
+mod versions;
 
 pub use check::{Inspector, Violation};
-pub use corrupt::Corrupt;
+pub use corrupt::{Corrupt, Fault};
 pub use directory::{Directory, Policy, Status};
 pub use enrolment::{FOUNDER, INVITATIONS_MAX, MACHINES_MAX};
 pub use grant::PAGE;

@@ -6,7 +6,7 @@ use crate::session::Misdeed;
 use crate::turn::Turn;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
-use namespace::{Error, Operation, RULES, Verdict, decide};
+use namespace::{Error, Operation, Rules, Verdict, decide};
 use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient};
 
 impl Turn<'_> {
@@ -77,9 +77,9 @@ impl Turn<'_> {
         rules: u16,
         operation: &Operation,
     ) -> Result<Result<(), Error>, Misdeed> {
-        if rules != RULES {
-            return Err(Misdeed::OtherRules(rules));
-        }
+        // Those that the session went by before it was told of newer ones count, too.
+        let of_session = |rules: &Rules| *rules <= self.state.rules_of(session);
+        let by = Rules::numbered(rules).filter(of_session).ok_or(Misdeed::OtherRules(rules))?;
         if !operation.is_update() {
             return Err(Misdeed::QuestionLogged);
         }
@@ -87,7 +87,7 @@ impl Turn<'_> {
             return Ok(Err(error));
         }
         let authority = Authority { files: &self.files, session, for_itself: false };
-        let effects = match decide(operation, &Replay { authority }) {
+        let effects = match decide(by, operation, &Replay { authority }) {
             Verdict::Done { effects, .. } => effects,
             Verdict::Refused { error, .. } => return Ok(Err(error)),
             // It had no right to know what it claims.

@@ -84,7 +84,7 @@ impl Files<'_> {
         let authority = Authority { files: self, session, for_itself: false };
         let may = |mask: &u8| {
             let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
-            matches!(decide(&operation, &authority), Verdict::Done { .. })
+            matches!(decide(self.rules, &operation, &authority), Verdict::Done { .. })
         };
         self.record(file).is_some_and(|record| record.attributes.uid == uid) || masks.iter().any(may)
     }
@@ -291,7 +291,7 @@ mod tests {
     use crate::MemoryStore;
     use crate::record::Record;
     use crate::{Store, keys};
-    use namespace::{Attributes, FileKind, Times, Timestamp};
+    use namespace::{Attributes, FileKind, Rules, Times, Timestamp};
     use rustc_hash::FxHashSet;
 
     /// A replica that was started anew remembers nothing, and must come to the same as the others.
@@ -313,7 +313,7 @@ mod tests {
             store.put(&keys::of(dir, keys::Tag::Record), record.to_bytes(dir));
             above = Some(dir.clone());
         }
-        let files = Files::new(&mut store, FxHashSet::default(), 0, 0);
+        let files = Files::new(&mut store, Rules::NEWEST, FxHashSet::default(), 0, 0);
         let mut remembering = Subtrees::default();
         let deep =
             [10, 3, DEPTH_MAX - 5, DEPTH_MAX, DEPTH_MAX + 1, DEPTH_MAX + 2, DEPTH_MAX - 1, DEPTH_MAX + 3];

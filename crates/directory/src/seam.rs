@@ -5,6 +5,7 @@ use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use wire::{
     EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, Rights, Space, ToClient, ToServer,
+    Version,
 };
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
@@ -88,6 +89,18 @@ pub enum Input {
         /// When: UTC seconds.
         at: u64,
     },
+    /// The cluster's version is raised by one: every member of the server group knows it.
+    Raise {
+        /// To this.
+        to: Version,
+    },
+    /// The [`Input::Open`] of this machine that follows is of a connection that speaks this version. Not in a cluster of [`Version::OLDEST`], where all do.
+    Speaks {
+        /// The machine.
+        machine: MachineId,
+        /// What it speaks.
+        version: Version,
+    },
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.
@@ -142,6 +155,11 @@ pub enum Output {
         machine: MachineId,
         /// Whether it was.
         result: Result<(), ExpelError>,
+    },
+    /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told the rules.
+    Raised {
+        /// What the version is now.
+        version: Version,
     },
     /// To a client.
     Send {

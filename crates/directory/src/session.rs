@@ -42,8 +42,8 @@ pub enum Misdeed {
     /// More requests wait than a client may have.
     #[error("too many requests at once")]
     TooManyRequests,
-    /// An update was decided by rules that are not in force.
-    #[error("decided by rules {0}, which are not in force")]
+    /// An update was decided by rules that the session does not go by.
+    #[error("decided by rules {0}, which the session does not go by")]
     OtherRules(u16),
     /// A question in the log.
     #[error("a question was logged as an update")]

@@ -7,10 +7,11 @@ use crate::enrolment::Enrolment;
 use crate::extents::shares_in;
 use crate::files::Files;
 use crate::keys::{self, Global};
-use crate::record::Record;
+use crate::record::{Record, exact};
 use crate::rights::Subtrees;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
+use crate::versions::InUse;
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
@@ -19,7 +20,7 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{ToClient, ToServer};
+use wire::{ToClient, ToServer, Version};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
 pub const TERM_MS: u64 = 30_000;
@@ -51,6 +52,27 @@ pub(crate) struct State {
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
     /// Machines that are written down, and invitations.
     pub enrolment: Enrolment,
+    /// The versions in use. They stand in a row of their own, which is read first.
+    #[serde(skip)]
+    pub in_use: InUse,
+}
+
+impl State {
+    /// What follows the state in its row, if the version is not the oldest, says which: so no program takes one for another's, and the row of the versions is missed if it is lost.
+    pub fn to_row(&self) -> Vec<u8> {
+        let mut row = postcard::to_allocvec(self).unwrap_or_default();
+        if self.in_use.version > Version::OLDEST {
+            row.extend(postcard::to_allocvec(&self.in_use.version).unwrap_or_default());
+        }
+        row
+    }
+
+    /// The state of such a row.
+    pub fn from_row(row: &[u8], in_use: InUse) -> Option<State> {
+        let (state, rest) = postcard::take_from_bytes(row).ok()?;
+        let version = if rest.is_empty() { Version::OLDEST } else { exact(rest)? };
+        (version == in_use.version).then_some(State { in_use, ..state })
+    }
 }
 
 /// See the module. Ends with [`Turn::finish`].
@@ -86,6 +108,8 @@ impl Turn<'_> {
             Input::Expel { machine } => self.expel(machine),
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
             Input::Restored { at } => self.restored(at),
+            Input::Raise { to } => self.raise(to),
+            Input::Speaks { machine, version } => self.speaks(machine, version),
         }
     }
 

@@ -5,7 +5,7 @@ use crate::guard::Guard;
 use crate::{Failure, places};
 use clap::Args;
 use fuse::Options;
-use node::{BackupOrder, BackupSchedule, GroupSettings, Listen, Machine, MachineSettings};
+use node::{BackupOrder, BackupSchedule, GroupSettings, Listen, Machine, MachineSettings, Version, Versions};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -40,6 +40,9 @@ pub struct Up {
     /// Hours from one backup to the next.
     #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = hours, requires = "backup")]
     backup_every: f64,
+    /// Be as a leasehold whose newest version was N, and let the cluster not go beyond it: so that one can go back to an older one.
+    #[arg(long, value_name = "N", value_parser = version)]
+    hold_version: Option<Version>,
     /// Keep the latest N backups; all if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "backup")]
     backup_keep: Option<u32>,
@@ -49,6 +52,17 @@ pub struct Up {
 fn hours(text: &str) -> Result<f64, String> {
     let hours = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
+}
+
+/// One that this program knows.
+fn version(text: &str) -> Result<Version, String> {
+    let known = Versions::KNOWN;
+    let version = text.parse().map(Version).map_err(|_| "not a number".to_owned())?;
+    if known.know(version) { Ok(version) } else { Err(format!("this leasehold knows {known}")) }
+}
+
+fn knows(held_to: Option<Version>) -> Versions {
+    held_to.map_or(Versions::KNOWN, Versions::held_to)
 }
 
 /// See the command's help.
@@ -65,6 +79,9 @@ pub struct Mount {
     /// Where this machine keeps its part: keys, and what could not be applied.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// As with up.
+    #[arg(long, value_name = "N", value_parser = version)]
+    hold_version: Option<Version>,
 }
 
 impl Up {
@@ -79,6 +96,8 @@ impl Up {
                 ..GroupSettings::default()
             },
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
+            knows: knows(self.hold_version),
+            ..MachineSettings::default()
         };
         let (every, keep) = (self.backup_every, self.backup_keep.map(|keep| keep as usize));
         let schedule = self.backup.map(|dir| BackupSchedule {
@@ -104,7 +123,8 @@ impl Mount {
             }
             _ => {}
         }
-        run(&data, &self.dir, MachineSettings::default(), None)
+        let settings = MachineSettings { knows: knows(self.hold_version), ..MachineSettings::default() };
+        run(&data, &self.dir, settings, None)
     }
 }
 

@@ -23,6 +23,11 @@ impl Timestamp {
             Timestamp { secs: self.secs, nanos: self.nanos + 1 }
         }
     }
+
+    /// When something changes at `time` that changed last at this: later in any case, though the clock of who changes it may be behind.
+    pub fn moved(self, time: Timestamp) -> Timestamp {
+        time.max(self.next())
+    }
 }
 
 /// What a file is; never changes.
@@ -101,7 +106,7 @@ pub struct Times {
 impl Times {
     /// A touch at `time`: both times become max(`time`, stored + 1 ns).
     pub fn touched(self, time: Timestamp) -> Times {
-        Times { mtime: time.max(self.mtime.next()), ctime: time.max(self.ctime.next()), ..self }
+        Times { mtime: self.mtime.moved(time), ctime: self.ctime.moved(time), ..self }
     }
 }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 /// bytes, is its own fold. That depends on the label alone, and makes nothing equal that is not: folding is idempotent, so a label that folding changes
 /// is not the fold of any other. It only means that such a label is found by its exact case.
 ///
-/// Pinned: the table is part of the rules ([`crate::RULES`]), since a lease recorded under one fold must be found under it.
+/// Pinned: the table is part of the rules ([`crate::Rules`]), since a lease recorded under one fold must be found under it.
 pub fn fold(label: &Label) -> Label {
     let bytes = label.as_bytes();
     if bytes.is_ascii() {

@@ -9,6 +9,7 @@ mod fold;
 mod knowledge;
 mod locks;
 mod operation;
+mod rules;
 mod traced;
 mod verdict;
 
@@ -16,7 +17,7 @@ pub use attributes::{
     Attributes, ContentHead, Cred, Disposition, Entry, FileKind, Link, Links, Times, Timestamp,
 };
 pub use decide::{
-    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POSITION_MAX, RULES, SEAL_BYTES, TARGET_BYTES_MAX,
+    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POSITION_MAX, SEAL_BYTES, TARGET_BYTES_MAX,
     XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,
 };
 pub use fold::fold;
@@ -29,6 +30,7 @@ pub use operation::{
     AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, ShareId,
     XattrMode,
 };
+pub use rules::Rules;
 pub use traced::Traced;
 pub use verdict::{Answer, Effect, Effects, Error, Stat, Verdict};
 

@@ -401,5 +401,5 @@ fn start_stopped(data: &Path, purpose: &str) -> Result<Machine, AskError> {
     if cluster.is_some_and(|cluster| cluster.member != Some(FOUNDER)) {
         return Err(AskError::Failed(NO_SERVER.to_owned()));
     }
-    Ok(Machine::start(data, purpose, MachineSettings::default())?)
+    Ok(Machine::start(data, purpose, MachineSettings { raises: false, ..MachineSettings::default() })?)
 }

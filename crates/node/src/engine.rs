@@ -201,11 +201,14 @@ impl Engine {
         (machine, incarnation, session)
     }
 
-    /// Waits for the session.
+    /// Waits for the session, unless the server refuses it.
     pub(crate) fn wait_until_open(&self) -> Result<(), MachineError> {
         let deadline = Instant::now() + START_TIMEOUT;
         let mut hosted = self.hosted.lock();
         while !hosted.open {
+            if self.refused.load(Ordering::SeqCst) {
+                return Err(MachineError::NoSession);
+            }
             if self.changed.wait_until(&mut hosted, deadline).timed_out() {
                 return Err(MachineError::NoSession);
             }
@@ -224,6 +227,7 @@ impl Engine {
         self.input(&mut hosted, Input::Message(ToClient::Fenced), &mut after);
         let answers = std::mem::take(&mut hosted.answers);
         hosted.session = None;
+        self.changed.notify_all();
         drop(hosted);
         self.finish(after, false);
         for answer in answers.into_values() {

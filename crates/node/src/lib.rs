@@ -34,6 +34,7 @@ mod space;
 mod status;
 mod store;
 mod traffic;
+mod upgrade;
 mod upstream;
 mod waits;
 
@@ -63,3 +64,5 @@ pub use shares_server::SharesError;
 pub use status::{HostReport, LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use traffic::TrafficReport;
+pub use upgrade::VersionReport;
+pub use wire::{Version, Versions};

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::{MachineId, ToClient};
+use wire::{MachineId, ToClient, Versions};
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
@@ -110,12 +110,23 @@ pub enum Listen {
 }
 
 /// How a machine is to run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct MachineSettings {
     /// Its server's, if it has one.
     pub group: GroupSettings,
     /// Where it can be called.
     pub listen: Listen,
+    /// What its program is to know: for who may want to go back to an older one.
+    pub knows: Versions,
+    /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is only looked at.
+    pub raises: bool,
+}
+
+impl Default for MachineSettings {
+    fn default() -> MachineSettings {
+        let (group, listen) = Default::default();
+        MachineSettings { group, listen, knows: Versions::KNOWN, raises: true }
+    }
 }
 
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.

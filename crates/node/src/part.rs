@@ -11,8 +11,8 @@ use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, thread};
 use crate::net::{
-    Authority, Credentials, Link, LinkStatus, Listener, MemberNet, NetThread, ServeError, ask_to_serve,
-    tell_ready,
+    Authority, CertificateError, Credentials, Link, LinkStatus, Listener, MemberNet, NetThread, ServeError,
+    ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::server::{Server, servers};
@@ -143,14 +143,14 @@ impl Part {
     }
 
     /// Its own certificate and keys.
-    pub(crate) fn credentials(&self) -> Result<Credentials, MachineError> {
-        Ok(Credentials::open(&self.dir)?)
+    pub(crate) fn credentials(&self) -> Result<Credentials, CertificateError> {
+        Ok(Credentials::open(&self.dir)?.of_who_knows(self.settings.knows))
     }
 
     /// Starts the server `member`, which listened there before.
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
         let authority = Authority::open(&self.dir)?;
-        let credentials = authority.credentials(&self.dir, self.machine)?;
+        let credentials = authority.credentials(&self.dir, self.machine)?.of_who_knows(self.settings.knows);
         let wires = Arc::new(MemberNet::new(&credentials)?);
         self.peers.know(&credentials)?;
         if member == FOUNDER {
@@ -173,9 +173,9 @@ impl Part {
                 part.change(move |part| part.lose(&why));
             }
         });
-        let server = Server::new(&self.dir, keeper.clone(), standing, damaged);
+        let server = Server::new(&self.dir, keeper.clone(), self.settings.raises, standing, damaged);
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
-        let place = Place { member, host, founds: member == FOUNDER };
+        let place = Place { member, host, founds: member == FOUNDER, knows: self.settings.knows };
         server.serve(&self.engine, self.settings.group, place, wires).inspect_err(|_| {
             // It would go on having the shares.
             self.engine.copies().set_here(None);
@@ -274,7 +274,7 @@ impl Part {
                 part.hear(servers, serve);
             }
         });
-        let credentials = Credentials::open(&self.dir)?;
+        let credentials = self.credentials()?;
         self.peers.know(&credentials)?;
         if self.peers.hosts().now().all().is_empty() {
             // Until it is told who else there is.
@@ -364,7 +364,7 @@ impl Part {
         if self.serving.lock().is_some() {
             return Ok(());
         }
-        let credentials = Credentials::open(&self.dir)?;
+        let credentials = self.credentials()?;
         let (member, certificate, authority_key) = ask_to_serve(&self.leader(), &credentials)?;
         // What an earlier member on this machine knew is not this one's.
         discard(&self.dir)?;
@@ -397,7 +397,7 @@ impl Part {
     fn tell_leader(&self) -> Result<(), ServeError> {
         let Some(member) = self.serving.lock().as_ref().map(|serving| serving.member) else { return Ok(()) };
         let Some(addresses) = self.addresses() else { return Ok(()) };
-        tell_ready(&self.leader(), &Credentials::open(&self.dir)?, member, addresses)
+        tell_ready(&self.leader(), &self.credentials()?, member, addresses)
     }
 
     /// Is no server any more: the others have removed it.

@@ -1,10 +1,11 @@
 //! This machine's connections to the share servers of others: one for each host, made when it is first wanted.
 
 use crate::hosts::{HostList, Hosts};
-use crate::net::{CertificateError, Credentials, NetThread, Pending, ShareClient, ShareLink, client_config};
+use crate::net::{
+    Caller, CertificateError, Credentials, NetThread, Pending, ShareClient, ShareLink, client_config,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,14 +23,14 @@ pub(crate) struct Peers {
 
 #[derive(Default)]
 struct Connections {
-    config: Option<Arc<ClientConfig>>,
+    config: Option<Caller>,
     /// With the addresses that it calls.
     clients: BTreeMap<MachineId, (Vec<String>, ShareClient)>,
     /// Keeps them all. There is none before there is anybody to call.
     thread: Option<(mpsc::UnboundedSender<Keeping>, NetThread)>,
 }
 
-type Keeping = (ShareLink, Vec<String>, Arc<ClientConfig>);
+type Keeping = (ShareLink, Vec<String>, Caller);
 
 impl Peers {
     /// Of the machine `me`. Whom it can call it must be told: [`Peers::hosts`], [`Peers::know`].

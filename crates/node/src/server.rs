@@ -10,6 +10,7 @@ use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
 use crate::shares_server::Shares;
 use crate::traffic::Traffic;
+use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
 use directory::{Input, Output};
 use lease::SessionId;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{ExpelError, InviteError, MachineId, ServerAt, ToClient, ToServer};
+use wire::{ExpelError, InviteError, MachineId, ServerAt, ToClient, ToServer, Version, Versions};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
@@ -46,6 +47,8 @@ pub(crate) struct Server {
     /// Free space as proposed last.
     measured: Mutex<Option<u64>>,
     stopping: AtomicBool,
+    /// Whether it raises the cluster's version when it can.
+    raises: bool,
     dir: PathBuf,
 }
 
@@ -64,7 +67,13 @@ pub(crate) struct Waiting {
 
 impl Server {
     /// Of the machine in `dir`. Its group comes by [`Server::serve`].
-    pub(crate) fn new(dir: &Path, keeper: Arc<Keeper>, standing: Standings, damaged: Damaged) -> Arc<Server> {
+    pub(crate) fn new(
+        dir: &Path,
+        keeper: Arc<Keeper>,
+        raises: bool,
+        standing: Standings,
+        damaged: Damaged,
+    ) -> Arc<Server> {
         Arc::new(Server {
             group: OnceLock::new(),
             keeper,
@@ -79,6 +88,7 @@ impl Server {
             scrub: Scrub::of(dir),
             measured: Mutex::default(),
             stopping: AtomicBool::new(false),
+            raises,
             dir: dir.to_path_buf(),
         })
     }
@@ -193,6 +203,30 @@ impl Server {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// What this program knows.
+    pub(crate) fn knows(&self) -> Versions {
+        self.group().knows()
+    }
+
+    /// A machine, and the version that it speaks, has a connection for its session. Never blocks.
+    pub(crate) fn open(
+        &self,
+        (machine, version): (MachineId, Version),
+        incarnation: u64,
+        session: Option<SessionId>,
+        connection: u64,
+    ) {
+        if self.group().version() > Version::OLDEST {
+            self.group().propose(Input::Speaks { machine, version });
+        }
+        self.group().propose(Input::Open { machine, incarnation, session, connection });
+    }
+
+    /// Whether it raises the cluster's version when it can.
+    pub(crate) fn raises(&self) -> bool {
+        self.raises
+    }
+
     /// What a session says. Never blocks.
     pub(crate) fn hear(&self, session: SessionId, message: ToServer) {
         self.traffic.hear();
@@ -244,7 +278,7 @@ impl Server {
         // Its client calls over the network once there are several servers.
         let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.is_remote());
         let mut its_session = engine.as_ref().and_then(|engine| engine.session());
-        let mut opened = None;
+        let (mut opened, mut raised) = (None, None);
         let mut routes = self.routes.lock();
         for output in outputs {
             match output {
@@ -289,11 +323,21 @@ impl Server {
                 }
                 Output::Shares(work) => self.keeper.work(work),
                 Output::Again => self.group().propose(Input::Tick),
+                Output::Raised { version } => raised = Some(version),
             }
         }
+        if let Some(version) = raised {
+            // With the answers to their next greetings machines are told the rules.
+            tracing::info!(%version, "the cluster's version is raised");
+            routes.hang_up();
+        }
         drop(routes);
-        if let Some(engine) = engine.filter(|_| !here.is_empty()) {
+        let Some(engine) = engine else { return };
+        if !here.is_empty() {
             engine.deliver(here);
+        }
+        if raised.is_some() {
+            open_here(self, &engine);
         }
     }
 
@@ -307,6 +351,7 @@ impl Server {
             }
             self.measure_space();
             self.tend_members();
+            self.tend_version();
             let waits = self.group().query(|directory, _| directory.anybody_waits());
             if waits {
                 self.group().propose(Input::Tick);

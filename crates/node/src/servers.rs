@@ -33,6 +33,8 @@ pub struct ServerStanding {
     pub behind: Option<u64>,
     /// When it was last heard of, ms ago.
     pub heard_ms: Option<u64>,
+    /// The newest version that it speaks with the leader.
+    pub speaks: Option<u16>,
 }
 
 impl Server {
@@ -55,6 +57,7 @@ impl Server {
                 .to_owned(),
                 behind: if leads { Some(0) } else { member.reached.map(|at| applied.saturating_sub(at)) },
                 heard_ms: member.heard.map(|at| at.elapsed().as_millis() as u64),
+                speaks: self.speaks(member.id).map(|version| version.0),
             }
         };
         standing.members.iter().map(report).collect()
@@ -282,6 +285,9 @@ impl fmt::Display for ServerStanding {
         match self.behind {
             Some(0) | None => {}
             Some(behind) => write!(f, ", {behind} entries behind")?,
+        }
+        if let Some(version) = self.speaks {
+            write!(f, ", version {version}")?;
         }
         if let Some(ms) = self.heard_ms.filter(|ms| *ms > 2_000 && !self.leads) {
             write!(f, ", not heard of for {} s", ms / 1000)?;

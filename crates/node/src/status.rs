@@ -5,6 +5,7 @@ use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
+use crate::upgrade::VersionReport;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use wire::{MachineId, ShareStanding};
@@ -51,6 +52,8 @@ pub struct LinkReport {
 /// What a server is doing.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerReport {
+    /// Which versions are in use.
+    pub version_in_use: Option<VersionReport>,
     /// Files in the file system.
     pub files: u64,
     /// Sessions of clients at this server, and how many of them have lapsed.
@@ -139,6 +142,7 @@ impl ServerReport {
             Some(format!("{} has not answered a recall for {:.1} s", machine.name, ms as f64 / 1e3))
         });
         ServerReport {
+            version_in_use: Some(server.versions()),
             files: status.files,
             sessions: status.sessions,
             sessions_lapsed: status.lapsed,
@@ -193,6 +197,7 @@ impl fmt::Display for StatusReport {
 impl fmt::Display for ServerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        self.version_in_use.as_ref().map_or(Ok(()), |versions| versions.fmt(f))?;
         writeln!(f, "files      {}", self.files)?;
         writeln!(f, "space      {:.0} MiB free of {:.0} MiB", mib(self.space_free), mib(self.space_total))?;
         writeln!(f, "content    {} shares, {:.1} MiB", self.shares, mib(self.share_bytes))?;

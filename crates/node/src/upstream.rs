@@ -53,5 +53,5 @@ impl Upstream {
 /// Opens a session of this machine's client at its own server.
 pub(crate) fn open_here(server: &Server, engine: &Engine) {
     let (machine, incarnation, session) = engine.greet();
-    server.group().propose(directory::Input::Open { machine, incarnation, session, connection: HERE });
+    server.open((machine, server.knows().newest), incarnation, session, HERE);
 }

@@ -83,7 +83,7 @@ impl Cluster {
     pub fn new(seed: u64, space: u64) -> Cluster {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root());
+        let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN);
         let client = new_client(&mut rng);
         let mut cluster = Cluster {
             rng,
@@ -283,6 +283,7 @@ impl Cluster {
                 directory::Output::Again => self.to_server.push_back(Input::Tick),
                 // Of the founder only.
                 directory::Output::Refused { .. }
+                | directory::Output::Raised { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}
@@ -376,7 +377,7 @@ impl Cluster {
         self.share_work.clear();
         let (held, store) = self.checkpoint.clone();
         self.store = store;
-        self.directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.directory = Directory::open(&self.store, wire::Versions::KNOWN).map_err(|e| e.to_string())?;
         self.applied = held;
         let mut lost = Vec::new();
         while self.applied < self.durable {

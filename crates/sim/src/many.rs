@@ -171,7 +171,7 @@ impl Office {
     fn empty(seed: u64, policy: Policy, files_max: usize) -> Office {
         let rng = ChaCha12Rng::seed_from_u64(seed);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root()).with_policy(policy);
+        let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN).with_policy(policy);
         Office {
             rng,
             now: Time(1_000),

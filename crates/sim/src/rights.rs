@@ -40,7 +40,7 @@ impl Lab {
             btime: NOW.wall,
             atime: NOW.wall,
         };
-        let directory = Directory::create(&mut store, root);
+        let directory = Directory::create(&mut store, root, wire::Versions::KNOWN);
         let (clients, to_server, answers, sent) = Default::default();
         let mut lab = Lab { directory, store, clients, to_server, answers, sent, refused_updates: 0 };
         lab.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));

@@ -5,12 +5,9 @@
 //! answer     the version chosen (u16 LE; 0: none) · Welcome
 //! ```
 
-use crate::MachineId;
+use crate::{MachineId, Version, Versions};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
-
-/// The versions of messages that this program speaks, oldest and newest. A change of any message is a new version.
-pub const VERSIONS: (u16, u16) = (3, 3);
 
 const MAGIC: &[u8] = b"LEASEHOLD";
 
@@ -124,62 +121,79 @@ pub enum GreetingError {
     #[error("the other side does not speak Leasehold's protocol")]
     Foreign,
     /// No version that both speak.
-    #[error(
-        "the other machine speaks versions {theirs:?} of the protocol and this one {VERSIONS:?}: use the same leasehold on both"
-    )]
+    #[error("{}", too_old(*ours, *theirs))]
     Version {
-        /// Oldest and newest, as far as known.
-        theirs: (u16, u16),
+        /// What this machine knows.
+        ours: Versions,
+        /// What the other knows.
+        theirs: Versions,
     },
 }
 
-/// A greeting's bytes.
-pub fn greeting(purpose: &Purpose) -> Vec<u8> {
+fn too_old(ours: Versions, theirs: Versions) -> String {
+    if theirs.newest < ours.oldest {
+        format!(
+            "the other machine's leasehold is too old: it knows {theirs}, this one's {ours}; install a newer one there"
+        )
+    } else {
+        format!(
+            "this machine's leasehold is too old: it knows {ours}, the other machine's {theirs}; install a newer one here"
+        )
+    }
+}
+
+/// The greeting's bytes of who knows `ours`.
+pub fn greeting(ours: Versions, purpose: &Purpose) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    bytes.extend(VERSIONS.0.to_le_bytes());
-    bytes.extend(VERSIONS.1.to_le_bytes());
+    bytes.extend(versions(ours));
     bytes.extend(postcard::to_allocvec(purpose).unwrap_or_default());
     bytes
 }
 
 /// Reads a greeting: the version to speak, and what for.
-pub fn read_greeting(bytes: &[u8]) -> Result<(u16, Purpose), GreetingError> {
+pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose), GreetingError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(GreetingError::Foreign)?;
-    let (oldest, rest) = u16_of(rest)?;
-    let (newest, rest) = u16_of(rest)?;
-    let version = newest.min(VERSIONS.1);
-    if oldest > newest || version < oldest.max(VERSIONS.0) {
-        return Err(GreetingError::Version { theirs: (oldest, newest) });
-    }
+    let (theirs, rest) = versions_of(rest)?;
+    let version = ours.shared_with(theirs).ok_or(GreetingError::Version { ours, theirs })?;
     let purpose = postcard::from_bytes(rest).map_err(|_| GreetingError::Foreign)?;
     Ok((version, purpose))
 }
 
 /// An answer's bytes.
-pub fn answer(version: u16, welcome: &Welcome) -> Vec<u8> {
-    let mut bytes = version.to_le_bytes().to_vec();
+pub fn answer(version: Version, welcome: &Welcome) -> Vec<u8> {
+    let mut bytes = version.0.to_le_bytes().to_vec();
     bytes.extend(postcard::to_allocvec(welcome).unwrap_or_default());
     bytes
 }
 
 /// The answer to who speaks no version that we do: ours, so that it can say so.
-pub fn answer_other_version() -> Vec<u8> {
+pub fn answer_other_version(ours: Versions) -> Vec<u8> {
     let mut bytes = 0u16.to_le_bytes().to_vec();
-    bytes.extend(VERSIONS.0.to_le_bytes());
-    bytes.extend(VERSIONS.1.to_le_bytes());
+    bytes.extend(versions(ours));
     bytes
 }
 
-/// Reads an answer.
-pub fn read_answer(bytes: &[u8]) -> Result<(u16, Welcome), GreetingError> {
+/// Reads an answer to who knows `ours`: the version to speak, and what was said.
+pub fn read_answer(ours: Versions, bytes: &[u8]) -> Result<(Version, Welcome), GreetingError> {
     let (version, rest) = u16_of(bytes)?;
     if version == 0 {
-        let (oldest, rest) = u16_of(rest)?;
-        let (newest, _) = u16_of(rest)?;
-        return Err(GreetingError::Version { theirs: (oldest, newest) });
+        return Err(GreetingError::Version { ours, theirs: versions_of(rest)?.0 });
+    }
+    if !ours.know(Version(version)) {
+        return Err(GreetingError::Foreign);
     }
     let welcome = postcard::from_bytes(rest).map_err(|_| GreetingError::Foreign)?;
-    Ok((version, welcome))
+    Ok((Version(version), welcome))
+}
+
+fn versions(ours: Versions) -> impl Iterator<Item = u8> {
+    [ours.oldest, ours.newest].into_iter().flat_map(|version| version.0.to_le_bytes())
+}
+
+fn versions_of(bytes: &[u8]) -> Result<(Versions, &[u8]), GreetingError> {
+    let (oldest, rest) = u16_of(bytes)?;
+    let (newest, rest) = u16_of(rest)?;
+    Ok((Versions { oldest: Version(oldest), newest: Version(newest) }, rest))
 }
 
 fn u16_of(bytes: &[u8]) -> Result<(u16, &[u8]), GreetingError> {
@@ -191,24 +205,43 @@ fn u16_of(bytes: &[u8]) -> Result<(u16, &[u8]), GreetingError> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn both_sides_agree_on_a_version() {
-        let purpose = Purpose::Session { incarnation: 3, session: Some(SessionId(7)) };
-        assert_eq!(read_greeting(&greeting(&purpose)), Ok((VERSIONS.1, purpose)));
-        let welcome = Welcome::Refused { why: "no".into() };
-        assert_eq!(read_answer(&answer(1, &welcome)), Ok((1, welcome)));
+    const KNOWN: Versions = Versions::KNOWN;
+
+    fn versions(oldest: u16, newest: u16) -> Versions {
+        Versions { oldest: Version(oldest), newest: Version(newest) }
     }
 
     #[test]
-    fn another_version_is_told_which_there_are() {
-        let mut later = greeting(&Purpose::Content);
-        later[9..13].copy_from_slice(&[9, 0, 12, 0]);
-        assert_eq!(read_greeting(&later), Err(GreetingError::Version { theirs: (9, 12) }));
-        let answer = read_answer(&answer_other_version());
-        assert_eq!(answer, Err(GreetingError::Version { theirs: VERSIONS }));
-        assert_eq!(answer_other_version(), [0, 0, 3, 0, 3, 0]);
+    fn both_sides_agree_on_a_version() {
+        let purpose = Purpose::Session { incarnation: 3, session: Some(SessionId(7)) };
+        let read =
+            |ours, theirs| read_greeting(ours, &greeting(theirs, &purpose)).map(|(version, _)| version);
+        assert_eq!(read_greeting(KNOWN, &greeting(KNOWN, &purpose)), Ok((KNOWN.newest, purpose.clone())));
+        // Of an upgrade, whichever side is first.
+        assert_eq!(read(KNOWN, Versions::held_to(Version(3))), Ok(Version(3)));
+        assert_eq!(read(Versions::held_to(Version(3)), KNOWN), Ok(Version(3)));
         // A newer one that still speaks ours is spoken to in ours.
-        later[9..13].copy_from_slice(&[3, 0, 12, 0]);
-        assert_eq!(read_greeting(&later), Ok((VERSIONS.1, Purpose::Content)));
+        assert_eq!(read(KNOWN, versions(4, 12)), Ok(Version(4)));
+        let welcome = Welcome::Refused { why: "no".into() };
+        assert_eq!(read_answer(KNOWN, &answer(Version(3), &welcome)), Ok((Version(3), welcome.clone())));
+        // Nobody answers in what was not offered.
+        let held = Versions::held_to(Version(3));
+        assert_eq!(read_answer(held, &answer(Version(4), &welcome)), Err(GreetingError::Foreign));
+    }
+
+    #[test]
+    fn who_is_too_old_is_told_so_on_both_sides() {
+        let (old, new) = (KNOWN, versions(9, 12));
+        let here = read_greeting(new, &greeting(old, &Purpose::Content)).unwrap_err();
+        assert_eq!(
+            here.to_string(),
+            "the other machine's leasehold is too old: it knows versions 3 to 4, this one's versions 9 to 12; install a newer one there"
+        );
+        assert_eq!(answer_other_version(new), [0, 0, 9, 0, 12, 0]);
+        let there = read_answer(old, &answer_other_version(new)).unwrap_err();
+        assert_eq!(
+            there.to_string(),
+            "this machine's leasehold is too old: it knows versions 3 to 4, the other machine's versions 9 to 12; install a newer one here"
+        );
     }
 }

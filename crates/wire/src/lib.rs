@@ -7,6 +7,7 @@ mod frame;
 mod greeting;
 mod message;
 mod rights;
+mod version;
 
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
@@ -14,11 +15,12 @@ pub use frame::{
     decode, decode_with_body, encode,
 };
 pub use greeting::{
-    GreetingError, Purpose, ServerAt, VERSIONS, Welcome, answer, answer_other_version, greeting, read_answer,
+    GreetingError, Purpose, ServerAt, Welcome, answer, answer_other_version, greeting, read_answer,
     read_greeting,
 };
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, Rights};
+pub use version::{Version, Versions};
 
 /// Log entries that one message may have: each is decided again, so a message must not hold up the others for long.
 pub const LOG_ENTRIES_MAX: usize = 16_384;

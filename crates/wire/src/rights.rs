@@ -1,6 +1,6 @@
 //! What a machine may do, and why it may not join.
 
-use crate::MachineId;
+use crate::{MachineId, Version};
 use ident::FileId;
 use namespace::{Cred, Operation};
 use serde::{Deserialize, Serialize};
@@ -122,4 +122,14 @@ pub enum Refusal {
     /// It was expelled.
     #[error("machine {} was expelled from this cluster: to come back it has to join as a new machine", .0.0)]
     Expelled(MachineId),
+    /// All machines of the cluster knew a newer version.
+    #[error(
+        "this machine's leasehold is too old: it speaks version {speaks}, and the cluster none before {oldest}, since all its machines knew that; install a newer one here"
+    )]
+    TooOld {
+        /// What it speaks.
+        speaks: Version,
+        /// The oldest that is spoken.
+        oldest: Version,
+    },
 }

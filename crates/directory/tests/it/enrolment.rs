@@ -223,7 +223,7 @@ fn a_restart_forgets_no_machine_and_no_right() {
     let session = world.open(machine.0, 1);
     let before = world.server.machines(world.now, &world.store);
     world.server.checkpoint(&mut world.store);
-    world.server = Directory::open(&world.store).unwrap();
+    world.server = Directory::open(&world.store, wire::Versions::KNOWN).unwrap();
     assert_eq!(world.server.machines(world.now, &world.store), before);
     world.input(Input::Lead);
     assert_eq!(world.update(session, unlink(&ROOT, "a", false)), Err(Error::ReadOnly));

@@ -16,3 +16,4 @@ mod rows;
 mod sessions;
 mod size;
 mod support;
+mod versions;

@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Input, Misdeed};
 use ident::FileId;
 use lease::SessionId;
-use namespace::{Error, FileKind, RULES};
+use namespace::{Error, FileKind, Rules};
 use wire::{AskMode, LogEntry, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
@@ -87,8 +87,8 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
 
 #[test]
 fn misdeeds_end_the_session() {
-    let question = LogEntry::Update { rules: RULES, operation: stat(&ROOT) };
-    let old = LogEntry::Update { rules: RULES + 1, operation: unlink(&ROOT, "a", false) };
+    let question = LogEntry::Update { rules: Rules::NEWEST.number(), operation: stat(&ROOT) };
+    let old = LogEntry::Update { rules: Rules::NEWEST.number() + 1, operation: unlink(&ROOT, "a", false) };
     let flushed = LogEntry::Flushed { number: 9 };
     let want = want(&ROOT, lease::Field::Attributes, lease::Kind::Read);
     let release = |field, keep| {
@@ -105,7 +105,10 @@ fn misdeeds_end_the_session() {
             Misdeed::LogGap { expected: 1, first: 2 },
         ),
         (ToServer::Log { answer: true, first: 1, entries: vec![question] }, Misdeed::QuestionLogged),
-        (ToServer::Log { answer: true, first: 1, entries: vec![old] }, Misdeed::OtherRules(RULES + 1)),
+        (
+            ToServer::Log { answer: true, first: 1, entries: vec![old] },
+            Misdeed::OtherRules(Rules::NEWEST.number() + 1),
+        ),
         (ToServer::Log { answer: true, first: 1, entries: vec![flushed; 20_000] }, Misdeed::TooManyEntries),
         (crowd, Misdeed::TooManyWants),
         (release(lease::Field::Path, None), Misdeed::NoSuchLease),

@@ -35,7 +35,7 @@ fn filled() -> (World, lease::SessionId, FileId) {
 /// Reads everything there is, one way or another; whether anything was found corrupt.
 fn read_all(store: MemoryStore, session: lease::SessionId, dir: &FileId) -> bool {
     let mut store = store;
-    let Ok(mut server) = Directory::open(&store) else { return true };
+    let Ok(mut server) = Directory::open(&store, wire::Versions::KNOWN) else { return true };
     let found = !violations(&server, &store).is_empty();
     let mut corrupt = false;
     let operations =

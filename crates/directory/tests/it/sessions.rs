@@ -96,7 +96,7 @@ fn a_new_leader_takes_all_sessions_as_just_renewed_and_sends_again() {
     let recalled = world.recalled(holder);
     // The server restarts much later.
     world.server.checkpoint(&mut world.store);
-    world.server = Directory::open(&world.store).unwrap();
+    world.server = Directory::open(&world.store, wire::Versions::KNOWN).unwrap();
     world.now = world.now.after_ms(10 * TERM_MS);
     world.input(Input::Lead);
     world.input(Input::Tick);
@@ -115,7 +115,7 @@ fn what_a_checkpoint_writes_is_the_whole_state() {
     world.ask(b, stat(&ROOT), vec![], AskMode::Lease);
     world.ask(b, lookup(&ROOT, "file"), vec![], AskMode::Report);
     world.server.checkpoint(&mut world.store);
-    let mut reopened = Directory::open(&world.store).unwrap();
+    let mut reopened = Directory::open(&world.store, wire::Versions::KNOWN).unwrap();
     assert_eq!(reopened.digest(), world.server.digest());
     // From here both do the same.
     let recalled = released(&ROOT, Field::Attributes, Some(Kind::Read));

@@ -4,13 +4,13 @@ use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Polic
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
-    Attributes, ContentChange, Cred, Extent, FileKind, NewFile, Operation, Piece, Place, RULES, RenameMode,
+    Attributes, ContentChange, Cred, Extent, FileKind, NewFile, Operation, Piece, Place, RenameMode, Rules,
     ShareId, Timestamp,
 };
 use std::collections::BTreeMap;
 use wire::{
     AskMode, EnrolError, ExpelError, FileGrant, InviteError, LogEntry, MachineId, Refusal, Rights, Space,
-    ToClient, ToServer,
+    ToClient, ToServer, Version, Versions,
 };
 
 pub const GIB: u64 = 1 << 30;
@@ -28,6 +28,7 @@ pub struct World {
     pub checks: bool,
     /// Machines that got no session, and why.
     pub refused: Vec<Refusal>,
+    pub raised: Vec<Version>,
     pub invited: Vec<Result<(), InviteError>>,
     pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
     pub expelled: Vec<Result<(), ExpelError>>,
@@ -44,8 +45,17 @@ impl World {
     }
 
     pub fn with_policy(policy: Policy) -> World {
+        World::of(policy, Versions::KNOWN)
+    }
+
+    /// A cluster that was founded by a program that knows these versions.
+    pub fn founded_by(known: Versions) -> World {
+        World::of(Policy::default(), known)
+    }
+
+    fn of(policy: Policy, known: Versions) -> World {
         let mut store = MemoryStore::default();
-        let server = Directory::create(&mut store, root()).with_policy(policy);
+        let server = Directory::create(&mut store, root(), known).with_policy(policy);
         let mut world = World {
             now: Time(1000),
             server,
@@ -55,6 +65,7 @@ impl World {
             again: false,
             checks: true,
             refused: Vec::new(),
+            raised: Vec::new(),
             invited: Vec::new(),
             enrolled: Vec::new(),
             expelled: Vec::new(),
@@ -93,6 +104,7 @@ impl World {
                 }
                 Output::Shares(work) => self.shares.extend(work),
                 Output::Again => self.again = true,
+                Output::Raised { version } => self.raised.push(version),
                 Output::Refused { why, .. } => self.refused.push(why),
                 Output::Invited { result, .. } => self.invited.push(result),
                 Output::Enrolled { result, .. } => self.enrolled.push(result),
@@ -123,18 +135,24 @@ impl World {
 
     /// Opens a session of `machine`.
     pub fn open(&mut self, machine: u64, incarnation: u64) -> SessionId {
+        self.opened(machine, incarnation).0
+    }
+
+    /// The same, and the rules that it is told.
+    pub fn opened(&mut self, machine: u64, incarnation: u64) -> (SessionId, Rules) {
         self.enrol_up_to(machine);
         let before: Vec<SessionId> = self.inbox.keys().copied().collect();
         self.input(Input::Open { machine: MachineId(machine), incarnation, session: None, connection: 0 });
         let session = *self.inbox.keys().find(|session| !before.contains(session)).expect("no session");
-        let Some(ToClient::Opened { inodes, .. }) = self.inbox.get(&session).and_then(|inbox| inbox.last())
+        let Some(&ToClient::Opened { inodes, rules, .. }) =
+            self.inbox.get(&session).and_then(|inbox| inbox.last())
         else {
             panic!("not opened: {:?}", self.inbox)
         };
         self.inodes.insert(session, inodes.0);
         self.next_entry.insert(session, 1);
         self.inbox.insert(session, Vec::new());
-        session
+        (session, Rules::numbered(rules).expect("rules of no version"))
     }
 
     pub fn send(&mut self, session: SessionId, message: ToServer) {
@@ -232,7 +250,7 @@ impl World {
     /// The server stops and starts again from what it wrote down.
     pub fn restart(&mut self) {
         self.server.checkpoint(&mut self.store);
-        self.server = Directory::open(&self.store).unwrap();
+        self.server = Directory::open(&self.store, Versions::KNOWN).unwrap();
         self.input(Input::Lead);
     }
 
@@ -336,7 +354,7 @@ pub fn label(name: &str) -> Label {
 }
 
 pub fn update(operation: Operation) -> LogEntry {
-    LogEntry::Update { rules: RULES, operation }
+    LogEntry::Update { rules: Rules::NEWEST.number(), operation }
 }
 
 pub fn lookup(dir: &FileId, name: &str) -> Operation {

@@ -26,7 +26,8 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     may_set_mode(&old, change, cred)?;
     may_set_times(case, file, &old, change, cred)?;
     if writes_attributes {
-        let attributes = changed(&old, change, cred, time);
+        let ctime = case.status_changed(old.ctime, time);
+        let attributes = Attributes { ctime, ..changed(&old, change, cred, time) };
         follow_mode(case, file, &old, &attributes)?;
         case.effects.push(Effect::Attributes { file: file.clone(), attributes });
     }
@@ -100,7 +101,6 @@ fn changed(old: &Attributes, change: &AttributeChange, cred: &Cred, time: Timest
         uid: change.uid.unwrap_or(old.uid),
         gid,
         atime: change.atime.map_or(old.atime, |atime| at(atime, time)),
-        ctime: old.ctime.max(time),
         ..*old
     }
 }
@@ -142,11 +142,12 @@ fn set_mtime<K: Knowledge + ?Sized>(
 ) -> Result<(), Stop> {
     if kind == FileKind::Directory {
         let old = case.times(file, Kind::Write)?;
-        let times = Times { mtime, ctime: old.ctime.max(time), generation: old.generation.saturating_add(1) };
+        let ctime = case.status_changed(old.ctime, time);
+        let times = Times { mtime, ctime, generation: old.generation.saturating_add(1) };
         case.effects.push(Effect::Times { dir: file.clone(), times });
     } else {
         let old = case.content(file, Kind::Write)?;
-        let head = ContentHead { mtime, ctime: old.ctime.max(time), ..old };
+        let head = ContentHead { mtime, ctime: case.status_changed(old.ctime, time), ..old };
         case.effects.push(Effect::Content { file: file.clone(), head, change: ContentChange::None });
     }
     Ok(())

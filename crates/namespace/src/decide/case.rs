@@ -2,7 +2,7 @@
 
 use crate::{
     Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
-    Locks, Times, Timestamp, fold,
+    Locks, Rules, Times, Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -28,6 +28,7 @@ impl From<Error> for Stop {
 /// serves to go on (the operation may be refused, and then reading was enough) and the lease is noted as wanted. So a rule that
 /// comes to its end has succeeded if nothing is wanted.
 pub(super) struct Case<'k, K: ?Sized> {
+    rules: Rules,
     knowledge: &'k K,
     /// Leases that were missed, in order, without repeats.
     pub wants: Vec<Lease>,
@@ -36,8 +37,8 @@ pub(super) struct Case<'k, K: ?Sized> {
 }
 
 impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
-    pub fn new(knowledge: &'k K) -> Case<'k, K> {
-        Case { knowledge, wants: Vec::new(), effects: Effects::new() }
+    pub fn new(rules: Rules, knowledge: &'k K) -> Case<'k, K> {
+        Case { rules, knowledge, wants: Vec::new(), effects: Effects::new() }
     }
 
     /// The attributes of a file; [`Error::Stale`] if it is gone.
@@ -156,6 +157,14 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     pub fn hold(&mut self, file: &FileId, field: Field, kind: Kind) {
         if !self.knowledge.holds(file, &field, kind) {
             self.want(Lease::new(file.clone(), field, kind));
+        }
+    }
+
+    /// When something's status changes at `time` that changed last at `before`.
+    pub fn status_changed(&self, before: Timestamp, time: Timestamp) -> Timestamp {
+        match self.rules {
+            Rules::Two => before.max(time),
+            Rules::Three => before.moved(time),
         }
     }
 

@@ -191,7 +191,7 @@ fn change<K: Knowledge + ?Sized>(
     attributes: Attributes,
     time: Timestamp,
 ) {
-    let attributes = Attributes { ctime: attributes.ctime.max(time), ..attributes };
+    let attributes = Attributes { ctime: case.status_changed(attributes.ctime, time), ..attributes };
     case.effects.push(Effect::Xattr { file: file.clone(), name: name.clone(), value });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
 }

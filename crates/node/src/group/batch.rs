@@ -5,9 +5,11 @@ use directory::Input;
 use lease::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
+use wire::{Version, Versions};
 
-/// Version of the encoding: this byte, the time and the digest in 8 bytes each, little-endian, then inputs in postcard until the end.
-const VERSION: u8 = 2;
+/// How an encoding begins that is of [`Version::OLDEST`]; those of later ones begin with the version. The time and the digest follow in 8 bytes each, little-endian, then
+/// inputs in postcard until the end.
+const OLDEST: u8 = 2;
 
 /// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to clone.
 #[derive(Clone)]
@@ -15,7 +17,8 @@ pub struct Batch {
     pub(super) now: Time,
     /// Of the state that the proposer had come to before ([`directory::Directory::digest`]). Whoever comes to another stops: replicas that differ are worse than one less.
     pub(super) digest: u64,
-    pub(super) inputs: Arc<Vec<Input>>,
+    /// Or the version that they are of, which this program does not know. Whoever is to apply them stops; until then they are kept and passed on as they are.
+    pub(super) inputs: Result<Arc<Vec<Input>>, Version>,
     encoded: Bytes,
 }
 
@@ -34,14 +37,15 @@ impl Waiting {
 }
 
 impl Batch {
-    pub(super) fn new(now: Time, digest: u64, waiting: Vec<Waiting>) -> Batch {
+    /// Proposed in a cluster of this version.
+    pub(super) fn new(now: Time, digest: u64, version: Version, waiting: Vec<Waiting>) -> Batch {
         let bytes = waiting.iter().map(|waiting| waiting.encoded.len()).sum::<usize>();
         let mut encoded = Vec::with_capacity(17 + bytes);
-        encoded.push(VERSION);
+        encoded.push(if version == Version::OLDEST { OLDEST } else { version.0 as u8 });
         encoded.extend_from_slice(&now.0.to_le_bytes());
         encoded.extend_from_slice(&digest.to_le_bytes());
         waiting.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded));
-        let inputs = Arc::new(waiting.into_iter().map(|waiting| waiting.input).collect());
+        let inputs = Ok(Arc::new(waiting.into_iter().map(|waiting| waiting.input).collect()));
         Batch { now, digest, inputs, encoded: encoded.into() }
     }
 
@@ -51,7 +55,15 @@ impl Batch {
     }
 
     fn decode(encoded: &[u8]) -> Option<Batch> {
-        let (&VERSION, rest) = encoded.split_first()? else { return None };
+        let (version, rest) = encoded.split_first()?;
+        let version = match *version {
+            OLDEST => Version::OLDEST,
+            version => Some(Version(version.into())).filter(|version| *version > Version::OLDEST)?,
+        };
+        let encoded = Bytes::copy_from_slice(encoded);
+        if !Versions::KNOWN.know(version) {
+            return Some(Batch { now: Time::default(), digest: 0, inputs: Err(version), encoded });
+        }
         let (now, rest) = rest.split_first_chunk()?;
         let (digest, mut rest) = rest.split_first_chunk()?;
         let mut inputs = Vec::new();
@@ -61,7 +73,7 @@ impl Batch {
             rest = after;
         }
         let (now, digest) = (Time(u64::from_le_bytes(*now)), u64::from_le_bytes(*digest));
-        Some(Batch { now, digest, inputs: Arc::new(inputs), encoded: Bytes::copy_from_slice(encoded) })
+        Some(Batch { now, digest, inputs: Ok(Arc::new(inputs)), encoded })
     }
 }
 
@@ -89,7 +101,8 @@ impl<'de> Deserialize<'de> for Batch {
 
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Batch({} inputs, {} bytes)", self.inputs.len(), self.encoded.len())
+        let inputs = self.inputs.as_ref().map_or(0, |inputs| inputs.len());
+        write!(f, "Batch({inputs} inputs, {} bytes)", self.encoded.len())
     }
 }
 
@@ -103,24 +116,38 @@ impl std::fmt::Display for Batch {
 mod tests {
     use super::*;
 
-    #[test]
-    fn encodes_and_decodes() {
+    fn batch(version: Version) -> Batch {
         let (machine, session) = (wire::MachineId(3), Some(lease::SessionId(2)));
         let inputs = [Input::Tick, Input::Open { machine, incarnation: 9, session, connection: 4 }];
         let waiting = inputs.iter().map(|input| Waiting::new(input.clone())).collect();
-        let batch = Batch::new(Time(77), 5, waiting);
-        let bytes = postcard::to_allocvec(&batch).unwrap();
-        let back: Batch = postcard::from_bytes(&bytes).unwrap();
-        assert_eq!((back.now, back.digest, back.inputs.as_slice()), (Time(77), 5, inputs.as_slice()));
-        assert_eq!(back.encoded, batch.encoded);
+        Batch::new(Time(77), 5, version, waiting)
+    }
+
+    #[test]
+    fn encodes_and_decodes() {
+        for (version, first) in [(Version::OLDEST, 2), (Version::NEWEST, 4)] {
+            let batch = batch(version);
+            let back: Batch = postcard::from_bytes(&postcard::to_allocvec(&batch).unwrap()).unwrap();
+            assert_eq!((back.now, back.digest, &back.inputs), (Time(77), 5, &batch.inputs));
+            assert_eq!((&back.encoded, back.encoded[0]), (&batch.encoded, first));
+        }
+    }
+
+    #[test]
+    fn what_is_of_a_later_version_is_kept_as_it_is_and_says_so() {
+        let later = Version::NEWEST.next();
+        let mut encoded = batch(later).encoded.to_vec();
+        encoded.extend([0xff; 9]);
+        let kept = Batch::decode(&encoded).unwrap();
+        assert_eq!((kept.inputs, kept.encoded.to_vec()), (Err(later), encoded));
     }
 
     #[test]
     fn what_is_no_batch_is_refused() {
-        let [mut later, mut other] = [[0; 17]; 2].map(|bytes| bytes.to_vec());
-        (later[0], other[0]) = (VERSION + 1, VERSION);
+        let [mut earlier, mut other] = [[0; 17]; 2].map(|bytes| bytes.to_vec());
+        (earlier[0], other[0]) = (OLDEST - 1, OLDEST);
         other.push(0xff);
-        for bytes in [&[][..], &[VERSION], &later, &other] {
+        for bytes in [&[][..], &[OLDEST], &earlier, &other] {
             let bytes = postcard::to_allocvec(bytes).unwrap();
             assert!(postcard::from_bytes::<Batch>(&bytes).is_err());
         }

@@ -8,8 +8,8 @@ use super::log::Log;
 use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use super::runtime::Runtime;
 use crate::alarm::Alarm;
-use crate::store::{Checkpoint, RowStore, RowView};
-use directory::{Directory, Output};
+use crate::store::{Checkpoint, RowStore, RowView, stop};
+use directory::{Directory, Fault, Output};
 use futures_util::{Stream, TryStreamExt};
 use lease::Time;
 use openraft::EntryPayload;
@@ -21,6 +21,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tokio::sync::Notify;
+use wire::{Version, Versions};
 
 /// What the group tells its host.
 #[derive(Debug)]
@@ -47,6 +48,17 @@ pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 )]
 struct Diverged {
     index: u64,
+}
+
+/// An entry is of a version that this program does not know.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "entry {index} of the server's log is of version {version}, and this leasehold knows {}: install a newer one on this machine",
+    Versions::KNOWN
+)]
+struct Unknown {
+    index: u64,
+    version: Version,
 }
 
 /// How far a state reaches: what a checkpoint stores beside the rows.
@@ -76,6 +88,8 @@ pub(super) struct Machine {
     pub(super) directory: Directory,
     pub(super) store: RowStore,
     pub(super) position: Position,
+    /// What this program knows.
+    pub(super) knows: Versions,
     /// Something that lasts was applied since what rested on the log was told last.
     pub(super) lasting: bool,
     pub(super) alarm: Alarm,
@@ -87,14 +101,21 @@ impl Machine {
         match payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
+                let inputs = batch.inputs.unwrap_or_else(|version| {
+                    stop(&Unknown { index: log_id.index, version });
+                });
                 if batch.digest != self.directory.digest() {
                     self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
                 }
                 // The proposer sees to it that time does not go back; a later leader's clock may be behind.
                 let now = batch.now.max(self.position.time);
-                for input in Arc::unwrap_or_clone(batch.inputs) {
+                for input in Arc::unwrap_or_clone(inputs) {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
-                    handled.unwrap_or_else(|corrupt| self.alarm.raise(&corrupt));
+                    handled.unwrap_or_else(|fault| match fault {
+                        Fault::Corrupt(corrupt) => self.alarm.raise(&corrupt),
+                        // Nothing is wrong with what is on disk.
+                        version @ Fault::Version { .. } => stop(&version),
+                    });
                     self.lasting |= self.directory.lasts();
                     for (session, misdeed) in self.directory.misdeeds() {
                         tracing::error!(session = session.0, %misdeed, "a machine's session was ended for a misdeed");
@@ -245,7 +266,7 @@ impl RaftStateMachine<Types> for StateMachine {
         };
         let mut machine = self.machine.write();
         machine.store.replace(&snapshot).map_err(io::Error::other)?;
-        machine.directory = Directory::open(&machine.store).map_err(io::Error::other)?;
+        machine.directory = Directory::open(&machine.store, machine.knows).map_err(io::Error::other)?;
         machine.position = position;
         drop(machine);
         (self.deliver)(Event::Replaced);

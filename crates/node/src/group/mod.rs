@@ -34,7 +34,7 @@ use crate::alarm::Alarm;
 use crate::disk::{Disk, Local};
 use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
 use batch::Waiting;
-use directory::{Directory, Input, Store};
+use directory::{Directory, Fault, Input, Store};
 use lease::{SessionId, Time};
 use log::Log;
 use machine::{Machine, Position, StateMachine, position_of};
@@ -55,7 +55,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use wire::{ToClient, ToServer};
+use wire::{ToClient, ToServer, Version, Versions};
 
 /// Bounds of a [`Group`].
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,8 @@ pub struct Place {
     pub host: Host,
     /// It founds the group if there is none; otherwise it waits for the leader to tell it who the members are.
     pub founds: bool,
+    /// What this program knows.
+    pub knows: Versions,
 }
 
 /// The founder's number.
@@ -121,6 +123,9 @@ pub enum GroupError {
     /// It came upon damage while it started.
     #[error("{0}")]
     Damaged(String),
+    /// The state is of a version that this program does not know. Nothing is wrong with it.
+    #[error(transparent)]
+    Version(Fault),
     /// Its thread.
     #[error("starting the server's thread: {0}")]
     Thread(std::io::Error),
@@ -141,7 +146,7 @@ impl GroupError {
             GroupError::Store(error) => error.is_damage(),
             GroupError::Log(error) => error.is_damage(),
             GroupError::State(_) | GroupError::Behind { .. } | GroupError::Damaged(_) => true,
-            GroupError::Thread(_) | GroupError::Raft { .. } => false,
+            GroupError::Version(_) | GroupError::Thread(_) | GroupError::Raft { .. } => false,
         }
     }
 
@@ -196,6 +201,7 @@ pub struct Group {
     ear: Ear,
     begun: Arc<Notify>,
     member: u64,
+    wires: Arc<dyn Wires>,
     runtime: tokio::runtime::Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
     alarm: Alarm,
@@ -253,7 +259,8 @@ impl Group {
         let deliver = Arc::new(deliver);
         let told = deliver.clone();
         let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
-        let machine = Arc::new(RwLock::new(open_machine(&*disk, dir, settings, root, alarm.clone())?));
+        let machine =
+            Arc::new(RwLock::new(open_machine(&*disk, dir, settings, root, place.knows, alarm.clone())?));
         let segment_bytes = settings.log_bytes / SEGMENTS.0;
         let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
         let log = Log::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes)?;
@@ -271,7 +278,7 @@ impl Group {
             checkpointed: Arc::default(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
-        let member = place.member;
+        let (member, knows, others) = (place.member, place.knows, wires.clone());
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
@@ -305,6 +312,7 @@ impl Group {
         let ear = Ear {
             member,
             raft,
+            knows,
             started: Instant::now(),
             disk,
             dir: dir.to_owned(),
@@ -312,7 +320,20 @@ impl Group {
         };
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((
-            Group { machine, log, queue, clock, standing, ear, begun, member, runtime, thread, alarm },
+            Group {
+                machine,
+                log,
+                queue,
+                clock,
+                standing,
+                ear,
+                begun,
+                member,
+                wires: others,
+                runtime,
+                thread,
+                alarm,
+            },
             works,
         ))
     }
@@ -352,6 +373,21 @@ impl Group {
     /// Whether this member leads. What is proposed to others is dropped.
     pub fn leads(&self) -> bool {
         self.standing.lock().leads
+    }
+
+    /// The cluster's version, as of what is applied here.
+    pub fn version(&self) -> Version {
+        self.machine.read().directory.version()
+    }
+
+    /// What this program knows.
+    pub fn knows(&self) -> Versions {
+        self.ear.knows
+    }
+
+    /// What another member speaks with this one, if it has spoken since this one's start.
+    pub fn speaks(&self, member: u64) -> Option<Version> {
+        self.wires.speaks(member)
     }
 
     /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a group must look at [`Group::backlog_bytes`].
@@ -459,9 +495,12 @@ impl Group {
         Ok(entry.map(|entry| {
             let term = entry.log_id.leader_id.term;
             match entry.payload {
-                EntryPayload::Normal(batch) => {
-                    Logged { term, time: batch.now, digest: Some(batch.digest), inputs: batch.inputs }
-                }
+                EntryPayload::Normal(batch) => Logged {
+                    term,
+                    time: batch.now,
+                    digest: Some(batch.digest),
+                    inputs: batch.inputs.unwrap_or_default(),
+                },
                 _ => Logged { term, time: Time(0), digest: None, inputs: Arc::default() },
             }
         }))
@@ -511,6 +550,7 @@ fn open_machine(
     dir: &Path,
     settings: GroupSettings,
     root: Attributes,
+    knows: Versions,
     alarm: Alarm,
 ) -> Result<Machine, GroupError> {
     let bounds =
@@ -519,7 +559,7 @@ fn open_machine(
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {
-            Directory::create(&mut store, root);
+            Directory::create(&mut store, root, knows);
             let position = Position::default();
             if let Some(checkpoint) = store.checkpoint(position.encode().map_err(GroupError::state)?) {
                 checkpoint.write()?;
@@ -527,6 +567,9 @@ fn open_machine(
             position
         }
     };
-    let directory = Directory::open(&store).map_err(GroupError::state)?;
-    Ok(Machine { directory, store, position, lasting: false, alarm })
+    let directory = Directory::open(&store, knows).map_err(|fault| match fault {
+        Fault::Corrupt(corrupt) => GroupError::state(corrupt),
+        version @ Fault::Version { .. } => GroupError::Version(version),
+    })?;
+    Ok(Machine { directory, store, position, knows, lasting: false, alarm })
 }

@@ -4,8 +4,9 @@ use super::proposer::LEASE;
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
 use crate::disk::Disk;
-use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings};
+use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
 use bytes::Bytes;
+use directory::Directory;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use wire::{Version, Versions};
 
 /// Rows that go in one call of a snapshot: the longest are inline extents (128 KiB).
 const ROWS_TOGETHER: usize = 256;
@@ -33,6 +35,8 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 pub trait Wires: Send + Sync + 'static {
     /// One to the member `id` on `host`, for one conversation. Nothing is connected before something is said.
     fn to(&self, id: u64, host: &Host) -> Box<dyn Wire>;
+    /// The version that was agreed upon when a conversation with the member `id` was begun last.
+    fn speaks(&self, id: u64) -> Option<Version>;
 }
 
 /// A conversation with a member.
@@ -204,6 +208,8 @@ pub(super) struct Ear {
     pub(super) disk: Arc<dyn Disk>,
     /// Where a snapshot that is coming in is kept.
     pub(super) dir: PathBuf,
+    /// What this program knows.
+    pub(super) knows: Versions,
     /// The snapshot that is coming in.
     pub(super) incoming: Mutex<Option<Incoming>>,
 }
@@ -260,6 +266,10 @@ impl Ear {
                 let whole =
                     move || rows.checkpoint(position).map_or(Ok(()), Checkpoint::write).map(|()| rows);
                 let rows = off_this_thread(whole).await?;
+                if let Err(fault) = Directory::open(&rows, self.knows) {
+                    // The others' state is nothing for this program, and it has none but theirs.
+                    stop(&fault);
+                }
                 let snapshot = Snapshot { meta, snapshot: rows.view() };
                 let installed = self.raft.install_full_snapshot(vote, snapshot).await;
                 drop(rows);

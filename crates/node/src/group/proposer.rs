@@ -126,8 +126,11 @@ impl Proposer {
                 looked_at = Instant::now();
             }
             if !batch.is_empty() {
-                let (now, digest) = (self.now(), self.state.machine.read().directory.digest());
-                self.write(&raft, Batch::new(now, digest, batch)).await;
+                let (digest, version) = {
+                    let machine = self.state.machine.read();
+                    (machine.directory.digest(), machine.directory.version())
+                };
+                self.write(&raft, Batch::new(self.now(), digest, version, batch)).await;
                 self.queue.applied(batch_bytes);
             }
             let is_clean = self.state.machine.read().store.is_clean();

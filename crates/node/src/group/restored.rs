@@ -6,6 +6,7 @@ use crate::store::{Row, RowStore, StoreError, StoreSettings};
 use directory::{Directory, Input};
 use lease::Time;
 use std::path::Path;
+use wire::Versions;
 
 /// Bounds of the store while it is filled.
 const FILLING: StoreSettings = StoreSettings { cache_bytes: 64 << 20, overlay_bytes: 32 << 20 };
@@ -28,7 +29,7 @@ impl Restored {
 
     /// That were all. The state is that at `time`; it is restored at `at`, UTC seconds. Who opens the group next founds it, with nothing in its log.
     pub(crate) fn finish(mut self, time: Time, at: u64) -> Result<(), GroupError> {
-        let mut directory = Directory::open(&self.store).map_err(GroupError::state)?;
+        let mut directory = Directory::open(&self.store, Versions::KNOWN).map_err(GroupError::state)?;
         // Its clients are not connected, and what it has to do for shares is said again when a leader begins.
         let mut out = Vec::new();
         let handled = directory.handle(time, Input::Restored { at }, &mut self.store, &mut out);

@@ -48,7 +48,7 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 }
 
 fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
-    let place = Place { member: FOUNDER, host: Host::default(), founds: true };
+    let place = Place { member: FOUNDER, host: Host::default(), founds: true, knows: Versions::KNOWN };
     let group = Group::open(dir, settings, root(), place, Arc::new(Nobody), deliver);
     let group = group.unwrap_or_else(|e| stop(&e));
     group.begin();
@@ -61,6 +61,10 @@ struct Nobody;
 impl Wires for Nobody {
     fn to(&self, _: u64, _: &Host) -> Box<dyn Wire> {
         unreachable!("a lone voter calls nobody")
+    }
+
+    fn speaks(&self, _: u64) -> Option<Version> {
+        None
     }
 }
 
@@ -275,8 +279,15 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
         checkpointed: Arc::default(),
     };
     let other = Arc::new(RwLock::new(
-        open_machine(&Local, to.path(), GroupSettings::default(), root(), Alarm::new(|why| panic!("{why}")))
-            .unwrap(),
+        open_machine(
+            &Local,
+            to.path(),
+            GroupSettings::default(),
+            root(),
+            Versions::KNOWN,
+            Alarm::new(|why| panic!("{why}")),
+        )
+        .unwrap(),
     ));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

@@ -12,7 +12,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io::ErrorKind;
 use std::path::Path;
-use wire::MachineId;
+use wire::{MachineId, Versions};
 
 /// The name that clients call.
 pub(super) const SERVER_NAME: &str = "server.leasehold";
@@ -42,6 +42,8 @@ pub struct Credentials {
     key: KeyPair,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) authority: CertificateDer<'static>,
+    /// What this machine's program knows, or is held to: said with each greeting, as the certificate is shown.
+    pub(super) knows: Versions,
 }
 
 /// The cluster's authority. Its key is in the data directories of servers (`authority.key`) and nowhere else: each of them must be able to let machines in when the others are gone.
@@ -116,7 +118,8 @@ impl Authority {
                 certificate
             }
         };
-        Ok(Credentials { key, certificate, authority: self.certificate.clone() })
+        let authority = self.certificate.clone();
+        Ok(Credentials { key, certificate, authority, knows: Versions::KNOWN })
     }
 
     fn issue(
@@ -143,6 +146,11 @@ impl Authority {
 }
 
 impl Credentials {
+    /// The same of a machine whose program knows these versions.
+    pub(crate) fn of_who_knows(self, knows: Versions) -> Credentials {
+        Credentials { knows, ..self }
+    }
+
     /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to join has made it: by that key it is known again.
     pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
         public_key(&key_in(dir, "machine.key")?)
@@ -170,7 +178,7 @@ impl Credentials {
         let key = key_in(dir, "machine.key")?;
         let certificate = read(dir, "machine.crt")?.into();
         let authority = read(dir, "authority.crt")?.into();
-        Ok(Credentials { key, certificate, authority })
+        Ok(Credentials { key, certificate, authority, knows: Versions::KNOWN })
     }
 
     pub(super) fn private_key(&self) -> PrivateKeyDer<'static> {

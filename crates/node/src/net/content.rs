@@ -6,13 +6,12 @@
 use super::authority::machine_of;
 use super::frames;
 use super::link::{End, Stream, greet};
-use super::tls;
+use super::tls::{self, Caller};
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
 use namespace::Error;
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -192,7 +191,7 @@ impl Reach {
 
 impl ShareLink {
     /// Keeps a connection while there is something to ask, until nobody can ask any more.
-    pub(crate) async fn keep(mut self, addresses: Vec<String>, config: Arc<ClientConfig>) {
+    pub(crate) async fn keep(mut self, addresses: Vec<String>, config: Caller) {
         let mut pause = PAUSE.0;
         loop {
             if self.waiting.is_empty() {
@@ -245,24 +244,24 @@ impl ShareLink {
         }
     }
 
-    async fn connect(&self, address: &str, config: &Arc<ClientConfig>) -> Result<Frames, End> {
+    async fn connect(&self, address: &str, config: &Caller) -> Result<Frames, End> {
         let tcp = TcpStream::connect(address).await?;
         frames::prepare(&tcp)?;
-        let stream = TlsConnector::from(config.clone()).connect(tls::server_name(), tcp).await?;
+        let stream = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), tcp).await?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         // Two hosts that are one would be one copy.
         if certificate.and_then(machine_of) != Some(self.machine) {
             return Err(End::Refused("another machine answers at this address".to_owned()));
         }
         let mut frames = frames::greetings(stream);
-        if greet(&mut frames, &Purpose::Content).await? != Welcome::Content {
+        if greet(&mut frames, config.knows, &Purpose::Content).await? != Welcome::Content {
             return Err(GreetingError::Foreign.into());
         }
         frames::messages(&mut frames);
         Ok(frames)
     }
 
-    async fn hold(&mut self, address: &str, config: &Arc<ClientConfig>, pause: &mut Duration) -> Over {
+    async fn hold(&mut self, address: &str, config: &Caller, pause: &mut Duration) -> Over {
         let connected = timeout(CALL_TIMEOUT, self.connect(address, config)).await;
         let frames = match connected.map_err(End::from) {
             Ok(Ok(frames)) => frames,

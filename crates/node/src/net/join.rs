@@ -54,7 +54,7 @@ pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinErro
         while let Some(address) = to_ask.pop_front() {
             let asked = async {
                 let mut frames = frames::greetings(call(&address, &config).await?);
-                greet(&mut frames, &Purpose::Join { secret, name: name.clone(), key }).await
+                greet(&mut frames, config.knows, &Purpose::Join { secret, name: name.clone(), key }).await
             };
             match timeout(TIMEOUT, asked).await.map_err(End::from).and_then(|asked| asked) {
                 Ok(Welcome::Joined { machine, certificates }) => {

@@ -1,14 +1,14 @@
 //! A machine's connection to its server: opened again and again for as long as the machine is up.
 
+use super::NetThread;
 use super::authority::{CertificateError, Credentials};
 use super::frames::{self, Frames};
-use super::{NetThread, tls};
+use super::tls::{self, Caller};
 use crate::engine::Engine;
 use crate::routes::Down;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
-use rustls::ClientConfig;
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -18,7 +18,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::{GreetingError, Purpose, ServerAt, ToClient, ToServer, Welcome, decode, encode};
+use wire::{
+    GreetingError, Purpose, ServerAt, ToClient, ToServer, Version, Versions, Welcome, decode, encode,
+};
 
 /// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -168,7 +170,7 @@ impl Link {
         (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
     }
 
-    async fn keep(&self, config: Arc<ClientConfig>, engine: &Weak<Engine>) {
+    async fn keep(&self, config: Caller, engine: &Weak<Engine>) {
         let (mut pause, mut turn) = (PAUSE.0, 0);
         // Where a server has said that the leader is.
         let mut hints: Vec<String> = Vec::new();
@@ -242,7 +244,7 @@ impl Link {
     async fn hold(
         &self,
         address: &str,
-        config: &Arc<ClientConfig>,
+        config: &Caller,
         engine: &Weak<Engine>,
         pause: &mut Duration,
     ) -> Result<(), End> {
@@ -254,7 +256,7 @@ impl Link {
         let (_, incarnation, session) = client.greet();
         drop(client);
         let purpose = Purpose::Session { incarnation, session };
-        let welcome = timeout(patience.1, greet(&mut frames, &purpose)).await??;
+        let welcome = timeout(patience.1, greet(&mut frames, config.knows, &purpose)).await??;
         let (session, servers, serve) = match welcome {
             Welcome::Session { session, servers, serve } => (session, servers, serve),
             Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
@@ -356,18 +358,31 @@ impl Link {
 }
 
 /// Calls `address`.
-pub(super) async fn call(address: &str, config: &Arc<ClientConfig>) -> Result<Stream, End> {
+pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> {
     let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
-    let connecting = TlsConnector::from(config.clone()).connect(tls::server_name(), tcp);
+    let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), tcp);
     Ok(timeout(frames::SILENCE, connecting).await??)
 }
 
 /// Says what for.
-pub(super) async fn greet(frames: &mut Frames<Stream>, purpose: &Purpose) -> Result<Welcome, End> {
-    frames::send(frames, wire::greeting(purpose)).await?;
-    match wire::read_answer(&frames::receive(frames).await?)?.1 {
-        Welcome::Refused { why } => Err(End::Refused(why)),
-        welcome => Ok(welcome),
+pub(super) async fn greet(
+    frames: &mut Frames<Stream>,
+    knows: Versions,
+    purpose: &Purpose,
+) -> Result<Welcome, End> {
+    Ok(agree(frames, knows, purpose).await?.1)
+}
+
+/// The same; and the version that is spoken from here on.
+pub(super) async fn agree(
+    frames: &mut Frames<Stream>,
+    knows: Versions,
+    purpose: &Purpose,
+) -> Result<(Version, Welcome), End> {
+    frames::send(frames, wire::greeting(knows, purpose)).await?;
+    match wire::read_answer(knows, &frames::receive(frames).await?)? {
+        (_, Welcome::Refused { why }) => Err(End::Refused(why)),
+        agreed => Ok(agreed),
     }
 }

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use wire::{GreetingError, MachineId, Purpose, ToServer, Welcome, decode, encode};
+use wire::{GreetingError, MachineId, Purpose, ToServer, Version, Versions, Welcome, decode, encode};
 
 /// Whoever has not said by then what it wants is not waited for.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -77,6 +77,7 @@ struct Host {
     part: Weak<Part>,
     server: Arc<Server>,
     authority: Authority,
+    knows: Versions,
     /// Cancelled when the listener is dropped.
     listening: CancellationToken,
 }
@@ -98,7 +99,8 @@ impl Listener {
         let address = socket.local_addr().map_err(listening)?;
         let fingerprint = fingerprint(authority.certificate());
         let token = CancellationToken::new();
-        let host = Arc::new(Host { part, server, authority, listening: token.clone() });
+        let host =
+            Arc::new(Host { part, server, authority, knows: credentials.knows, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, acceptor, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
         Ok(Listener { address, authority: fingerprint, _thread: thread, _listening })
@@ -150,7 +152,7 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
         };
         let (host, acceptor) = (host.clone(), acceptor.clone());
         tokio::task::spawn_local(async move {
-            let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, tcp)).await;
+            let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp)).await;
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
                 Ok(Ok(greeted)) => serve(&host, peer, greeted).await,
@@ -173,22 +175,22 @@ struct Greeted {
     machine: Option<MachineId>,
     /// It has a server's certificate.
     serves: bool,
-    version: u16,
+    version: Version,
     purpose: Purpose,
 }
 
-async fn greet(acceptor: &TlsAcceptor, tcp: TcpStream) -> Result<Greeted, End> {
+async fn greet(acceptor: &TlsAcceptor, knows: Versions, tcp: TcpStream) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
     let stream = acceptor.accept(Movable::Here(tcp)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;
-    match wire::read_greeting(&greeting) {
+    match wire::read_greeting(knows, &greeting) {
         Ok((version, purpose)) => Ok(Greeted { frames, machine, serves, version, purpose }),
         Err(error) => {
             if matches!(error, GreetingError::Version { .. }) {
-                frames::send(&mut frames, wire::answer_other_version()).await?;
+                frames::send(&mut frames, wire::answer_other_version(knows)).await?;
             }
             Err(error.into())
         }
@@ -210,7 +212,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
         (Purpose::Session { incarnation, session }, Some(machine)) => {
-            match host.open(machine, incarnation, session).await {
+            match host.open(machine, incarnation, session, version).await {
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
@@ -252,6 +254,11 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             Some(why) => why,
         },
         (Purpose::Peer | Purpose::Control { .. }, Some(_)) => "only servers may ask that".to_owned(),
+        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(_))
+            if version < host.server.group().version() =>
+        {
+            too_old_to_serve(version, host.server.group().version())
+        }
         (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
             Err(why) => why,
@@ -269,6 +276,12 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
     };
     frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: refused.clone() })).await?;
     Err(End::Refused(refused))
+}
+
+fn too_old_to_serve(speaks: Version, cluster: Version) -> String {
+    format!(
+        "this machine's leasehold is too old to be a server: it speaks version {speaks}, and the cluster is at {cluster}; install a newer one here"
+    )
 }
 
 impl Host {
@@ -355,9 +368,10 @@ impl Host {
         machine: MachineId,
         incarnation: u64,
         session: Option<SessionId>,
+        version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
         let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
-        self.server.group().propose(Input::Open { machine, incarnation, session, connection });
+        self.server.open((machine, version), incarnation, session, connection);
         // Only the directory refuses: whoever is refused gives up what it has not got applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {
             Some(Down::Opened(session)) => Ok((session, down)),

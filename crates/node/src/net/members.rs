@@ -2,42 +2,55 @@
 
 use super::authority::Credentials;
 use super::frames::{self, Frames};
-use super::link::{Stream, call, greet};
-use super::tls;
+use super::link::{Stream, agree, call};
+use super::tls::{self, Caller};
 use crate::group::{Host, Wire, Wires};
 use bytes::Bytes;
-use rustls::ClientConfig;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use wire::{Purpose, Welcome};
+use wire::{Purpose, Version, Welcome};
 
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
-    config: Arc<ClientConfig>,
+    config: Caller,
+    spoken: Spoken,
 }
+
+/// By member: what was spoken with it last, as far as that was since this one's start.
+type Spoken = Arc<Mutex<BTreeMap<u64, Version>>>;
 
 impl MemberNet {
     /// Of a machine with these credentials.
     pub(crate) fn new(credentials: &Credentials) -> Result<MemberNet, super::CertificateError> {
-        Ok(MemberNet { config: tls::client(credentials)? })
+        Ok(MemberNet { config: tls::client(credentials)?, spoken: Spoken::default() })
     }
 }
 
 impl Wires for MemberNet {
-    fn to(&self, _: u64, host: &Host) -> Box<dyn Wire> {
+    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire> {
         Box::new(MemberWire {
+            id,
+            spoken: self.spoken.clone(),
             config: self.config.clone(),
             addresses: host.addresses.clone(),
             turn: 0,
             frames: None,
         })
     }
+
+    fn speaks(&self, id: u64) -> Option<Version> {
+        self.spoken.lock().get(&id).copied()
+    }
 }
 
 struct MemberWire {
-    config: Arc<ClientConfig>,
+    id: u64,
+    spoken: Spoken,
+    config: Caller,
     addresses: Vec<String>,
     /// Which address is tried next.
     turn: usize,
@@ -68,8 +81,11 @@ impl MemberWire {
         self.turn += 1;
         let connected = async {
             let mut frames = frames::greetings(call(&address, &self.config).await?);
-            match greet(&mut frames, &Purpose::Peer).await? {
-                Welcome::Peer => Ok(frames),
+            match agree(&mut frames, self.config.knows, &Purpose::Peer).await? {
+                (version, Welcome::Peer) => {
+                    self.spoken.lock().insert(self.id, version);
+                    Ok(frames)
+                }
                 _ => Err(wire::GreetingError::Foreign.into()),
             }
         };

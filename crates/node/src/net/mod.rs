@@ -26,7 +26,7 @@ pub use listener::ListenError;
 pub(crate) use listener::Listener;
 pub(crate) use members::MemberNet;
 pub(crate) use serve::{ServeError, ask_control, ask_to_serve, tell_ready};
-pub(crate) use tls::client as client_config;
+pub(crate) use tls::{Caller, client as client_config};
 pub use token::{Token, TokenError};
 
 use std::io;

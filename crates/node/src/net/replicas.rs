@@ -257,7 +257,7 @@ async fn accept(
             let machine = certificate.and_then(super::authority::machine_of).unwrap();
             let mut frames = frames::greetings(stream);
             let Ok(greeting) = frames::receive(&mut frames).await else { return };
-            let (version, purpose) = wire::read_greeting(&greeting).unwrap();
+            let (version, purpose) = wire::read_greeting(wire::Versions::KNOWN, &greeting).unwrap();
             assert_eq!(purpose, Purpose::Content);
             frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await.unwrap();
             frames::messages(&mut frames);

@@ -35,7 +35,7 @@ fn ask(address: &str, credentials: &Credentials, purpose: &Purpose) -> Result<We
     let config = tls::client(credentials)?;
     let asked = async {
         let mut frames = frames::greetings(call(address, &config).await?);
-        greet(&mut frames, purpose).await
+        greet(&mut frames, config.knows, purpose).await
     };
     block_on(async { Ok(timeout(TIMEOUT, asked).await.map_err(End::from)??) })
 }
@@ -87,7 +87,7 @@ pub(crate) fn ask_control(
     let config = tls::client(credentials)?;
     block_on(async {
         let mut frames = frames::greetings(call(address, &config).await?);
-        match timeout(TIMEOUT, greet(&mut frames, &Purpose::Control { request }))
+        match timeout(TIMEOUT, greet(&mut frames, config.knows, &Purpose::Control { request }))
             .await
             .map_err(End::from)??
         {

@@ -3,22 +3,23 @@
 use super::authority::{Authority, Credentials};
 use super::frames::{self, Frames};
 use super::link::{self, End, Stream};
-use super::{Token, join, tls};
+use super::tls::{self, Caller};
+use super::{Token, join};
 use crate::cluster::Invitation;
 use crate::machine::{Listen, Machine, MachineSettings};
 use crate::salvage::SalvageStore;
 use client::Call;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
-use namespace::{AttributeChange, Cred, FileKind, Operation, RULES, Timestamp};
-use rustls::ClientConfig;
+use namespace::{AttributeChange, Cred, FileKind, Operation, Rules, Timestamp};
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use wire::{AskMode, GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Welcome};
+use wire::{
+    AskMode, GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Version, Versions, Welcome,
+};
 
 /// A server, and the credentials of a machine that has joined it.
 struct Office {
@@ -50,7 +51,7 @@ impl Office {
         crate::control::invite(self.dirs[0].path(), invitation).unwrap().parse().unwrap()
     }
 
-    fn join(&mut self, name: &str) -> Arc<ClientConfig> {
+    fn join(&mut self, name: &str) -> Caller {
         let dir = tempfile::tempdir().unwrap();
         join(dir.path(), &self.token(), name).unwrap();
         let config = config_in(dir.path());
@@ -70,7 +71,7 @@ impl Office {
     }
 }
 
-fn config_in(dir: &Path) -> Arc<ClientConfig> {
+fn config_in(dir: &Path) -> Caller {
     tls::client(&Credentials::open(dir).unwrap()).unwrap()
 }
 
@@ -79,16 +80,16 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await.unwrap() })
 }
 
-async fn greeted(address: &str, config: &Arc<ClientConfig>, purpose: &Purpose) -> Result<Welcome, End> {
+async fn greeted(address: &str, config: &Caller, purpose: &Purpose) -> Result<Welcome, End> {
     let mut frames = frames::greetings(link::call(address, config).await?);
-    link::greet(&mut frames, purpose).await
+    link::greet(&mut frames, config.knows, purpose).await
 }
 
 /// A session that has begun.
-async fn session(address: &str, config: &Arc<ClientConfig>) -> (Frames<Stream>, ToClient) {
+async fn session(address: &str, config: &Caller) -> (Frames<Stream>, ToClient) {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = Purpose::Session { incarnation: 1, session: None };
-    assert!(matches!(link::greet(&mut frames, &purpose).await, Ok(Welcome::Session { .. })));
+    assert!(matches!(link::greet(&mut frames, config.knows, &purpose).await, Ok(Welcome::Session { .. })));
     frames::messages(&mut frames);
     let opened = told(&mut frames).await.unwrap();
     (frames, opened)
@@ -119,11 +120,10 @@ fn another_version_is_told_so() {
     let (config, address) = (office.join("later"), office.address.clone());
     run(async {
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
-        let mut greeting = wire::greeting(&Purpose::Content);
-        greeting[9..13].copy_from_slice(&[9, 0, 9, 0]);
-        frames::send(&mut frames, greeting).await.unwrap();
-        let answer = wire::read_answer(&frames::receive(&mut frames).await.unwrap());
-        assert_eq!(answer, Err(GreetingError::Version { theirs: wire::VERSIONS }));
+        let ours = Versions { oldest: Version(9), newest: Version(9) };
+        frames::send(&mut frames, wire::greeting(ours, &Purpose::Content)).await.unwrap();
+        let answer = wire::read_answer(ours, &frames::receive(&mut frames).await.unwrap());
+        assert_eq!(answer, Err(GreetingError::Version { ours, theirs: Versions::KNOWN }));
     });
     office.is_unharmed("after");
 }
@@ -214,7 +214,7 @@ fn updates_and_releases_without_leases_end_the_session() {
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
-    let update = LogEntry::Update { rules: RULES, operation };
+    let update = LogEntry::Update { rules: Rules::NEWEST.number(), operation };
     is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so nobody can hold a lease on it.
     let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
@@ -224,7 +224,7 @@ fn updates_and_releases_without_leases_end_the_session() {
 }
 
 /// What becomes of a session whose connection ends: whether the machine's next greeting can go on with it.
-async fn goes_on(address: &str, config: &Arc<ClientConfig>, session: SessionId) -> bool {
+async fn goes_on(address: &str, config: &Caller, session: SessionId) -> bool {
     let purpose = Purpose::Session { incarnation: 1, session: Some(session) };
     match greeted(address, config, &purpose).await {
         Ok(Welcome::Session { session: now, .. }) => now == session,
@@ -233,10 +233,10 @@ async fn goes_on(address: &str, config: &Arc<ClientConfig>, session: SessionId) 
 }
 
 /// The frame that is sent, and whether its stream is ended in order behind it.
-async fn sends(address: &str, config: &Arc<ClientConfig>, bytes: &[u8], ends: bool) -> SessionId {
+async fn sends(address: &str, config: &Caller, bytes: &[u8], ends: bool) -> SessionId {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = Purpose::Session { incarnation: 1, session: None };
-    let welcome = link::greet(&mut frames, &purpose).await.unwrap();
+    let welcome = link::greet(&mut frames, config.knows, &purpose).await.unwrap();
     let Welcome::Session { session, .. } = welcome else { panic!("{welcome:?}") };
     frames::messages(&mut frames);
     assert!(matches!(told(&mut frames).await, Some(ToClient::Opened { .. })));
@@ -269,7 +269,10 @@ fn frames_that_are_none_end_the_session() {
         // A connection that breaks within a frame is nobody's misdeed.
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         let purpose = Purpose::Session { incarnation: 1, session: None };
-        let Ok(Welcome::Session { session, .. }) = link::greet(&mut frames, &purpose).await else { panic!() };
+        let Ok(Welcome::Session { session, .. }) = link::greet(&mut frames, config.knows, &purpose).await
+        else {
+            panic!()
+        };
         frames.get_mut().write_all(&[0, 0, 1, 0, 7, 7]).await.unwrap();
         frames.get_mut().flush().await.unwrap();
         drop(frames);

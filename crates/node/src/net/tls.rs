@@ -12,6 +12,7 @@ use rustls::{
     SignatureScheme,
 };
 use std::sync::Arc;
+use wire::Versions;
 
 /// What the server expects: nobody, who may then only join; or a machine that the authority knows.
 pub(super) fn server(credentials: &Credentials) -> Result<Arc<ServerConfig>, CertificateError> {
@@ -30,23 +31,32 @@ pub(super) fn server(credentials: &Credentials) -> Result<Arc<ServerConfig>, Cer
     Ok(Arc::new(config))
 }
 
+/// How a machine calls others.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// Who it is, and whom it expects.
+    pub(super) tls: Arc<ClientConfig>,
+    /// What it greets with.
+    pub(super) knows: Versions,
+}
+
 /// What a machine of the cluster expects: the cluster's server.
-pub(crate) fn client(credentials: &Credentials) -> Result<Arc<ClientConfig>, CertificateError> {
+pub(crate) fn client(credentials: &Credentials) -> Result<Caller, CertificateError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots(&credentials.authority)?)
         .with_client_auth_cert(vec![credentials.certificate.clone()], credentials.private_key())?;
-    Ok(Arc::new(config))
+    Ok(Caller { tls: Arc::new(config), knows: credentials.knows })
 }
 
 /// What a machine that joins expects: a server of the cluster whose authority has this fingerprint.
-pub(super) fn stranger(authority: [u8; 32]) -> Result<Arc<ClientConfig>, CertificateError> {
+pub(super) fn stranger(authority: [u8; 32]) -> Result<Caller, CertificateError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Pinned { authority, provider: provider() }))
         .with_no_client_auth();
-    Ok(Arc::new(config))
+    Ok(Caller { tls: Arc::new(config), knows: Versions::KNOWN })
 }
 
 /// Whom clients call.

@@ -50,6 +50,8 @@ pub(super) enum Event {
     Repairs(Repaired),
     /// Something goes wrong.
     Fault,
+    /// A server or a machine begins anew with the new program.
+    Upgrades,
     /// Something that went wrong with a machine's link is well again.
     Mends(usize, Mended),
     /// What must hold at any time is looked at.

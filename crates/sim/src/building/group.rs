@@ -9,6 +9,7 @@ use super::{Building, Violation};
 use directory::{Directory, MemoryStore, Output};
 use lease::Time;
 use std::rc::Rc;
+use wire::Versions;
 
 /// What a disk takes for what it is asked for, ms at most.
 const DISK_MS: u64 = 6;
@@ -60,9 +61,15 @@ impl Message {
 
 impl Group {
     /// So many replicas, all with this state.
-    pub fn new(replicas: usize, directory: &Directory, store: &MemoryStore, time: Time) -> Group {
+    pub fn new(
+        replicas: usize,
+        directory: &Directory,
+        store: &MemoryStore,
+        time: Time,
+        knows: Versions,
+    ) -> Group {
         let place = Place { index: 0, term: 0, time };
-        let replica = |_| Replica::new(directory.clone(), store.clone(), place);
+        let replica = |_| Replica::new(directory.clone(), store.clone(), place, knows);
         let wire = Wire { delay: 1, cut: 0, arrives_at: 0 };
         Group { replicas: (0..replicas).map(replica).collect(), wires: vec![wire; replicas * replicas] }
     }

@@ -118,7 +118,7 @@ impl Building {
         }
         replica.up = true;
         replica.store = MemoryStore::clone(&replica.checkpoint.rows);
-        replica.directory = Directory::open(&replica.store).map_err(|e| e.to_string())?;
+        replica.directory = Directory::open(&replica.store, replica.knows).map_err(|e| e.to_string())?;
         for (time, input) in self.lone.log.clone() {
             // What these tell was told before, or nobody is left to hear it.
             let unheard = &mut Vec::new();

@@ -8,7 +8,7 @@ use client::{Client, Input, Now, Output, Settings, Ticket, Upload};
 use lease::{SessionId, Time};
 use rand_core::Rng;
 use std::collections::BTreeMap;
-use wire::{MachineId, Space, ToClient, ToServer};
+use wire::{MachineId, Space, ToClient, ToServer, Version};
 
 /// How often a machine looks at its clock, ms.
 const TICK_MS: u64 = 100;
@@ -21,6 +21,8 @@ const QUESTION: u64 = u64::MAX;
 pub(super) struct Machine {
     pub id: MachineId,
     pub incarnation: u64,
+    /// The newest version that its program knows.
+    pub speaks: Version,
     pub client: Client,
     pub connection: Option<u64>,
     /// Which server it is to, or the next is going to be.
@@ -67,6 +69,7 @@ impl Building {
         self.machines.push(Machine {
             id,
             incarnation: 1,
+            speaks: self.weather.founded_by().newest,
             client,
             connection: None,
             server,
@@ -181,7 +184,8 @@ impl Building {
 
     /// A client that counts from when it hears: as if it had greeted only now.
     fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
-        let (through, rejected, term_ms, rules) = (0, Vec::new(), directory::TERM_MS, namespace::RULES);
+        let (through, rejected, term_ms, rules) =
+            (0, Vec::new(), directory::TERM_MS, namespace::Rules::NEWEST.number());
         self.input(at, Input::Greeting)?;
         let resumed = ToClient::Resumed { through, rejected, space, term_ms, rules };
         self.input(at, Input::Message(resumed))

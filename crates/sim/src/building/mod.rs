@@ -21,6 +21,7 @@ mod server;
 mod shipped;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod weather;
 mod workload;
 
@@ -78,6 +79,10 @@ pub struct Happened {
     pub rotten: u64,
     /// Times that a server refused to go on with such a disk, and was added anew.
     pub refused: u64,
+    /// Times the cluster's version was raised.
+    pub raised: u64,
+    /// Updates that were replayed by older rules than the cluster's.
+    pub by_older_rules: u64,
     /// Milliseconds that went by.
     pub ms: u64,
     /// Digest of all events and of what the server came to have: equal for equal runs.
@@ -103,6 +108,8 @@ impl std::ops::AddAssign for Happened {
             vanished,
             rotten,
             refused,
+            raised,
+            by_older_rules,
             ms,
             trace,
         } = other;
@@ -122,6 +129,8 @@ impl std::ops::AddAssign for Happened {
         self.vanished += vanished;
         self.rotten += rotten;
         self.refused += refused;
+        self.raised += raised;
+        self.by_older_rules += by_older_rules;
         self.ms += ms;
         self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
     }
@@ -175,14 +184,14 @@ pub fn run_building_in(
 
 impl Building {
     fn new(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<Building, Violation> {
-        let (directory, store) = server::found(machines)?;
+        let (directory, store) = server::found(machines, weather.founded_by())?;
         let now = 1_000;
         let mut building = Building {
             rng: ChaCha12Rng::seed_from_u64(seed),
             now,
             events: Events::default(),
             weather,
-            group: Group::new(weather.servers as usize, &directory, &store, Time(now)),
+            group: Group::new(weather.servers as usize, &directory, &store, Time(now), weather.founded_by()),
             lone: Lone::new(&directory),
             shipped: Shipped::new(if weather.shipped { weather.servers } else { 0 }, seed, weather.lie)?,
             ledger: Ledger::default(),
@@ -202,6 +211,7 @@ impl Building {
         }
         building.make_directories()?;
         building.begin_faults();
+        building.begin_upgrade();
         Ok(building)
     }
 
@@ -218,6 +228,7 @@ impl Building {
         } else {
             self.check_replicas()?
         }
+        self.check_version()?;
         self.happened.lost = self.history.lost();
         self.happened.ms = self.now;
         self.history.check()
@@ -261,6 +272,10 @@ impl Building {
             Event::Watches => self.watches(),
             Event::Repairs(repaired) => self.repairs(repaired),
             Event::Fault => self.fault(),
+            Event::Upgrades => {
+                self.upgrades();
+                Ok(())
+            }
             Event::Mends(at, mended) => self.mends(at, mended),
             Event::Looks => self.looks(),
         }

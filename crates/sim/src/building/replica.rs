@@ -7,6 +7,7 @@ use super::server::Host;
 use directory::{Directory, MemoryStore};
 use lease::Time;
 use std::rc::Rc;
+use wire::Versions;
 
 /// The state after some entry of the log, on disk.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(super) struct Replica {
     pub directory: Directory,
     pub store: MemoryStore,
     pub up: bool,
+    /// What its program knows.
+    pub knows: Versions,
     /// It does nothing until then.
     pub stopped_until: u64,
     /// Counts its starts and the ends of its leaderships; events of earlier ones come to nothing.
@@ -56,12 +59,13 @@ pub(super) struct Replica {
 
 impl Replica {
     /// One that has this state and nothing after it.
-    pub fn new(directory: Directory, store: MemoryStore, place: Place) -> Replica {
+    pub fn new(directory: Directory, store: MemoryStore, place: Place, knows: Versions) -> Replica {
         Replica {
             directory,
             checkpoint: Checkpoint { place, rows: Rc::new(store.clone()) },
             store,
             up: true,
+            knows,
             stopped_until: 0,
             start: 0,
             host: Host::default(),
@@ -100,7 +104,7 @@ impl Replica {
     pub fn loads(&mut self, checkpoint: Checkpoint) -> Result<(), Violation> {
         let Place { index, .. } = checkpoint.place;
         self.store = MemoryStore::clone(&checkpoint.rows);
-        self.directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.directory = Directory::open(&self.store, self.knows).map_err(|e| e.to_string())?;
         self.applied = index;
         self.checkpoint = checkpoint;
         Ok(())

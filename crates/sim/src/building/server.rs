@@ -7,7 +7,7 @@ use crate::cluster::root;
 use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
 use std::collections::BTreeMap;
-use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer};
+use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Version, Versions};
 
 /// How often a server looks at its clock, ms.
 const TICK_MS: u64 = 500;
@@ -50,9 +50,9 @@ pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)>
 }
 
 /// A new cluster with so many machines in it.
-pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
+pub(super) fn found(machines: u64, by: Versions) -> Result<(Directory, MemoryStore), Violation> {
     let mut store = MemoryStore::default();
-    let mut directory = Directory::create(&mut store, root());
+    let mut directory = Directory::create(&mut store, root(), by);
     for (invite, enrol) in invitations(machines) {
         for input in [invite, enrol] {
             directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
@@ -87,6 +87,7 @@ impl Building {
                 continue;
             }
             self.propose(at, Input::Tick);
+            self.raises_version(at);
         }
         if self.weather.shipped {
             self.tends_members();
@@ -133,6 +134,10 @@ impl Building {
         let replica = &mut self.group.replicas[server];
         // From here on no other connection of this machine is listened to.
         if replica.host.listens_to(at, connection) {
+            if replica.directory.version() > Version::OLDEST {
+                let version = self.machines[at].speaks.min(replica.knows.newest);
+                self.propose(server, Input::Speaks { machine, version });
+            }
             self.propose(server, Input::Open { machine, incarnation, session, connection });
         }
     }
@@ -261,7 +266,10 @@ impl Building {
             fresh.contains(number) && !rejected.iter().any(|(refused, _)| refused == number)
         });
         for (_, entry) in updates {
-            if let LogEntry::Update { operation, .. } = entry {
+            if let LogEntry::Update { rules, operation } = entry {
+                let newest = self.group.replicas.iter().map(|replica| replica.directory.version()).max();
+                let older = newest.is_some_and(|version| version.rules().number() > *rules);
+                self.happened.by_older_rules += u64::from(older);
                 self.history.applied(*session, operation)?;
             }
         }
@@ -297,6 +305,10 @@ impl Building {
                 self.later(wait, Event::Settles(server, start, work));
             }
             Output::Again => self.propose(server, Input::Tick),
+            Output::Raised { .. } => {
+                self.happened.raised += 1;
+                self.turns_all_away(server);
+            }
             Output::Refused { why, .. } => return Err(why.to_string()),
             Output::Invited { .. } | Output::Enrolled { .. } | Output::Expelled { .. } => {}
         }

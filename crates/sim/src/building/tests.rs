@@ -234,6 +234,33 @@ fn a_leader_that_leads_again_without_an_election_is_found() {
     assert!(found.is_some());
 }
 
+/// Everything is replaced by the next program while nothing else goes wrong.
+const UPGRADING: Weather = Weather { servers: 3, upgrade_ms: 2_000, slow_ms: 0, ..Weather::FAIR };
+
+#[test]
+fn a_rolling_upgrade_raises_the_version_and_sessions_of_both_go_on() {
+    let servers = [UPGRADING, Weather { servers: 1, ..UPGRADING }];
+    let well = servers.map(|weather| all_of(weather, 0..4, 8, 3_000));
+    println!("{well:?}");
+    for well in well {
+        // Of a machine that gets the new program the session ends, as in a crash, and of nobody else.
+        assert_eq!((well.raised, well.cut_off), (4, 0), "{well:?}");
+        assert!(well.by_older_rules > 20, "{well:?}");
+    }
+    let foul = Weather { upgrade_ms: 2_000, servers: 3, ..Weather::FOUL };
+    let foul = all_of(foul, 0..8, 8, 2_000);
+    println!("{foul:?}");
+    assert!(foul.raised > 0 && foul.by_older_rules > 0, "{foul:?}");
+}
+
+#[test]
+fn a_leader_that_raises_the_version_before_all_servers_know_it_is_found() {
+    let lie = Some(super::Lie::RaisesEarly);
+    let found = is_found(Weather { lie, ..UPGRADING }, 0..20, 5, 1_000);
+    println!("{found:?}");
+    assert!(found.is_some_and(|found| found.contains("install a newer one")));
+}
+
 #[test]
 fn in_the_same_weather_nothing_is_found_without_the_fault() {
     assert_eq!(is_found(SLOW, 0..12, 8, 2_000), None);

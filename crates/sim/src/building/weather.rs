@@ -2,6 +2,7 @@
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use wire::{Version, Versions};
 
 /// A fault put into a machine or the server on purpose, to see that it is found. It is in the host that the simulation is, not in what is shipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum Lie {
     DiskKeepsNothing,
     /// A server that led leads again when it starts again, without being elected.
     RestoresLeader,
+    /// A leader raises the cluster's version though not all servers know the next.
+    RaisesEarly,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
@@ -55,6 +58,9 @@ pub struct Weather {
     pub rots: u64,
     /// Machines are cut off from some of the servers, one way or both.
     pub astray: u64,
+    /// Between two programs, of servers or machines, that are replaced by newer ones, on average: all begin with the older. If zero, all are the newest from the
+    /// beginning.
+    pub upgrade_ms: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -91,6 +97,7 @@ impl Weather {
         slow_disks: 0,
         elections: 0,
         astray: 0,
+        upgrade_ms: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -117,6 +124,7 @@ impl Weather {
         slow_disks: 1,
         elections: 2,
         astray: 2,
+        upgrade_ms: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -132,6 +140,11 @@ impl Weather {
         let restarts = weather.restarts.max(1) * 3;
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
         Weather { servers, shipped: true, restarts, elections: 0, ..weather }
+    }
+
+    /// What the program knows that all begin with.
+    pub(super) fn founded_by(&self) -> Versions {
+        if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::held_to(Version::OLDEST) }
     }
 
     /// What the seed chooses.
@@ -162,6 +175,7 @@ impl Weather {
         }
         weather.servers = [1, 3][below(2) as usize];
         weather.stops *= u64::from(below(3) > 0);
+        weather.upgrade_ms = [0, 3_000][below(2) as usize];
         weather
     }
 }

@@ -59,7 +59,7 @@ impl Machines {
     /// So many, and the files, of which the first machine holds everything.
     pub fn new(seed: u64, count: u64) -> Result<Machines, Violation> {
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root());
+        let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN);
         let mut all = Machines {
             rng: ChaCha12Rng::seed_from_u64(seed),
             now: Time(1_000),
@@ -240,7 +240,7 @@ impl Machines {
     pub fn restart(&mut self) -> Result<(), Violation> {
         self.restarts += 1;
         self.directory.checkpoint(&mut self.store);
-        self.directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        self.directory = Directory::open(&self.store, wire::Versions::KNOWN).map_err(|e| e.to_string())?;
         self.server(Input::Lead)
     }
 
@@ -324,6 +324,7 @@ impl Machines {
                 }
                 directory::Output::Send { session, message } => self.send(session, message),
                 directory::Output::Shares(_)
+                | directory::Output::Raised { .. }
                 | directory::Output::Refused { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }

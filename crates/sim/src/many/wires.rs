@@ -31,7 +31,7 @@ impl Office {
     pub(super) fn restart(&mut self) -> Result<(), Violation> {
         self.tally.restarts += 1;
         self.directory.checkpoint(&mut self.store);
-        let directory = Directory::open(&self.store).map_err(|e| e.to_string())?;
+        let directory = Directory::open(&self.store, wire::Versions::KNOWN).map_err(|e| e.to_string())?;
         self.directory = directory.with_policy(self.policy);
         self.server(Input::Lead)
     }
@@ -91,7 +91,8 @@ impl Office {
                 directory::Output::Shares(_) => {}
                 directory::Output::Again => self.again = true,
                 directory::Output::Refused { why, .. } => return Err(why.to_string()),
-                directory::Output::Invited { .. }
+                directory::Output::Raised { .. }
+                | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}
             }

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use wire::{FileGrant, LOG_ENTRIES_MAX, LogEntry, ToServer};
 
 static ENCODED: LazyLock<Vec<Vec<u8>>> =
-    LazyLock::new(|| samples().iter().map(|(_, message)| message.encode()).collect());
+    LazyLock::new(|| samples().iter().map(|(_, message)| message.encode(wire::Versions::KNOWN)).collect());
 
 /// What a peer that lies, a bad cable or a bug makes of a frame.
 #[derive(Clone, Debug)]
@@ -74,7 +74,10 @@ impl Damage {
 /// What is read as a message is one: written again it is the same.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     for message in Message::decode_as_any(bytes) {
-        prop_assert!(Message::decode_as_any(&message.encode()).contains(&message), "{message:?}");
+        prop_assert!(
+            Message::decode_as_any(&message.encode(wire::Versions::KNOWN)).contains(&message),
+            "{message:?}"
+        );
     }
     Ok(())
 }
@@ -99,7 +102,7 @@ proptest! {
 #[test]
 fn a_message_that_is_cut_short_is_none() {
     for (name, message) in samples() {
-        let whole = message.encode();
+        let whole = message.encode(wire::Versions::KNOWN);
         for length in 0..whole.len() {
             assert!(!Message::decode_as_any(&whole[..length]).contains(&message), "{name}");
         }

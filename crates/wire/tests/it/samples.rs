@@ -6,7 +6,7 @@ use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
     AskMode, FileGrant, LogEntry, MachineId, Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest,
-    ShareStanding, Space, ToClient, ToServer, Values, Welcome,
+    ShareStanding, Space, ToClient, ToServer, Values, Versions, Welcome,
 };
 
 /// A message of any kind.
@@ -22,13 +22,13 @@ pub enum Message {
 }
 
 impl Message {
-    /// As it is sent.
-    pub fn encode(&self) -> Vec<u8> {
+    /// As who knows `ours` sends it to another such.
+    pub fn encode(&self, ours: Versions) -> Vec<u8> {
         match self {
             Message::ToServer(message) => wire::encode(message),
             Message::ToClient(message) => wire::encode(message),
-            Message::Greeting(purpose) => wire::greeting(purpose),
-            Message::Answer(welcome) => wire::answer(wire::VERSIONS.1, welcome),
+            Message::Greeting(purpose) => wire::greeting(ours, purpose),
+            Message::Answer(welcome) => wire::answer(ours.newest, welcome),
             Message::ShareRequest(request) => wire::encode(request),
             Message::ShareReply(reply) => wire::encode(reply),
             Message::ShareStanding(standing) => wire::encode(standing),
@@ -40,8 +40,8 @@ impl Message {
         let any = [
             wire::decode(bytes).ok().map(Message::ToServer),
             wire::decode(bytes).ok().map(Message::ToClient),
-            wire::read_greeting(bytes).ok().map(|(_, purpose)| Message::Greeting(purpose)),
-            wire::read_answer(bytes).ok().map(|(_, welcome)| Message::Answer(welcome)),
+            wire::read_greeting(Versions::KNOWN, bytes).ok().map(|(_, purpose)| Message::Greeting(purpose)),
+            wire::read_answer(Versions::KNOWN, bytes).ok().map(|(_, welcome)| Message::Answer(welcome)),
             wire::decode_with_body(bytes).ok().map(|(request, _)| Message::ShareRequest(request)),
             wire::decode_with_body(bytes).ok().map(|(reply, _)| Message::ShareReply(reply)),
             wire::decode(bytes).ok().map(Message::ShareStanding),

@@ -26,7 +26,10 @@ fn entry(index: u64, bytes: usize) -> Entry {
     let shares =
         (0..bytes / 16).map(|number| ShareWork::Drop(namespace::ShareId([number as u8; 16]))).collect();
     let waiting = Waiting::new(Input::SharesSettled(shares));
-    Entry { log_id: log_id(index), payload: EntryPayload::Normal(Batch::new(Time(index), 0, vec![waiting])) }
+    Entry {
+        log_id: log_id(index),
+        payload: EntryPayload::Normal(Batch::new(Time(index), 0, wire::Version::NEWEST, vec![waiting])),
+    }
 }
 
 /// Appends entries that something rests on.

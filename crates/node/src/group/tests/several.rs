@@ -24,6 +24,10 @@ impl Wires for From {
     fn to(&self, id: u64, _: &Host) -> Box<dyn Wire> {
         Box::new(Between(self.0, id, self.1.clone()))
     }
+
+    fn speaks(&self, id: u64) -> Option<Version> {
+        self.1.up.read().get(&id).map(|group| group.knows().newest)
+    }
 }
 
 impl Wire for Between {
@@ -92,8 +96,12 @@ impl Building {
                 into.lock().extend(outputs);
             }
         });
-        let place =
-            Place { member: id, host: Host { machine: id, ..Host::default() }, founds: id == FOUNDER };
+        let place = Place {
+            member: id,
+            host: Host { machine: id, ..Host::default() },
+            founds: id == FOUNDER,
+            knows: Versions::KNOWN,
+        };
         let wires = Arc::new(From(id, self.net.clone()));
         let dir = self.dirs[id as usize - 1].path();
         // Machines found at different times.

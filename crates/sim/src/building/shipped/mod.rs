@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wire::{Space, ToClient, ToServer};
+use wire::{Space, ToClient, ToServer, Versions};
 use wires::{Member, Net, Wires};
 
 /// What servers do is looked at so often at least, ms: before anybody's log has lost it to a checkpoint.
@@ -136,7 +136,7 @@ impl Shipped {
         if lie == Some(Lie::DiskKeepsNothing) {
             servers.iter().for_each(|server| server.disk.lies());
         }
-        let (directory, store) = found(0)?;
+        let (directory, store) = found(0, Versions::KNOWN)?;
         Ok(Shipped {
             time,
             began,
@@ -224,7 +224,8 @@ impl Building {
         let start = server.process;
         let (life, disk, told) = (server.life.clone(), server.disk.held(), shipped.told.clone());
         let host = Host { machine: at as u64 + 1, ..Host::default() };
-        let place = Place { member: server.member, host, founds: server.member == FOUNDER };
+        let place =
+            Place { member: server.member, host, founds: server.member == FOUNDER, knows: Versions::KNOWN };
         let (member, settings, net) = (server.member, shipped.settings, shipped.net.clone());
         let wires = Arc::new(Wires { from: at, net: net.clone() });
         self.shipped.servers[at].life.spawn(async move {

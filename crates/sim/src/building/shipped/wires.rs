@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
+use wire::{Version, Versions};
 
 /// How often what is cut off is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -87,6 +88,10 @@ struct Way {
 }
 
 impl node::Wires for Wires {
+    fn speaks(&self, _: u64) -> Option<Version> {
+        Some(Versions::KNOWN.newest)
+    }
+
     fn to(&self, member: u64, _: &Host) -> Box<dyn Wire> {
         Box::new(Way { from: self.from, member, net: self.net.clone() })
     }

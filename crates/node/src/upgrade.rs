@@ -1,0 +1,188 @@
+//! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the next, and no machine speaks what would be dropped with it.
+
+use crate::group::{Member, Standing};
+use crate::server::Server;
+use directory::Input;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+use wire::Version;
+
+/// A server that was not heard of for so long may be about to come back with an older program.
+const THERE: Duration = Duration::from_secs(2);
+
+/// Which versions are in use, as `leasehold status` tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionReport {
+    /// The cluster's.
+    pub cluster: u16,
+    /// The newest that this server knows.
+    pub known: u16,
+    /// Machines, by name, that may still speak an older one than the cluster's.
+    pub older: Vec<String>,
+    /// What keeps the version from being raised, if this server knows a newer one. Of that only the leader knows.
+    pub waits_for: Vec<String>,
+}
+
+impl Server {
+    /// Raises the version, if nothing keeps it.
+    pub(crate) fn tend_version(&self) {
+        let report = self.versions();
+        if self.raises() && report.known > report.cluster && report.waits_for.is_empty() {
+            self.group().propose(Input::Raise { to: Version(report.cluster).next() });
+        }
+    }
+
+    /// Which versions are in use.
+    pub(crate) fn versions(&self) -> VersionReport {
+        let (cluster, known) = (self.group().version(), self.knows().newest);
+        let older = self.group().query(|directory, store| directory.older_machines(store));
+        let older: Vec<String> = older.into_iter().map(|(_, name)| name).collect();
+        let mut waits_for = Vec::new();
+        if known > cluster && self.group().leads() {
+            waits_for = keeping(cluster.next(), &self.group().standing(), |id| self.speaks(id));
+            waits_for.extend(older.iter().map(|name| format!("machine {name} may still speak an older one")));
+        }
+        VersionReport { cluster: cluster.0, known: known.0, older, waits_for }
+    }
+
+    /// The newest version that a member of the group speaks, as far as this one knows.
+    pub(crate) fn speaks(&self, member: u64) -> Option<Version> {
+        let itself = member == self.group().member();
+        if itself { Some(self.knows().newest) } else { self.group().speaks(member) }
+    }
+}
+
+/// The servers that keep the version from becoming `next`, which the leader knows; `speaks` says what each of them speaks with it.
+fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Version>) -> Vec<String> {
+    let keeps = |member: &Member| {
+        let there = Some(member.id) == standing.leader || member.heard.is_some_and(|at| at.elapsed() < THERE);
+        let name = &member.host.name;
+        match speaks(member.id).filter(|_| there) {
+            None => Some(format!("server {name} is not there")),
+            Some(version) if version < next => {
+                Some(format!("server {name} knows none after version {version}, or is held to it"))
+            }
+            Some(_) => None,
+        }
+    };
+    standing.members.iter().filter_map(keeps).collect()
+}
+
+impl fmt::Display for VersionReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let VersionReport { cluster, known, older, waits_for } = self;
+        match known > cluster {
+            true => writeln!(f, "version    {cluster}; this server knows {known}")?,
+            false => writeln!(f, "version    {cluster}")?,
+        }
+        for why in waits_for {
+            writeln!(f, "           not raised to {}: {why}", cluster + 1)?;
+        }
+        if !older.is_empty() {
+            writeln!(f, "           an older one may still be spoken by {}", older.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Host;
+    use crate::{Machine, MachineSettings};
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering::SeqCst};
+    use std::time::Instant;
+    use wire::{ToClient, Versions};
+
+    /// One that leads, one that follows, and one that is away; each with what it speaks.
+    #[test]
+    fn every_server_has_to_be_there_and_to_know_the_next() {
+        let heard = [None, Some(Instant::now()), Instant::now().checked_sub(2 * THERE)];
+        let member = |id: usize| {
+            let host = Host { name: format!("s{id}"), ..Host::default() };
+            Member { id: id as u64, host, votes: true, reached: None, heard: heard[id] }
+        };
+        let kept = |members: &[usize], speaks: [Option<u16>; 3]| {
+            let members = members.iter().copied().map(member).collect();
+            let standing = Standing { members, leader: Some(0), leads: true, alone: false };
+            keeping(Version(4), &standing, |id| speaks[id as usize].map(Version))
+        };
+        let none: [&str; 0] = [];
+        assert_eq!(kept(&[0], [Some(4), None, None]), none);
+        assert_eq!(kept(&[0, 1], [Some(4), Some(5), None]), none);
+        let older = "knows none after version 3, or is held to it";
+        assert_eq!(kept(&[0, 1], [Some(3), Some(3), None]), [0, 1].map(|id| format!("server s{id} {older}")));
+        // Nothing was heard of it since this one began to lead, or for too long: it may come back older.
+        assert_eq!(kept(&[0, 1], [Some(4), None, None]), ["server s1 is not there"]);
+        assert_eq!(kept(&[0, 1, 2], [Some(4); 3]), ["server s2 is not there"]);
+    }
+
+    const OLD: MachineSettings = MachineSettings { knows: OLD_VERSIONS, ..NEW };
+    const OLD_VERSIONS: Versions = Versions { oldest: Version::OLDEST, newest: Version::OLDEST };
+    const NEW: MachineSettings = MachineSettings {
+        group: crate::GroupSettings {
+            memory_bytes: 8 << 20,
+            checkpoint_after: Duration::from_secs(60),
+            log_bytes: 32 << 20,
+            restores_leader: false,
+        },
+        listen: crate::Listen::Nowhere,
+        knows: Versions::KNOWN,
+        raises: true,
+    };
+
+    fn start(dir: &Path, settings: MachineSettings) -> Machine {
+        Machine::start(dir, "a test", settings).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn version(machine: &Machine) -> u16 {
+        machine.server().unwrap().versions().cluster
+    }
+
+    /// Why the old program does not start on `dir`, with all causes.
+    fn refusal(dir: &Path) -> String {
+        let refused = Machine::start(dir, "a test", OLD).err().unwrap();
+        let causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());
+        causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
+    }
+
+    #[test]
+    fn a_lone_server_raises_the_version_unless_it_is_held_or_only_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = start(dir.path(), OLD);
+        assert_eq!(version(&machine), 3);
+        machine.stop().unwrap();
+        crate::fsck(dir.path(), &mut |_| {}).unwrap();
+        let machine = start(dir.path(), OLD);
+        assert_eq!(version(&machine), 3, "the old program can come back until it is raised");
+        machine.stop().unwrap();
+        let machine = start(dir.path(), NEW);
+        let rules = Arc::new(AtomicU16::new(0));
+        let told = rules.clone();
+        machine.tap(move |message| {
+            if let ToClient::Resumed { rules, .. } = message {
+                told.store(*rules, SeqCst);
+            }
+        });
+        while version(&machine) < 4 || rules.load(SeqCst) < 3 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        machine.stop().unwrap();
+        let why = refusal(dir.path());
+        assert!(why.contains("the cluster is at version 4, and this leasehold knows version 3"), "{why}");
+        assert!(why.contains("server") && why.contains("install a newer one on this machine"), "{why}");
+        start(dir.path(), NEW).stop().unwrap();
+    }
+
+    #[test]
+    fn a_new_cluster_is_of_the_newest_version_and_of_that_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = start(dir.path(), NEW);
+        let report = machine.server().unwrap().versions();
+        assert_eq!(report, VersionReport { cluster: 4, known: 4, older: Vec::new(), waits_for: Vec::new() });
+        machine.stop().unwrap();
+    }
+}

@@ -1,0 +1,73 @@
+//! A rolling upgrade: servers and machines begin anew, one after the other and in any order, with a program that knows the next version.
+
+use super::events::Event;
+use super::{Building, Lie, Violation};
+use directory::Input;
+use wire::{Version, Versions};
+
+/// How long a server is away for it, ms at most.
+const PAUSE_MS: u64 = 5_000;
+
+impl Building {
+    pub(super) fn begin_upgrade(&mut self) {
+        if self.weather.upgrade_ms > 0 {
+            self.plan_upgrade();
+        }
+    }
+
+    fn plan_upgrade(&mut self) {
+        let wait = 1 + self.below(2 * self.weather.upgrade_ms);
+        self.later(wait, Event::Upgrades);
+    }
+
+    /// One that has the old program yet gets the new one.
+    pub(super) fn upgrades(&mut self) {
+        let is_old = |knows: &Versions| *knows != Versions::KNOWN;
+        let replicas = self.group.replicas.iter().enumerate();
+        let servers: Vec<usize> =
+            replicas.filter(|(_, replica)| is_old(&replica.knows)).map(|(at, _)| at).collect();
+        let machines = self.machines.iter().enumerate();
+        let machines: Vec<usize> =
+            machines.filter(|(_, machine)| machine.speaks < Version::NEWEST).map(|(at, _)| at).collect();
+        let some = self.below((servers.len() + machines.len()) as u64) as usize;
+        if let Some(at) = servers.get(some).copied() {
+            self.notes(|| format!("server {at} gets the new program"));
+            self.group.replicas[at].knows = Versions::KNOWN;
+            let pause = 1 + self.below(PAUSE_MS);
+            if self.group.is_lone() { self.lone_crashes(pause) } else { self.replica_crashes(at, pause) }
+        } else if let Some(at) = machines.get(some - servers.len()).copied() {
+            self.notes(|| format!("machine {at} gets the new program"));
+            self.machines[at].speaks = Version::NEWEST;
+            self.crashes(at);
+        } else {
+            return;
+        }
+        if !self.healed {
+            self.plan_upgrade();
+        }
+    }
+
+    /// A server that leads raises the version once all of them are there and know the next.
+    pub(super) fn raises_version(&mut self, at: usize) {
+        let replica = &self.group.replicas[at];
+        let to = replica.directory.version().next();
+        let early = self.weather.lie == Some(Lie::RaisesEarly) && replica.knows.know(to);
+        if early || self.group.replicas.iter().all(|replica| replica.up && replica.knows.know(to)) {
+            self.propose(at, Input::Raise { to });
+        }
+    }
+
+    /// In the end the version is what all servers know, and no other.
+    pub(super) fn check_version(&self) -> Result<(), Violation> {
+        let known = self.group.replicas.iter().map(|replica| replica.knows.newest).min();
+        for (at, replica) in self.group.replicas.iter().enumerate() {
+            let version = replica.directory.version();
+            if Some(version) != known {
+                return Err(format!(
+                    "server {at} is at version {version} in the end, and all know {known:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}

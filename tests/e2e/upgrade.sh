@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# A rolling upgrade: three servers and two mounts, all held to the last version, so that they are as a leasehold that knows no later one; OLD=BINARY takes one that really is older. While two machines
+# work all the time, each server is started anew with the new program: no call fails, nothing that was promised is lost, and the version is raised with the last server and not before. Who mounts goes on
+# by the old rules until it is started anew, too. Afterwards the old program starts nowhere.
+. "$(dirname "$0")/machines.sh"
+journal=$root/tests/workload/journal beat=$root/tests/workload/beat
+held=(--hold-version 3)
+[ -z "${OLD:-}" ] || held=()
+new=$leasehold
+
+# What `leasehold status` of machine $1 says of versions: an expression on `use`.
+status() { timeout 10 "$new" status --data "$scratch/data$1" --json >"$scratch/status$1" && python3 -c "import json, sys; use = json.load(open(sys.argv[1])).get('version_in_use') or {'cluster': 3}; print($2)" "$scratch/status$1"; }
+leader() {
+    local tries
+    for tries in $(seq 100); do
+        timeout 5 "$new" server list --data "$scratch/data${1:-1}" --json >"$scratch/servers" 2>/dev/null &&
+            python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    fail "no leader for 10 s"
+}
+
+settled() {
+    local tries
+    for tries in $(seq 300); do
+        leader >/dev/null && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == 3 and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 for x in s)))' "$scratch/servers" && return 0
+        sleep 0.1
+    done
+    fail "the servers have not settled within 30 s: $(cat "$scratch/servers")"
+}
+
+still_works() {
+    local i
+    for i in 4 5; do
+        [ -z "${workers[i]:-}" ] && continue
+        kill -0 "${workers[i]}" 2>/dev/null && kill -0 "${beaters[i]}" 2>/dev/null && ! grep -q Error "$scratch/${work[i]}"/*errors ||
+            fail "a call failed on machine $i: $(tail -n 3 "$scratch/${work[i]}"/*errors)"
+    done
+}
+
+# Waits until machine 4 has done something that began after now.
+beats_again() {
+    local since tries
+    since=$(date +%s.%N)
+    for tries in $(seq 400); do
+        python3 - "$since" "$scratch/beats-4" <<'PY' && return 0
+import sys
+lines = [line.split() for line in open(sys.argv[2]).read().splitlines()[-1:]]
+sys.exit(not (lines and float(lines[0][0]) > float(sys.argv[1])))
+PY
+        still_works
+        sleep 0.1
+    done
+    fail "machine 4 does nothing for 40 s"
+}
+
+# The version that all servers say, or those that differ.
+version() { for i in 1 2 3; do status "$i" 'use["cluster"]'; done | sort -u | tr '\n' ' '; }
+
+# begin_work I NAME
+begin_work() {
+    local i=$1 state=$scratch/work-$1-$2
+    mkdir -p "$state" "${mounts[i]}/work-$i-$2"
+    job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$i" "$journal" work "${mounts[i]}/work-$i-$2" "$state" 2>"$state/errors"
+    workers[i]=$job work[i]=work-$i-$2
+    job "$beat" "${mounts[i]}/beat-$i" "$scratch/beats-$i" 2>"$state/beat-errors"
+    beaters[i]=$job
+}
+
+end_work() {
+    local group
+    for group in "${workers[$1]}" "${beaters[$1]}"; do
+        kill -9 -- "-$group" 2>/dev/null || true
+        wait "$group" 2>/dev/null || true
+        unset "jobs[$group]"
+    done
+    done_work+=("${work[$1]}")
+    unset "workers[$1]" "beaters[$1]"
+}
+
+promised() {
+    local work at
+    for work in "${done_work[@]}"; do
+        for at in 1 4 5; do
+            "$journal" check "${mounts[at]}/$work" "$scratch/$work" >"$scratch/check.log" 2>&1 ||
+                fail "$work was promised what machine $at does not see: $(tail -n 4 "$scratch/check.log")"
+        done
+    done
+}
+
+workers=() beaters=() work=() done_work=()
+build 5
+within "${WITHIN:-240}"
+leasehold=${OLD:-$new} options=("${held[@]}")
+for i in 1 2 3 4 5; do start "$i"; done
+for i in 2 3; do lh 1 server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
+leasehold=$new
+settled
+for i in 4 5; do begin_work "$i" old; done
+beats_again
+# The leader last: each start is of a server that the others can do without.
+last=$(leader)
+leasehold=$new options=()
+for i in $(for i in 1 2 3; do [ "$i" = "$last" ] || echo "$i"; done) "$last"; do
+    if [ "$i" = "$last" ]; then
+        for other in 1 2 3; do [ "$other" = "$last" ] || [ "$(status "$other" 'use["cluster"]')" = 3 ] || fail "raised before the last server"; done
+    fi
+    stop "$i"
+    start "$i"
+    settled
+    beats_again
+    say "machine $i is started anew; the version is $(version)"
+    [ "$i" = "$last" ] || [ "$(status "$i" 'use["cluster"], use["known"]')" = "3 4" ] ||
+        fail "machine $i says $(status "$i" 'use')"
+done
+for tries in $(seq 100); do [ "$(version)" = "4 " ] && break; sleep 0.1; done
+[ "$(version)" = "4 " ] || fail "the version is not raised: $(lh "$(leader)" status)"
+beats_again
+# Who mounts goes on as it is, and is named.
+sleep 2
+still_works
+at=$(leader)
+[[ "$(status "$at" 'use["older"]')" == *machine4*machine5* ]] || fail "the old machines are not named: $(lh "$at" status)"
+for i in 4 5; do
+    end_work "$i"
+    stop "$i"
+    start "$i"
+    begin_work "$i" new
+    beats_again
+done
+at=$(leader)
+[ "$(status "$at" 'use["older"]')" = "[]" ] || fail "an old machine is named: $(lh "$at" status)"
+sleep 1
+still_works
+for i in 4 5; do end_work "$i"; done
+say "all promises are looked at"
+promised
+# Back to the old program: no server starts, and no machine gets a session. Both say why.
+for i in 3 5; do
+    stop "$i"
+    leasehold=${OLD:-$new} options=("${held[@]}")
+    start_only "$i"
+    timeout 90 tail --pid="${pids[i]}" -s 0.02 -f /dev/null || fail "the old program still runs on machine $i"
+    ! wait "${pids[i]}" || fail "the old program has ended well on machine $i"
+    pids[i]=
+    say "the old program on machine $i: $(tail -n 1 "$(machine_log "$i")")"
+    leasehold=$new options=()
+    [ "$i" = 5 ] || [ -n "${OLD:-}" ] || grep -q "knows version 3: install a newer one on this machine" "$scratch/machine3.log" || fail "the old server does not say what to do"
+    [ "$i" = 3 ] || grep -q "this machine's leasehold is too old: it speaks version 3" "$(machine_log 5)" || fail "the old mount does not say what to do"
+    start "$i"
+done
+settled
+promised
+lh "$(leader)" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the leader: $(tail -n 5 "$scratch/fsck.log")"
+stop_all
+passed "from version 3 to 4"
