@@ -224,11 +224,11 @@ impl Building {
         self.look_at_everything()?;
         self.check_authority()?;
         if self.weather.shipped {
-            self.check_members()?
+            self.check_members()?;
         } else {
-            self.check_replicas()?
+            self.check_replicas()?;
+            self.check_version()?;
         }
-        self.check_version()?;
         self.happened.lost = self.history.lost();
         self.happened.ms = self.now;
         self.history.check()

@@ -261,7 +261,7 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
     wait(building.leader().set_member(4, Host { machine: lost, ..Host::default() })).unwrap();
     wait_until("the lost one to be replaced", || {
         // Another may lead meanwhile.
-        let _ = building.leader().settle_voters();
+        let _ = wait(building.leader().settle_voters());
         let members = building.leader().standing().members;
         members.len() == 3 && members.iter().all(|member| member.votes && member.id != lost)
     });
