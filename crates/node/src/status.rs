@@ -88,6 +88,8 @@ pub struct ServerReport {
     pub share_bytes: u64,
     /// The hosts of shares.
     pub hosts: Vec<HostReport>,
+    /// What would make the cluster safer, in words.
+    pub hint: Option<String>,
     /// Messages since the start.
     #[serde(flatten)]
     pub traffic: TrafficReport,
@@ -137,7 +139,9 @@ impl ServerReport {
         let status = server.group().query(|directory, _| directory.status(group.time));
         let stored = server.shares().server().stored().unwrap_or_default();
         let hosts = server.keeper().standings().into_iter();
-        let unresponsive = server.machines().into_iter().filter_map(|machine| {
+        let machines = server.machines();
+        let hint = hint(machines.iter().filter(|machine| !machine.expelled).count(), server.servers().len());
+        let unresponsive = machines.into_iter().filter_map(|machine| {
             let ms = machine.unanswered_ms.filter(|ms| *ms >= UNRESPONSIVE_MS)?;
             Some(format!("{} has not answered a recall for {:.1} s", machine.name, ms as f64 / 1e3))
         });
@@ -160,8 +164,23 @@ impl ServerReport {
             shares: stored.shares,
             share_bytes: stored.bytes,
             hosts: hosts.map(|(MachineId(machine), copies)| HostReport { machine, copies }).collect(),
+            hint,
             traffic: server.traffic().report(),
         }
+    }
+}
+
+/// Where one machine more than others must not die, though there are enough that could stand in for it.
+fn hint(machines: usize, servers: usize) -> Option<String> {
+    let says = |servers: &str| {
+        format!(
+            "{machines} machines have {servers}: with three any one may die (leasehold server add MACHINE)"
+        )
+    };
+    match servers {
+        0 | 1 if machines >= 3 => Some(says("one server")),
+        2 if machines >= 3 => Some(says("two servers, one of which must not die")),
+        _ => None,
     }
 }
 
@@ -220,6 +239,9 @@ impl fmt::Display for ServerReport {
         for machine in &self.unresponsive {
             writeln!(f, "waiting    {machine}")?;
         }
+        if let Some(hint) = &self.hint {
+            writeln!(f, "hint       {hint}")?;
+        }
         writeln!(
             f,
             "log        entry {}, {:.1} MiB to replay, flushed {} times; store {:.1} MiB",
@@ -237,5 +259,17 @@ impl fmt::Display for ServerReport {
             "traffic    {} messages heard, {} told, {} of them recalls",
             self.traffic.messages_heard, self.traffic.messages_told, self.traffic.recalls
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_could_have_three_servers_is_told_so() {
+        let hints = |machines, servers| hint(machines, servers).is_some();
+        assert!(hints(3, 1) && hints(9, 2));
+        assert!(!hints(1, 1) && !hints(2, 1) && !hints(2, 2) && !hints(3, 3));
     }
 }
