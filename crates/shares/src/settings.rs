@@ -12,7 +12,7 @@ pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
 pub struct Settings {
     /// The wall clock.
     pub clock: Clock,
-    /// How long a share stays after its last lease, unless it is let go for [`Deletion::AtOnce`].
+    /// How long a share stays after its last lease, unless it is let go for [`crate::Deletion::AtOnce`].
     pub grace: Duration,
     /// Files kept open for reading at most.
     pub open_files_max: usize,
