@@ -246,7 +246,6 @@ impl Part {
         }
     }
 
-    /// Calls servers from now on, if it does not yet.
     /// These are the servers: where shares are kept.
     fn place(&self, servers: &[ServerAt]) {
         let voters = servers.iter().filter(|server| server.votes).count();
@@ -263,6 +262,7 @@ impl Part {
         }
     }
 
+    /// Calls servers from now on, if it does not yet.
     fn connect(&self, addresses: Vec<String>) -> Result<(), MachineError> {
         let mut connection = self.link.lock();
         if connection.is_some() {

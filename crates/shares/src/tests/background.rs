@@ -4,8 +4,8 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use super::{Fault, ME, Random, Running, World, body, check_quiet, files, id, let_go_now, new_share};
 use crate::{
-    AccountId, AccountKey, Deletion, Expiry, Health, Holds, Process, ReadError, ShareServer, Suspended,
-    server::Server, share::file_name,
+    AccountId, AccountKey, Deletion, Expiry, Health, Holds, Process, ReadError, Refusal, ShareServer,
+    StoreError, Suspended, server::Server, share::file_name,
 };
 
 const DAY: u64 = 24 * 3600;
@@ -47,7 +47,17 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
                 let mut random = Random(worker);
                 for _ in 0..150 {
                     let n = worker * 100 + random.below(10);
-                    server.store_many(vec![new_share(id(n), &body(n))], ME, None).unwrap();
+                    // Whoever comes upon it while it is being deleted comes again.
+                    let stored = || match server.store_many(vec![new_share(id(n), &body(n))], ME, None) {
+                        Err(StoreError::Refused { why: Refusal::Going, .. }) => false,
+                        stored => {
+                            stored.unwrap();
+                            true
+                        }
+                    };
+                    while !stored() {
+                        std::thread::yield_now();
+                    }
                     let length = u32::try_from(body(n).len()).unwrap();
                     assert_eq!(server.read(&id(n), 0, length).unwrap(), body(n));
                     if random.chance(50) {
