@@ -187,6 +187,11 @@ impl Disk {
         self.0.lock().left = Some((left, Arc::downgrade(life)));
     }
 
+    /// The process is no more: what of it is still being taken down writes nothing, as after a kill -9.
+    pub fn loses_process(&self) {
+        self.0.lock().process += 1;
+    }
+
     /// The process ends. `seed` says what is left of what was not synced.
     pub fn crashes(&self, seed: u64) {
         let mut state = self.0.lock();

@@ -218,6 +218,9 @@ impl Building {
         let shipped = &mut self.shipped;
         let _in = shipped.time.enter();
         let server = &mut shipped.servers[at];
+        // Two processes never have the same files open: what is left of an earlier one must not write any more.
+        server.disk.loses_process();
+        server.life.end();
         server.life = Life::new(seed, ppm);
         server.process += 1;
         (server.group, server.led, server.looked_at) = (None, false, None);
@@ -268,7 +271,9 @@ impl Building {
             let server = &self.shipped.servers[at];
             server.disk.ends_after(after, &server.life);
         } else {
-            self.shipped.servers[at].life.end();
+            let server = &self.shipped.servers[at];
+            server.disk.loses_process();
+            server.life.end();
         }
     }
 
