@@ -4,36 +4,7 @@
 . "$(dirname "$0")/machines.sh"
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
 faults=${FAULTS:-14}
-read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader clock-jump one-way-to-leader full-disk restart-leader cut-client full-disk-of-leader kill-all}"
-
-# A server that answers, other than $1.
-any_server() {
-    local i
-    for i in 1 2 3 4 5; do
-        [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 5 "$leasehold" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
-    done
-    return 1
-}
-
-# Machine numbers are those of the machines here: they joined in that order.
-leader() {
-    local tries
-    for tries in $(seq 100); do
-        any_server "${1:-}" && python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
-        sleep 0.1
-    done
-    fail "no leader for 10 s"
-}
-
-# All servers, three or $1, have all that there is.
-settled() {
-    local tries
-    for tries in $(seq 300); do
-        any_server && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == int(sys.argv[2]) and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 for x in s)))' "$scratch/servers" "${1:-3}" && return 0
-        sleep 0.1
-    done
-    fail "the servers have not settled within 30 s: $(cat "$scratch/servers")"
-}
+read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader clock-jump one-way-to-leader full-disk restart-leader kill-all cut-client full-disk-of-leader}"
 
 name_of_founder() { python3 -c 'import json, sys; print([s["name"] for s in json.load(open(sys.argv[1])) if s["machine"] == 1][0])' "$scratch/servers"; }
 follower_of() { for i in 1 2 3; do [ "$i" = "$1" ] || { echo "$i"; return; }; done; }

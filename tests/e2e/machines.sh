@@ -10,6 +10,8 @@
 #   cut_to I, cut_from I   one way: nothing gets from the server to it, or nothing from it to the server; mend I ends both
 #   wire I ARGS..., unwire I   its link goes through tests/e2e/wire (loss, delay, duplication, reordering)
 #   on I COMMAND... runs COMMAND in its network, with its data directory in $DATA
+#   leader [NOT]    which machine leads, as any that is up and is not NOT says
+#   settled [N]     waits until N servers (3) vote, have all that there is and have been heard of
 #   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
 #   join_jobs       waits for all of them; 1 if one fails
 #   within SECONDS  the whole test: afterwards all of leasehold is killed, so that every call that hangs fails
@@ -180,6 +182,33 @@ unwire() {
     unset "wire_pids[$1]"
     hub link del "near$1"
     hub link set "port$1" master bridge
+}
+
+# Machine numbers are those of the machines here: they joined in that order. $lister is asked with, where that is not the program under test.
+any_server() {
+    local i
+    for i in $(seq "$machines"); do
+        [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 5 "${lister:-$leasehold}" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
+    done
+    return 1
+}
+
+leader() {
+    local tries
+    for tries in $(seq 100); do
+        any_server "${1:-}" && python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
+        sleep 0.1
+    done
+    fail "no leader for 10 s"
+}
+
+settled() {
+    local tries
+    for tries in $(seq 600); do
+        any_server && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == int(sys.argv[2]) and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 and (x["leads"] or (x["heard_ms"] or 0) < 5000) for x in s)))' "$scratch/servers" "${1:-3}" && return 0
+        sleep 0.1
+    done
+    fail "the servers have not settled within 60 s: $(cat "$scratch/servers")"
 }
 
 job() {

@@ -28,28 +28,6 @@ for n in range(int(count)):
 PY
 }
 
-servers() { timeout 5 "$leasehold" server list --data "$scratch/data$1" --json >"$scratch/servers" 2>/dev/null; }
-leader() {
-    local tries i
-    for tries in $(seq 100); do
-        for i in 1 2 3; do
-            servers "$i" && python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
-        done
-        sleep 0.1
-    done
-    fail "no leader for 10 s"
-}
-# Three servers vote, all of them have everything, and there is no other member.
-settled() {
-    local tries i
-    for tries in $(seq 600); do
-        for i in 1 2 3; do
-            servers "$i" && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == 3 and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 and (x["leads"] or x["heard_ms"] < 5000) for x in s)))' "$scratch/servers" 2>/dev/null && return 0
-        done
-        sleep 0.1
-    done
-    fail "the servers have not settled within 60 s: $(cat "$scratch/servers")"
-}
 follower() { local at; at=$(leader); for i in 3 2 1; do [ "$i" = "$at" ] || { echo "$i"; return; }; done; }
 put_aside() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
 added_anew() {

@@ -6,28 +6,10 @@
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
 held=(--hold-version 3)
 [ -z "${OLD:-}" ] || held=()
-new=$leasehold
+new=$leasehold lister=$leasehold
 
 # What `leasehold status` of machine $1 says of versions: an expression on `use`.
 status() { timeout 10 "$new" status --data "$scratch/data$1" --json >"$scratch/status$1" && python3 -c "import json, sys; use = json.load(open(sys.argv[1])).get('version_in_use') or {'cluster': 3}; print($2)" "$scratch/status$1"; }
-leader() {
-    local tries
-    for tries in $(seq 100); do
-        timeout 5 "$new" server list --data "$scratch/data${1:-1}" --json >"$scratch/servers" 2>/dev/null &&
-            python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
-        sleep 0.1
-    done
-    fail "no leader for 10 s"
-}
-
-settled() {
-    local tries
-    for tries in $(seq 300); do
-        leader >/dev/null && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == 3 and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 for x in s)))' "$scratch/servers" && return 0
-        sleep 0.1
-    done
-    fail "the servers have not settled within 30 s: $(cat "$scratch/servers")"
-}
 
 still_works() {
     local i

@@ -7,7 +7,7 @@ mod tree;
 use ident::FileId;
 use lease::Label;
 use namespace::*;
-use tree::{Tree, at, decide_proved_by};
+use tree::{Tree, at, decide_proved_by, root};
 
 /// Everything that moves the time of the last status change of a file, at `time`.
 fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
@@ -68,19 +68,7 @@ fn ctime(tree: &Tree, file: &FileId) -> Timestamp {
 
 /// A tree with one file, `a`, that was made at 1000 s.
 fn one_file() -> (Tree, FileId) {
-    let root = Attributes {
-        kind: FileKind::Directory,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        ino: 1,
-        rdev: 0,
-        ctime: at(1),
-        btime: at(1),
-        atime: at(1),
-    };
-    let (mut tree, dir, label) = (Tree::new(root), FileId::root(), Label::new(b"a").unwrap());
+    let (mut tree, dir, label) = (Tree::new(root(0o755)), FileId::root(), Label::new(b"a").unwrap());
     let file = FileId::for_child(&dir, 2, 2);
     let (kind, target) = (FileKind::Regular, Vec::new());
     let new = NewFile { file: file.clone(), ino: 2, kind, mode: 0o644, umask: 0, rdev: 0, target };

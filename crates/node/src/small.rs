@@ -6,7 +6,7 @@
 //! ```
 
 use crate::data::{DataError, io, sync_dir};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub(crate) fn replace_plain(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), 
     out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &new))?;
     drop(out);
     fs::rename(&new, &file).map_err(io("replace", &file))?;
-    File::open(dir).and_then(|dir| dir.sync_all()).map_err(io("sync", dir))
+    sync_dir(dir)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Random operations on a small tree: few labels, few users, so that they meet.
 
-use crate::tree::{Tree, at};
+use crate::tree::{Tree, at, root};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, Attributes, ContentChange, Cred, FileKind, LockChange, LockKind, LockRange, LockSpace,
-    NewFile, Operation, RenameMode, SetTime, Timestamp, XattrMode,
+    AttributeChange, ContentChange, Cred, FileKind, LockChange, LockKind, LockRange, LockSpace, NewFile,
+    Operation, RenameMode, SetTime, Timestamp, XattrMode,
 };
 
 /// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
@@ -42,19 +42,7 @@ const MODES: [u16; 12] = [0o777, 0o755, 0o700, 0o640, 0o1777, 0o2775, 0o750, 0o0
 
 impl World {
     pub fn new() -> World {
-        let root = Attributes {
-            kind: FileKind::Directory,
-            mode: 0o777,
-            uid: 0,
-            gid: 0,
-            links: 1,
-            ino: 1,
-            rdev: 0,
-            ctime: at(1),
-            btime: at(1),
-            atime: at(1),
-        };
-        World { tree: Tree::new(root), next: 2 }
+        World { tree: Tree::new(root(0o777)), next: 2 }
     }
 
     pub fn operation(&mut self, c: &mut Choices<'_>, time: Timestamp) -> Operation {

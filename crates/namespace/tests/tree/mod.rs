@@ -360,6 +360,22 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
 }
 
 /// At a second that no two operations share.
+/// A root that anybody may use as `mode` says.
+pub fn root(mode: u16) -> Attributes {
+    Attributes {
+        kind: FileKind::Directory,
+        mode,
+        uid: 0,
+        gid: 0,
+        links: 1,
+        ino: 1,
+        rdev: 0,
+        ctime: at(1),
+        btime: at(1),
+        atime: at(1),
+    }
+}
+
 pub fn at(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
 }
