@@ -154,7 +154,7 @@ for number in $(seq "$faults"); do
     fault "${kinds[$(((number - 1) % ${#kinds[@]}))]}"
 done
 # Two of five: the leader and another.
-for i in 4 5; do lh "$(leader)" server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
+for i in 4 5; do at=$(leader); on "$at" timeout 60 "$leasehold" server add "machine$i" --data "$scratch/data$at" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
 settled 5
 for number in 1 2; do
     at=$(leader) now=$(date +%s.%N)

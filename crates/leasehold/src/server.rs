@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Server {
-    /// Make a machine of the cluster a server. It must be up. Returns when it has learnt all that there is.
+    /// Make a machine of the cluster a server. It must be up. Returns when it has learnt all that there was when it was asked.
     ///
     /// With three servers any one may die, with five any two. Of an even number one only follows: it has everything, and does not vote.
     Add(Named),

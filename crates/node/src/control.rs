@@ -325,7 +325,7 @@ pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
     }
 }
 
-/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there is.
+/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there was when it was asked.
 pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
     done(data, &Request::AddServer(who.to_owned()), progress)
 }

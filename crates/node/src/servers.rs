@@ -63,7 +63,7 @@ impl Server {
         standing.members.iter().map(report).collect()
     }
 
-    /// Makes the machine `who` (a name or a number) a server. Blocks until it has learnt all that there is.
+    /// Makes the machine `who` (a name or a number) a server. Blocks until it has learnt all that there was when it was asked.
     pub(crate) fn add_server(
         &self,
         who: &str,
@@ -92,6 +92,8 @@ impl Server {
         self.routes().lock().disconnect(machine);
         progress(&format!("{who} is asked to serve"));
         let (began, mut said) = (Instant::now(), None);
+        // What comes meanwhile it learns as any other: it would always be some entries behind those that work.
+        let all = self.group().status().applied;
         loop {
             std::thread::sleep(LOOK);
             if !self.group().leads() {
@@ -104,9 +106,8 @@ impl Server {
                 }
                 continue;
             };
-            let applied = self.group().status().applied;
-            let behind = member.reached.map(|at| applied.saturating_sub(at));
-            if behind.is_some_and(|behind| behind == 0) {
+            let behind = member.reached.map(|at| all.saturating_sub(at));
+            if behind == Some(0) {
                 progress(&format!("{who} serves"));
                 return Ok(());
             }
