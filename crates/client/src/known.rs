@@ -6,7 +6,8 @@ use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};
 use namespace::{
-    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, Times, fold,
+    Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, POLICY_LABEL,
+    Spread, Times, fold,
 };
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -308,6 +309,14 @@ impl Knowledge for Files {
 }
 
 impl KnownFile {
+    /// How its content is to be spread, if that is known.
+    pub(crate) fn spread(&self) -> Option<Spread> {
+        match self.xattrs.get(&*POLICY_LABEL) {
+            Some(policy) => Some(Spread::of_policy(policy.as_deref())),
+            None => self.xattrs_complete.then_some(Spread::Usual),
+        }
+    }
+
     /// Everything that is held, in an order in which it can be let go: names before all names. (The server may take a name for one of all, if the grant of all was lost on its way.)
     pub fn to_let_go(&self) -> Vec<Field> {
         let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();

@@ -114,7 +114,10 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> Option<u64> {
         let known = self.files.get_mut(file)?;
+        let spread = known.spread();
         let KnownContent::Open(content) = &mut known.content else { return None };
+        // Who opened the file to write has asked; if somebody changes it now, who opens it next hears of that.
+        spread.into_iter().for_each(|spread| content.set_spread(spread));
         let flush = content.flush(urgent, &mut self.rng);
         let (barrier, held, dirty) = (content.barrier(), content.held_bytes(), content.is_dirty());
         let fold = if content.pending_inline_bytes() >= FOLD_BYTES {

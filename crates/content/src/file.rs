@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use bytes::Bytes;
-use namespace::{ContentHead, Extent, ShareId, Timestamp};
+use namespace::{ContentHead, Extent, ShareId, Spread, Timestamp};
 
 use crate::flight::{Flight, Nonces};
 use crate::fold::Fold;
@@ -36,6 +36,8 @@ pub struct FileContent {
     /// Uploads under way whose data no longer counts on them.
     pub(crate) abandoned: BTreeMap<u64, ShareId>,
     pub(crate) nonces: Nonces,
+    /// The file's policy, as far as it is known.
+    pub(crate) spread: Spread,
 }
 
 /// Published content.
@@ -80,12 +82,18 @@ impl FileContent {
             next_upload: 0,
             abandoned: BTreeMap::new(),
             nonces: Nonces::default(),
+            spread: Spread::Usual,
         }
     }
 
     /// Content of a file that was just born: zeros, if it has a size at all.
     pub fn empty(head: ContentHead) -> FileContent {
         FileContent::new(head, Some(Vec::new()), None)
+    }
+
+    /// From now on, what is stored is spread so.
+    pub fn set_spread(&mut self, spread: Spread) {
+        self.spread = spread;
     }
 
     /// The head as it is to be shown now; version and key are those of the last publication handed out, `occupied` is a good guess.

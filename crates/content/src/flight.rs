@@ -1,13 +1,13 @@
 //! What a flush sends on its way: pieces, the shares that they are packed into, and their publication.
 
 use bytes::{Bytes, BytesMut};
-use namespace::{ContentChange, ContentHead, Extent, Piece, Place, ShareId};
+use namespace::{ContentChange, ContentHead, Extent, Piece, Place, SHARE_RANDOM_BYTES, ShareId, Spread};
 use rand_core::Rng;
 
 use crate::overlay::{Overlay, Run};
 use crate::{
     Cipher, Hash, Key, Nonce, PIECE_BYTES_MAX, PlannedPiece, SHARE_BYTES_MAX, SHARE_PIECES_MAX, TAG_BYTES,
-    UploadPlan,
+    UploadPlan, spread_of,
 };
 
 /// A flushed state of the content on its way to publication.
@@ -152,6 +152,7 @@ pub(crate) fn seal_inline(
 pub(crate) fn pack(
     key: &Key,
     pieces: Vec<(u64, Bytes)>,
+    spread: Spread,
     next_upload: &mut u64,
     nonces: &mut Nonces,
     rng: &mut dyn Rng,
@@ -162,9 +163,10 @@ pub(crate) fn pack(
         let full =
             plans.last().is_none_or(|plan| plan.pieces.len() >= SHARE_PIECES_MAX || plain.len() > room);
         if full {
-            let mut name = [0; 16];
-            rng.fill_bytes(&mut name);
-            plans.push(UploadPlan { id: *next_upload, share: ShareId(name), key: *key, pieces: Vec::new() });
+            let mut random = [0; SHARE_RANDOM_BYTES];
+            rng.fill_bytes(&mut random);
+            let share = ShareId::new(random, spread);
+            plans.push(UploadPlan { id: *next_upload, share, key: *key, pieces: Vec::new() });
             *next_upload += 1;
             room = SHARE_BYTES_MAX;
         }
@@ -172,6 +174,10 @@ pub(crate) fn pack(
         if let Some(plan) = plans.last_mut() {
             plan.pieces.push(PlannedPiece { nonce: nonces.next(rng), offset, plain });
         }
+    }
+    for plan in &mut plans {
+        let length = plan.pieces.iter().map(|piece| piece.plain.len() + TAG_BYTES).sum();
+        plan.share = plan.share.spread_as(spread_of(spread, length));
     }
     plans
 }

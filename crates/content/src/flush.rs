@@ -131,7 +131,7 @@ impl FileContent {
             if self.dirty.bytes() <= limit {
                 put = seal_inline(&key, pieces, &mut self.nonces, rng);
             } else {
-                plans = pack(&key, pieces, &mut self.next_upload, &mut self.nonces, rng);
+                plans = pack(&key, pieces, self.spread, &mut self.next_upload, &mut self.nonces, rng);
             }
         }
         let hole = |(offset, run): (u64, &Run)| match run {

@@ -71,7 +71,7 @@ impl FileContent {
             }
         }
         folded.freeze();
-        let plans = pack(&key, pieces(&folded), &mut self.next_upload, &mut self.nonces, rng);
+        let plans = pack(&key, pieces(&folded), self.spread, &mut self.next_upload, &mut self.nonces, rng);
         if !plans.is_empty() {
             self.fold = Some(Fold { sources, uploads: plans.iter().map(Sent::from).collect() });
         }

@@ -4,6 +4,7 @@
 //! [`FileContent`] plans, and logs the publications that it hands out.
 
 mod chunk;
+mod code;
 mod cut;
 mod extents;
 mod file;
@@ -16,9 +17,10 @@ mod plan;
 mod read;
 mod seal;
 
+pub use code::{Segment, fragments, segments, spread_of, whole};
 pub use extents::{ExtentMap, Span, What};
 pub use file::FileContent;
-pub use placement::{COPIES, place};
+pub use placement::{COPIES, place, place_fragments};
 pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};
 pub use seal::{Cipher, Damaged, Hash, Key, Nonce, TAG_BYTES, open, seal, seal_share};
 

@@ -4,6 +4,8 @@
 //! moves only the shares that it gets or had.
 
 use namespace::ShareId;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Copies of a share, if there are so many hosts.
 pub const COPIES: usize = 3;
@@ -13,8 +15,22 @@ pub fn place<H>(share: &ShareId, hosts: &mut [H], number: impl Fn(&H) -> u64) {
     hosts.sort_by_cached_key(|host| {
         let number = number(host);
         // The number only decides between equal weights.
-        (std::cmp::Reverse(weight(share, number)), number)
+        (Reverse(weight(share, number)), number)
     });
+}
+
+/// The hosts that are to keep the `count` fragments of `share`, in their order: each its own host, as long as there are others; then each host as few as may be. A host that comes or goes
+/// moves what it gets or had, and little else. Part of the format, like [`place()`].
+pub fn place_fragments(share: &ShareId, count: u8, hosts: &[u64]) -> Vec<u64> {
+    let mut kept: BTreeMap<u64, u32> = hosts.iter().map(|host| (*host, 0)).collect();
+    let slot = |number| {
+        let fragment = share.fragment(number);
+        let (host, kept) =
+            kept.iter_mut().min_by_key(|(host, kept)| (**kept, Reverse(weight(&fragment, **host))))?;
+        *kept += 1;
+        Some(*host)
+    };
+    (0..count).map_while(slot).collect()
 }
 
 fn weight(share: &ShareId, host: u64) -> u64 {
@@ -29,7 +45,8 @@ fn weight(share: &ShareId, host: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
+    use namespace::Spread;
+    use std::collections::BTreeSet;
 
     fn order(share: u32, hosts: &[u64]) -> Vec<u64> {
         let mut id = [0; 16];
@@ -64,6 +81,26 @@ mod tests {
         }
         // Half of the shares have a copy on the sixth of six.
         assert!((430..=570).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn fragments_are_apart_and_those_of_a_host_that_goes_move_with_few_others() {
+        let mut moved = 0;
+        for share in 0..1_000u32 {
+            let mut random = [0; 14];
+            random[..4].copy_from_slice(&share.to_le_bytes());
+            let share = ShareId::new(random, Spread::Code { data: 2, parity: 1 });
+            let all = place_fragments(&share, 3, &[1, 2, 3, 4, 5]);
+            assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 3);
+            let left = place_fragments(&share, 3, &[1, 2, 3, 4]);
+            assert_eq!(left.iter().collect::<BTreeSet<_>>().len(), 3);
+            moved += all.iter().zip(&left).filter(|(before, after)| before != after).count();
+            let few = place_fragments(&share, 6, &[1, 2]);
+            assert_eq!([1, 2].map(|host| few.iter().filter(|kept| **kept == host).count()), [3, 3]);
+            assert_eq!(place_fragments(&share, 3, &[]), []);
+        }
+        // 600 were on the fifth host; where its place is taken by the host of a later fragment, that moves too.
+        assert!((600..=1_000).contains(&moved), "{moved}");
     }
 
     #[test]

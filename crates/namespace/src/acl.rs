@@ -19,7 +19,7 @@ pub(crate) static ACCESS_LABEL: LazyLock<Label> = LazyLock::new(|| constant_labe
 pub(crate) static DEFAULT_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(DEFAULT));
 
 #[allow(clippy::expect_used, reason = "the two constants above are short and hold no zero byte")]
-fn constant_label(name: &[u8]) -> Label {
+pub(crate) fn constant_label(name: &[u8]) -> Label {
     Label::attribute(name).expect("a constant that is a label")
 }
 

@@ -10,6 +10,7 @@ mod knowledge;
 mod locks;
 mod operation;
 mod rules;
+mod share;
 mod traced;
 mod verdict;
 
@@ -17,8 +18,8 @@ pub use attributes::{
     Attributes, ContentHead, Cred, Disposition, Entry, FileKind, Link, Links, Times, Timestamp,
 };
 pub use decide::{
-    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POSITION_MAX, SEAL_BYTES, TARGET_BYTES_MAX,
-    XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,
+    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POLICY, POLICY_LABEL, POSITION_MAX, SEAL_BYTES,
+    TARGET_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,
 };
 pub use fold::fold;
 pub use knowledge::{Knowledge, Known};
@@ -27,10 +28,10 @@ pub use locks::{
     NotATable,
 };
 pub use operation::{
-    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, ShareId,
-    XattrMode,
+    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, XattrMode,
 };
 pub use rules::Rules;
+pub use share::{NoPolicy, SHARE_RANDOM_BYTES, ShareId, Spread};
 pub use traced::Traced;
 pub use verdict::{Answer, Effect, Effects, Error, Stat, Verdict};
 

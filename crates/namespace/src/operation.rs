@@ -3,7 +3,7 @@
 //! An operation holds everything that its decision needs beside knowledge: who asks, when, and the numbers drawn from the client's
 //! reservations. So deciding it again elsewhere can only give the same result.
 
-use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, Timestamp};
+use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, ShareId, Timestamp};
 use ident::FileId;
 use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
@@ -124,10 +124,6 @@ impl Place {
         }
     }
 }
-
-/// Name of a share: 128 random bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ShareId(pub [u8; 16]);
 
 /// What a publication does to content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

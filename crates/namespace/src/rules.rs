@@ -8,7 +8,7 @@ pub enum Rules {
     /// The oldest that this program knows.
     Two = 2,
     /// The time of the last status change moves with every change ([`crate::Timestamp::moved`]). Before, one by a machine whose clock was behind left it as it was, so
-    /// who compares these times (incremental backups do) did not see the change.
+    /// who compares these times (incremental backups do) did not see the change. And there are policies ([`crate::POLICY`]).
     Three = 3,
 }
 

@@ -49,6 +49,37 @@ fn who_may_set_attributes() {
 }
 
 #[test]
+fn what_is_made_in_a_directory_has_its_policy() {
+    rows(
+        FILES,
+        "1:10 setxattr leasehold.policy code=2+1 f  -> ok
+         1:10 setxattr leasehold.policy code=2+1 t  -> ok
+         0:0  setxattr leasehold.policy copies=2 d  -> ok
+         2:10 setxattr leasehold.policy copies=2 f  -> NotPermitted
+         1:10 setxattr leasehold.policy copies=0 f  -> Invalid
+         0:0  setxattr leasehold.policy copies=2 l  -> NotSupported
+         0:0  setxattr leasehold.policy copies=2 p  -> NotSupported
+         1:10 removexattr leasehold.policy f        -> NoAttribute
+         2:20 getxattr leasehold.policy f           -> NoAttribute",
+    );
+    let mut s = Situation::new(FILES);
+    let set = s.set_xattr("leasehold.policy", b"code=2+1", XattrMode::Set, "d", "1:10");
+    assert_eq!(s.run(&set), Ok(Answer::Nothing));
+    let old = decide(Rules::Two, &set, &s.tree);
+    assert!(matches!(old, Verdict::Refused { error: Error::NotSupported, .. }), "{old:?}");
+    for made in ["create 644 0 d/n", "mkdir 755 0 d/s", "mkdir 755 0 d/s/deep", "create 644 0 d/s/deep/file"]
+    {
+        s.run_text(&format!("1:10 {made}")).unwrap();
+    }
+    for made in ["d/n", "d/s", "d/s/deep", "d/s/deep/file"] {
+        let get = format!("2:20 getxattr leasehold.policy {made}");
+        assert_eq!(s.run_text(&get), Ok(Answer::Bytes(b"code=2+1".to_vec())), "{made}");
+    }
+    s.run_text("1:10 removexattr leasehold.policy d/n").unwrap();
+    assert_eq!(s.run_text("2:20 getxattr leasehold.policy d/n"), Err(Error::NoAttribute));
+}
+
+#[test]
 fn attributes_are_set_found_listed_and_removed() {
     let mut s = Situation::new(FILES);
     let set = |s: &mut Situation, value: &[u8], mode| {

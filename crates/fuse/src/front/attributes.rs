@@ -2,7 +2,7 @@
 
 use client::{Call, Reply};
 use lease::Label;
-use namespace::{AttributeChange, Error, FileKind, XattrMode};
+use namespace::{AttributeChange, Error, FileKind, POLICY, XattrMode};
 use node::Told;
 use std::sync::Arc;
 
@@ -125,7 +125,9 @@ impl Front {
         self.ask(node, asker, Call::ListXattrs { file }, move |_, told| {
             reply(match told {
                 Ok(Told::Reply(Reply::Names(names))) => {
-                    Ok(names.iter().flat_map(|name| name.as_bytes().iter().copied().chain([0])).collect())
+                    // Who copies a file with all that it lists does not mean how it is stored.
+                    let names = names.iter().map(Label::as_bytes).filter(|name| *name != POLICY);
+                    Ok(names.flat_map(|name| name.iter().copied().chain([0])).collect())
                 }
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(Errno::of_xattr(error)),

@@ -1,5 +1,6 @@
 //! An operation being decided: questions to knowledge, leases that were missed, effects so far.
 
+use super::xattr::POLICY_LABEL;
 use crate::{
     Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
     Locks, Rules, Times, Timestamp, fold,
@@ -95,6 +96,16 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     pub fn xattr(&mut self, file: &FileId, name: &Label, kind: Kind) -> Result<Option<Vec<u8>>, Stop> {
         let lease = |kind| Lease::new(file.clone(), Field::Xattr(name.clone()), kind);
         self.ask(kind, lease, |k, kind| k.xattr(file, name, kind))
+    }
+
+    /// The policy of a file or directory; before [`Rules::Three`] there are none.
+    pub fn policy(&mut self, file: &FileId) -> Result<Option<Vec<u8>>, Stop> {
+        if self.rules < Rules::Three { Ok(None) } else { self.xattr(file, &POLICY_LABEL, Kind::Read) }
+    }
+
+    /// The rules that it is decided by.
+    pub fn rules(&self) -> Rules {
+        self.rules
     }
 
     /// The names of all extended attributes.

@@ -3,6 +3,7 @@
 use super::Decided;
 use super::case::{Case, Stop};
 use super::permission::{GROUP_EXECUTE, SET_GID, STICKY, enter, may_change, stored_acl};
+use super::xattr::POLICY_LABEL;
 use crate::acl::{ACCESS_LABEL, DEFAULT_LABEL};
 use crate::{
     Answer, Attributes, ContentHead, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, NewFile, Times,
@@ -37,7 +38,9 @@ pub(super) fn create<K: Knowledge + ?Sized>(
     case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
     case.effects.push(Effect::AddLink { file: new.file.clone(), link });
     case.touch(dir, time);
-    for (name, value) in [(&ACCESS_LABEL, born.access), (&DEFAULT_LABEL, born.default)] {
+    for (name, value) in
+        [(&ACCESS_LABEL, born.access), (&DEFAULT_LABEL, born.default), (&POLICY_LABEL, born.policy)]
+    {
         if value.is_some() {
             case.effects.push(Effect::Xattr { file: new.file.clone(), name: (**name).clone(), value });
         }
@@ -57,6 +60,7 @@ struct Born {
     gid: u32,
     access: Option<Vec<u8>>,
     default: Option<Vec<u8>>,
+    policy: Option<Vec<u8>>,
 }
 
 impl Born {
@@ -68,9 +72,12 @@ impl Born {
         cred: &Cred,
     ) -> Result<Born, Stop> {
         let (mode, gid) = mode_and_group(parent, new, cred);
-        let mut born = Born { mode, uid: cred.uid, gid, access: None, default: None };
+        let mut born = Born { mode, uid: cred.uid, gid, access: None, default: None, policy: None };
         if new.kind == FileKind::Symlink {
             return Ok(born);
+        }
+        if matches!(new.kind, FileKind::Regular | FileKind::Directory) {
+            born.policy = case.policy(dir)?;
         }
         let Some(mut acl) = stored_acl(case, dir, &DEFAULT_LABEL)? else {
             born.mode &= !new.umask;

@@ -6,7 +6,7 @@
 use super::Decided;
 use super::case::Case;
 use super::lookup::access;
-use super::permission::{enter, may_change, may_take};
+use super::permission::{WRITE, enter, may_change, may_take};
 use super::unlink::lose_link;
 use crate::{Answer, Cred, Disposition, Effect, Error, FileKind, Knowledge, Link, Links, Timestamp};
 use ident::FileId;
@@ -22,6 +22,10 @@ pub(super) fn open<K: Knowledge + ?Sized>(
     cred: &Cred,
 ) -> Decided {
     access(case, file, mask, cred)?;
+    if u16::from(mask) & WRITE != 0 {
+        // Nothing of the answer rests on it: whoever writes has to know how what he writes is to be spread.
+        case.policy(file)?;
+    }
     if case.disposition(file, Kind::Read)?.is_some() {
         return Err(Error::DeletePending.into());
     }

@@ -3,15 +3,24 @@
 use super::Decided;
 use super::case::{Case, Stop};
 use super::permission::{READ, SET_GID, STICKY, WRITE, owns, permits};
-use crate::acl::{ACCESS, Acl, DEFAULT};
-use crate::{Answer, Attributes, Cred, Effect, Error, FileKind, Knowledge, Timestamp, XattrMode};
+use crate::acl::{ACCESS, Acl, DEFAULT, constant_label};
+use crate::{
+    Answer, Attributes, Cred, Effect, Error, FileKind, Knowledge, Rules, Spread, Timestamp, XattrMode,
+};
 use ident::FileId;
 use lease::{Kind, Label};
+use std::sync::LazyLock;
 
 /// The longest value, in bytes (Linux' XATTR_SIZE_MAX).
 pub const XATTR_BYTES_MAX: usize = 65_536;
 /// All names of one file with a zero byte after each, in bytes (Linux' XATTR_LIST_MAX).
 pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
+
+/// The attribute that says how a file's content is to be spread over hosts ([`Spread`]): what is made in a directory has the directory's. No part of it is the user's to
+/// list or copy, so it has no usual name.
+pub const POLICY: &[u8] = b"leasehold.policy";
+/// The same.
+pub static POLICY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(POLICY));
 
 /// Who may do what with an attribute, by the first part of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,6 +35,8 @@ enum Class {
     Capability,
     /// An access control list.
     Acl(AclKind),
+    /// How content is spread: everybody reads, the owner writes.
+    Policy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,13 +46,14 @@ enum AclKind {
 }
 
 impl Class {
-    fn of(name: &Label) -> Result<Class, Error> {
+    fn of(rules: Rules, name: &Label) -> Result<Class, Error> {
         let classes: [(&[u8], Class); 3] =
             [(b"user.", Class::User), (b"trusted.", Class::Trusted), (b"security.", Class::Security)];
         match name.as_bytes() {
             ACCESS => return Ok(Class::Acl(AclKind::Access)),
             DEFAULT => return Ok(Class::Acl(AclKind::Default)),
             b"security.capability" => return Ok(Class::Capability),
+            POLICY if rules >= Rules::Three => return Ok(Class::Policy),
             _ => {}
         }
         for (prefix, class) in classes {
@@ -61,7 +73,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
     name: &Label,
     cred: &Cred,
 ) -> Decided {
-    match Class::of(name)? {
+    match Class::of(case.rules(), name)? {
         Class::User => {
             let attributes = case.attributes(file, Kind::Read)?;
             if !has_user_attributes(&attributes) {
@@ -72,7 +84,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
             }
         }
         Class::Trusted if cred.uid != 0 => return Err(Error::NoAttribute.into()),
-        Class::Trusted | Class::Security | Class::Capability | Class::Acl(_) => {}
+        Class::Trusted | Class::Security | Class::Capability | Class::Acl(_) | Class::Policy => {}
     }
     Ok(Answer::Bytes(case.xattr(file, name, Kind::Read)?.ok_or(Error::NoAttribute)?))
 }
@@ -91,7 +103,7 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    let class = Class::of(name)?;
+    let class = Class::of(case.rules(), name)?;
     if value.len() > XATTR_BYTES_MAX {
         return Err(Error::TooBig.into());
     }
@@ -99,6 +111,11 @@ pub(super) fn set<K: Knowledge + ?Sized>(
         // `mode` does not count here, as in Linux.
         let acl = Acl::parse(value).map_err(|_| Error::Invalid)?;
         return set_acl(case, file, (kind, name), acl, cred, time);
+    }
+    if class == Class::Policy
+        && std::str::from_utf8(value).ok().and_then(|text| text.parse::<Spread>().ok()).is_none()
+    {
+        return Err(Error::Invalid.into());
     }
     let attributes = case.attributes(file, Kind::Write)?;
     may_write(case, class, file, &attributes, cred)?;
@@ -125,7 +142,7 @@ pub(super) fn remove<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    let class = Class::of(name)?;
+    let class = Class::of(case.rules(), name)?;
     if let Class::Acl(kind) = class {
         return set_acl(case, file, (kind, name), None, cred, time);
     }
@@ -203,6 +220,13 @@ fn may_write<K: Knowledge + ?Sized>(
     attributes: &Attributes,
     cred: &Cred,
 ) -> Result<(), Stop> {
+    if class == Class::Policy {
+        return match attributes.kind {
+            FileKind::Regular | FileKind::Directory if owns(attributes, cred) => Ok(()),
+            FileKind::Regular | FileKind::Directory => Err(Error::NotPermitted.into()),
+            _ => Err(Error::NotSupported.into()),
+        };
+    }
     if class != Class::User {
         return if cred.uid == 0 { Ok(()) } else { Err(Error::NotPermitted.into()) };
     }

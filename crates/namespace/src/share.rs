@@ -1,0 +1,204 @@
+//! The names of shares, and what they say: how a share is spread over hosts.
+//!
+//! Whoever knows a share's name and the hosts knows what is to be where, without asking anybody.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// At most so many copies, data fragments, or parity fragments: each is said in four bits.
+const COUNT_MAX: u8 = 15;
+/// Bytes of a name that are random.
+pub const SHARE_RANDOM_BYTES: usize = 14;
+
+/// Name of a share: 112 random bits, a byte that says how it is spread, and one that says which fragment this is, of a share that is kept in fragments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ShareId(pub [u8; 16]);
+
+impl ShareId {
+    /// A share's name, of random bytes.
+    pub fn new(random: [u8; SHARE_RANDOM_BYTES], spread: Spread) -> ShareId {
+        let mut name = [0; 16];
+        name[..SHARE_RANDOM_BYTES].copy_from_slice(&random);
+        name[SHARE_RANDOM_BYTES] = spread.byte();
+        ShareId(name)
+    }
+
+    /// The same random bytes, spread otherwise: for who has not stored it yet.
+    pub fn spread_as(mut self, spread: Spread) -> ShareId {
+        self.0[SHARE_RANDOM_BYTES] = spread.byte();
+        self
+    }
+
+    /// How it is spread.
+    pub fn spread(&self) -> Spread {
+        Spread::of_byte(self.0[SHARE_RANDOM_BYTES])
+    }
+
+    /// The names under which hosts keep it: its own, or those of its fragments.
+    pub fn kept_as(&self) -> impl Iterator<Item = ShareId> + use<> {
+        let share = *self;
+        let fragments = match self.spread() {
+            Spread::Code { data, parity } => data + parity,
+            Spread::Usual | Spread::Copies(_) => 0,
+        };
+        let whole = (fragments == 0).then_some(share);
+        whole.into_iter().chain((0..fragments).map(move |number| share.fragment(number)))
+    }
+
+    /// The name of one of its fragments.
+    pub fn fragment(mut self, number: u8) -> ShareId {
+        self.0[SHARE_RANDOM_BYTES + 1] = number.saturating_add(1);
+        self
+    }
+
+    /// Which fragment of a share it names, if it names one.
+    pub fn number(&self) -> Option<u8> {
+        matches!(self.spread(), Spread::Code { .. })
+            .then(|| self.0[SHARE_RANDOM_BYTES + 1].checked_sub(1))
+            .flatten()
+    }
+
+    /// The share that it is, or is a fragment of.
+    pub fn whole(mut self) -> ShareId {
+        if self.number().is_some() {
+            self.0[SHARE_RANDOM_BYTES + 1] = 0;
+        }
+        self
+    }
+}
+
+/// How content is spread over hosts: what `leasehold policy` sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Spread {
+    /// As many copies as is usual.
+    #[default]
+    Usual,
+    /// So many copies, each by a host of its own.
+    Copies(u8),
+    /// Fragments, each by a host of its own: any `data` of them give the whole.
+    Code {
+        /// Fragments that the content is cut into.
+        data: u8,
+        /// Further ones, made of these.
+        parity: u8,
+    },
+}
+
+/// A policy that there is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoPolicy;
+
+impl fmt::Display for NoPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a policy is copies=N with N from 1 to {COUNT_MAX}, or code=K+M with K from 2 and M from 1 to {COUNT_MAX}"
+        )
+    }
+}
+
+impl std::error::Error for NoPolicy {}
+
+impl Spread {
+    /// What a file's policy says, if it has one ([`crate::POLICY_LABEL`]).
+    pub fn of_policy(policy: Option<&[u8]>) -> Spread {
+        let text = policy.and_then(|policy| std::str::from_utf8(policy).ok());
+        text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    /// Every byte says one.
+    fn of_byte(byte: u8) -> Spread {
+        match (byte >> 4, byte & COUNT_MAX) {
+            (0, 0) => Spread::Usual,
+            (0, copies) => Spread::Copies(copies),
+            (data, parity) => Spread::Code { data, parity },
+        }
+    }
+
+    fn byte(self) -> u8 {
+        match self {
+            Spread::Usual => 0,
+            Spread::Copies(copies) => copies.min(COUNT_MAX),
+            Spread::Code { data, parity } => data.min(COUNT_MAX) << 4 | parity.min(COUNT_MAX),
+        }
+    }
+}
+
+impl FromStr for Spread {
+    type Err = NoPolicy;
+
+    fn from_str(text: &str) -> Result<Spread, NoPolicy> {
+        let count = |text: &str, least: u8| {
+            let plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = text.parse().ok().filter(|number| plain && (least..=COUNT_MAX).contains(number));
+            number.ok_or(NoPolicy)
+        };
+        if let Some(copies) = text.strip_prefix("copies=") {
+            return count(copies, 1).map(Spread::Copies);
+        }
+        let (data, parity) =
+            text.strip_prefix("code=").and_then(|code| code.split_once('+')).ok_or(NoPolicy)?;
+        Ok(Spread::Code { data: count(data, 2)?, parity: count(parity, 1)? })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Spread::Usual => f.write_str("usual"),
+            Spread::Copies(copies) => write!(f, "copies={copies}"),
+            Spread::Code { data, parity } => write!(f, "code={data}+{parity}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_how_the_share_is_spread_and_which_fragment_it_is() {
+        for byte in 0..=u8::MAX {
+            let share = ShareId::new([byte; SHARE_RANDOM_BYTES], Spread::of_byte(byte));
+            assert_eq!((share.0[14], share.spread().byte()), (byte, byte));
+            let kept: Vec<ShareId> = share.kept_as().collect();
+            assert!(
+                !kept.is_empty()
+                    && kept.iter().all(|kept| kept.whole() == share && kept.spread() == share.spread())
+            );
+            if let Spread::Code { data, parity } = share.spread() {
+                let numbers: Vec<Option<u8>> = kept.iter().map(ShareId::number).collect();
+                assert_eq!(numbers, (0..data + parity).map(Some).collect::<Vec<_>>());
+                assert_eq!(share.number(), None);
+            } else {
+                assert_eq!(kept, [share]);
+            }
+        }
+    }
+
+    #[test]
+    fn policies_are_written_as_they_are_read() {
+        for text in ["copies=1", "copies=15", "code=2+1", "code=4+2", "code=15+15"] {
+            assert_eq!(text.parse::<Spread>().map(|spread| spread.to_string()).as_deref(), Ok(text));
+            let spread = text.parse::<Spread>().unwrap();
+            assert_eq!(Spread::of_byte(spread.byte()), spread);
+        }
+        for text in [
+            "",
+            "copies",
+            "copies=",
+            "copies=0",
+            "copies=16",
+            "copies=+2",
+            "code=1+1",
+            "code=2+0",
+            "code=2",
+            "code=4+16",
+            "code=4+2 ",
+            "usual",
+        ] {
+            assert_eq!(text.parse::<Spread>(), Err(NoPolicy), "{text}");
+        }
+    }
+}
