@@ -5,7 +5,7 @@
 //! of them are.
 
 use bytes::Bytes;
-use namespace::Spread;
+use namespace::{ShareId, Spread};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
 /// Bytes dealt out at a time. A share too short to give each fragment one is kept in copies.
@@ -54,8 +54,17 @@ pub fn segments(data: u8, at: u32, length: u32) -> Vec<Segment> {
     segments
 }
 
+/// What hosts are given of a share, each under its name: the share itself, or its fragments. None for counts that the code does not know.
+pub fn kept(share: ShareId, whole: Bytes) -> Option<Vec<(ShareId, Bytes)>> {
+    let kept = match share.spread() {
+        Spread::Code { data, parity } => fragments(&whole, data, parity)?,
+        Spread::Usual | Spread::Copies(_) => vec![whole],
+    };
+    Some(share.kept_as().zip(kept).collect())
+}
+
 /// All fragments of a share, data first. None for counts that the code does not know.
-pub fn fragments(whole: &[u8], data: u8, parity: u8) -> Option<Vec<Bytes>> {
+fn fragments(whole: &[u8], data: u8, parity: u8) -> Option<Vec<Bytes>> {
     let length = u32::try_from(whole.len()).ok()?;
     let cut = cut(whole, data)?;
     let padded: Vec<Vec<u8>> =

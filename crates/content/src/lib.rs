@@ -17,7 +17,7 @@ mod plan;
 mod read;
 mod seal;
 
-pub use code::{Segment, fragments, segments, spread_of, whole};
+pub use code::{Segment, kept, segments, spread_of, whole};
 pub use extents::{ExtentMap, Span, What};
 pub use file::FileContent;
 pub use placement::{COPIES, place, place_fragments};

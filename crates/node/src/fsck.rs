@@ -3,10 +3,11 @@
 //! A file system in use changes while it is checked. The server's state is checked as of one moment; what is found wrong beyond it is looked
 //! at once more, and only what is wrong both times is told.
 
+use crate::repair::whole;
 use crate::server::Server;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
-use namespace::{Extent, Place, ShareId};
+use namespace::{Extent, Place, ShareId, Spread};
 use serde::{Deserialize, Serialize};
 use shares::AccountId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -120,44 +121,82 @@ fn look(
     let mut suspects = Suspects::new();
     let (hosts, me) = (server.keeper().peers().hosts().now(), server.keeper().peers().me());
     for (share, pieces) in &pieces {
-        // Each host's copies are its own to check.
-        if only.is_some_and(|only| !only.contains(share)) || !hosts.placed(share).contains(&me) {
+        // Each host's copies and fragments are its own to check.
+        let here: Vec<ShareId> = share.kept_as().filter(|kept| hosts.placed(kept).contains(&me)).collect();
+        if only.is_some_and(|only| !only.contains(share)) || here.is_empty() {
             continue;
         }
-        if let Some(fault) = content_fault(server, *share, pieces, report, progress) {
-            suspects.insert(*share, fault);
-        } else if let Some(fault) = lease_fault(server, *share) {
-            suspects.insert(*share, fault);
-        }
+        let mut look = Content { server, report, progress };
+        let fault = look.fault(share, &here, pieces);
+        let fault = fault.or_else(|| here.iter().find_map(|kept| lease_fault(server, *kept)));
+        suspects.extend(fault.map(|fault| (*share, fault)));
     }
     unreferenced(server, &pieces, &mut suspects, &mut faults);
     (faults, suspects)
 }
 
-fn content_fault(
-    server: &Server,
-    share: ShareId,
-    pieces: &BTreeMap<u32, (u32, [u8; 32])>,
-    report: &mut FsckReport,
-    progress: &mut dyn FnMut(&str),
-) -> Option<String> {
-    for (at, (length, hash)) in pieces {
-        report.pieces += 1;
-        report.bytes += u64::from(*length);
-        if report.pieces.is_multiple_of(PROGRESS_EVERY) {
-            progress(&format!("content: {} pieces, {} MiB", report.pieces, report.bytes >> 20));
+/// The look at content.
+struct Content<'a> {
+    server: &'a Server,
+    report: &'a mut FsckReport,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl Content<'_> {
+    /// What is wrong with what is kept `here` of a share. Of fragments the host of the first puts the share together, and looks at its pieces.
+    fn fault(
+        &mut self,
+        share: &ShareId,
+        here: &[ShareId],
+        pieces: &BTreeMap<u32, (u32, [u8; 32])>,
+    ) -> Option<String> {
+        let shares = self.server.shares().server();
+        if !matches!(share.spread(), Spread::Code { .. }) {
+            let read = |at, length| shares.read(share, at, length).map_err(|error| error.to_string());
+            return self.pieces_fault(share, pieces, read);
         }
-        match server.shares().server().read(&share, *at, length + TAG_BYTES as u32) {
-            Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}
-            Ok(_) => {
-                return Some(format!("share {}: the piece at {at} does not match its hash", name(&share)));
-            }
-            Err(error) => {
-                return Some(format!("share {}: the piece at {at} cannot be read: {error}", name(&share)));
-            }
-        }
+        let damaged = |fragment: &ShareId| {
+            let error = shares.verify(fragment).err()?;
+            Some(format!("fragment {} is damaged: {error}", name(fragment)))
+        };
+        here.iter().find_map(damaged).or_else(|| {
+            here.iter().find(|fragment| fragment.number() == Some(0))?;
+            let whole = match whole(self.server.keeper(), *share) {
+                Ok(whole) => whole,
+                Err(fault) => return Some(fault),
+            };
+            let read = |at: u32, length: u32| {
+                let part = whole.get(at as usize..).and_then(|rest| rest.get(..length as usize));
+                part.map(<[u8]>::to_vec).ok_or_else(|| "the share ends before".to_owned())
+            };
+            self.pieces_fault(share, pieces, read)
+        })
     }
-    None
+
+    fn pieces_fault(
+        &mut self,
+        share: &ShareId,
+        pieces: &BTreeMap<u32, (u32, [u8; 32])>,
+        read: impl Fn(u32, u32) -> Result<Vec<u8>, String>,
+    ) -> Option<String> {
+        let share = name(share);
+        for (at, (length, hash)) in pieces {
+            self.report.pieces += 1;
+            self.report.bytes += u64::from(*length);
+            if self.report.pieces.is_multiple_of(PROGRESS_EVERY) {
+                let FsckReport { pieces, bytes, .. } = self.report;
+                (self.progress)(&format!("content: {pieces} pieces, {} MiB", *bytes >> 20));
+            }
+            match read(*at, length + TAG_BYTES as u32) {
+                Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}
+                Ok(_) => return Some(format!("share {share}: the piece at {at} does not match its hash")),
+                Err(error) => {
+                    return Some(format!("share {share}: the piece at {at} cannot be read: {error}"));
+                }
+            }
+        }
+        None
+    }
 }
 
 /// A referenced share is leased by the server's account; or by the machine's, while its adoption is under way.
@@ -180,7 +219,7 @@ fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, fault
     };
     let listed = server.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;
-        if stable && share.leases > 0 && !pieces.contains_key(&share.id) && is_wanted(&share.id) {
+        if stable && share.leases > 0 && !pieces.contains_key(&share.id.whole()) && is_wanted(&share.id) {
             suspects.insert(share.id, format!("share {}: leased, and nothing refers to it", name(&share.id)));
         }
         ControlFlow::Continue(())

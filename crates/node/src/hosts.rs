@@ -1,8 +1,9 @@
 //! The hosts of shares that this machine knows of: whoever feeds it has them from the group.
 
 use content::COPIES;
-use namespace::ShareId;
+use namespace::{ShareId, Spread};
 use parking_lot::RwLock;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::MachineId;
 
@@ -47,9 +48,22 @@ impl HostList {
         &self.hosts
     }
 
-    /// See [`Hosts::set`].
-    pub(crate) fn needed(&self) -> usize {
-        self.needed.min(self.copies()).max(1)
+    /// How many of the hosts of a copy may be gone at once, or for good, and it is still there. See [`Hosts::set`].
+    pub(crate) fn needed(&self, share: &ShareId) -> usize {
+        self.needed.min(self.copies(share)).max(1)
+    }
+
+    /// How many hosts may be lost at once with all that they keep: as many as the directory survives, as far as the policy goes.
+    fn losses(&self, parity: u8) -> usize {
+        let keepers = self.hosts.iter().filter(|host| host.keeps).count();
+        self.needed.min(keepers).saturating_sub(1).min(parity.into())
+    }
+
+    /// Whether a share of which `kept` says who has each fragment is there, whichever hosts are lost of those that may be.
+    pub(crate) fn survives(&self, (data, parity): (u8, u8), kept: &[&[MachineId]]) -> bool {
+        let hosts: BTreeSet<MachineId> = kept.iter().flat_map(|kept| kept.iter().copied()).collect();
+        let hosts: Vec<MachineId> = hosts.into_iter().collect();
+        survives(data.into(), kept, &hosts, self.losses(parity), &mut Vec::new())
     }
 
     /// Whether `machine` is all there is.
@@ -57,21 +71,47 @@ impl HostList {
         matches!(self.hosts.as_slice(), [only] if only.machine == machine)
     }
 
-    /// How many hosts are to have each share.
-    pub(crate) fn copies(&self) -> usize {
-        self.hosts.iter().filter(|host| host.keeps).count().min(COPIES)
+    /// How many hosts are to have what is kept under the name of `share`. Of a fragment one, unless so few hosts keep several fragments each that too many could go with
+    /// those that may be lost.
+    pub(crate) fn copies(&self, share: &ShareId) -> usize {
+        let keepers = self.hosts.iter().filter(|host| host.keeps).count();
+        let wanted = match share.spread() {
+            Spread::Usual => COPIES,
+            Spread::Copies(copies) => copies.into(),
+            Spread::Code { data, parity } => {
+                let together = usize::from(data + parity).div_ceil(keepers.max(1));
+                let losses = self.losses(parity);
+                if together * losses <= parity.into() { 1 } else { losses + 1 }
+            }
+        };
+        keepers.min(wanted)
     }
 
-    /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next take their places.
+    /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next take their places. Hosts of other fragments of the same share come last.
     pub(crate) fn keeping(&self, share: &ShareId) -> Vec<MachineId> {
-        self.order(share, |host| host.keeps)
+        let mut keeping = self.order(share, |host| host.keeps);
+        if let Some(number) = share.number() {
+            let placed = self.placed_fragments(&share.whole());
+            let of_others = |machine: &MachineId| placed.contains(machine);
+            keeping.sort_by_key(|machine| {
+                (placed.get(usize::from(number)) != Some(machine), of_others(machine))
+            });
+        }
+        keeping
     }
 
     /// Those that are to keep `share`.
     pub(crate) fn placed(&self, share: &ShareId) -> Vec<MachineId> {
         let mut placed = self.keeping(share);
-        placed.truncate(COPIES);
+        placed.truncate(self.copies(share));
         placed
+    }
+
+    fn placed_fragments(&self, whole: &ShareId) -> Vec<MachineId> {
+        let hosts = self.hosts.iter().filter(|host| host.keeps);
+        let hosts: Vec<u64> = hosts.map(|host| host.machine.0).collect();
+        let count = whole.kept_as().count() as u8;
+        content::place_fragments(whole, count, &hosts).into_iter().map(MachineId).collect()
     }
 
     /// The hosts at which `share` may be: where it is to be, where it may have gone instead, and where it may still be.
@@ -90,6 +130,7 @@ impl HostList {
     /// Equal for lists that place shares alike, on whatever machine; never 0.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.needed.to_le_bytes());
         for host in &self.hosts {
             hasher.update(&host.machine.0.to_le_bytes());
             hasher.update(&[host.keeps.into()]);
@@ -107,6 +148,26 @@ impl HostList {
     }
 }
 
+/// Whether enough fragments are left without the hosts `lost` and any `losses` more of `hosts`.
+fn survives(
+    data: usize,
+    kept: &[&[MachineId]],
+    hosts: &[MachineId],
+    losses: usize,
+    lost: &mut Vec<MachineId>,
+) -> bool {
+    if losses == 0 || hosts.is_empty() {
+        let left = kept.iter().filter(|kept| kept.iter().any(|machine| !lost.contains(machine)));
+        return left.count() >= data;
+    }
+    (0..hosts.len()).all(|at| {
+        lost.push(hosts[at]);
+        let survives = survives(data, kept, &hosts[at + 1..], losses - 1, lost);
+        lost.pop();
+        survives
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,22 +181,61 @@ mod tests {
 
     #[test]
     fn a_host_that_is_drained_keeps_nothing_new_and_is_asked_last() {
-        let share = ShareId([7; 16]);
+        let share = ShareId::new([7; 14], Spread::Usual);
         let all = hosts(&[(1, true), (2, true), (3, true), (4, true)]);
         let first = all.placed(&share)[0];
         let drained: Vec<_> = (1..=4).map(|machine| (machine, MachineId(machine) != first)).collect();
         let drained = hosts(&drained);
         assert_eq!(drained.placed(&share), all.keeping(&share)[1..]);
         assert_eq!(drained.having(&share).last(), Some(&first));
-        assert_eq!((all.copies(), drained.copies(), hosts(&[(1, true), (2, false)]).copies()), (3, 3, 1));
+        let copies = [&all, &drained, &hosts(&[(1, true), (2, false)])].map(|hosts| hosts.copies(&share));
+        assert_eq!(copies, [3, 3, 1]);
+        let two = share.spread_as(Spread::Copies(2));
+        assert_eq!((all.copies(&two), all.placed(&two)), (2, all.keeping(&two)[..2].to_vec()));
         assert_ne!(all.fingerprint(), drained.fingerprint());
     }
 
     #[test]
     fn no_more_copies_are_needed_than_there_are_hosts() {
-        assert_eq!(hosts(&[(1, true), (2, false), (3, false)]).needed(), 1);
-        assert_eq!(hosts(&[(1, true), (2, true), (3, true)]).needed(), 2);
+        let share = ShareId::new([7; 14], Spread::Usual);
+        assert_eq!(hosts(&[(1, true), (2, false), (3, false)]).needed(&share), 1);
+        assert_eq!(hosts(&[(1, true), (2, true), (3, true)]).needed(&share), 2);
+        assert_eq!(hosts(&[(1, true), (2, true), (3, true)]).needed(&share.spread_as(Spread::Copies(1))), 1);
         assert!(hosts(&[(1, true)]).is_only(MachineId(1)));
         assert!(!hosts(&[(1, true), (2, false)]).is_only(MachineId(1)));
+    }
+
+    #[test]
+    fn each_fragment_has_a_host_of_its_own_and_others_that_may_take_its_place() {
+        let share = ShareId::new([7; 14], Spread::Code { data: 2, parity: 1 });
+        let all = hosts(&[(1, true), (2, true), (3, true), (4, true), (5, true)]);
+        let placed: Vec<MachineId> = share.kept_as().flat_map(|fragment| all.placed(&fragment)).collect();
+        assert_eq!(placed.iter().collect::<BTreeSet<_>>().len(), 3);
+        for (fragment, host) in share.kept_as().zip(&placed) {
+            let keeping = all.keeping(&fragment);
+            assert_eq!((keeping.len(), keeping.first()), (5, Some(host)));
+            assert!(keeping[1..3].iter().all(|machine| !placed.contains(machine)));
+        }
+        // With fewer hosts than fragments some keep several; and each fragment is kept twice where one host that goes would else take too many.
+        let wide = share.spread_as(Spread::Code { data: 4, parity: 2 });
+        let copies =
+            |hosts: &HostList, share: &ShareId| share.kept_as().map(|kept| hosts.placed(&kept).len()).max();
+        let few = [hosts(&[(1, true), (2, true)]), hosts(&[(1, true), (2, true), (3, true)])];
+        assert_eq!(few.each_ref().map(|few| copies(few, &share)), [Some(2), Some(1)]);
+        assert_eq!(few.each_ref().map(|few| copies(few, &wide)), [Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn a_share_survives_if_enough_fragments_are_left_whoever_is_lost() {
+        let (all, [a, b, c]) = (hosts(&[(1, true), (2, true), (3, true)]), [1, 2, 3].map(MachineId));
+        assert!(all.survives((2, 1), &[&[a], &[b], &[c]]));
+        assert!(!all.survives((2, 1), &[&[a], &[b], &[a]]));
+        assert!(!all.survives((2, 1), &[&[a], &[b], &[]]));
+        assert!(all.survives((2, 1), &[&[a, b], &[a, b], &[]]));
+        assert!(!all.survives((2, 1), &[]));
+        let lone = Hosts::default();
+        lone.set(vec![Host { machine: a, addresses: Vec::new(), keeps: true }], 1);
+        assert!(lone.now().survives((2, 1), &[&[a], &[a], &[a]]));
+        assert!(!lone.now().survives((2, 1), &[&[a], &[], &[]]));
     }
 }

@@ -206,14 +206,16 @@ impl Keeper {
     /// What of this work is not as it is to be: shares that are not here, and shares that are here in place of a host that was passed over.
     fn note(&self, settled: &[ShareWork], missing: &[ShareId]) {
         let missing: BTreeSet<ShareId> = missing.iter().copied().collect();
-        missing.iter().for_each(|share| self.repair.want(*share));
         let (hosts, me) = (self.peers.hosts().now(), self.peers.me());
-        for work in settled {
-            if let ShareWork::Adopt(share) = work
-                && !missing.contains(share)
-                && !hosts.placed(share).contains(&me)
-            {
-                self.repair.took(*share);
+        let adopted = settled.iter().filter_map(|work| match work {
+            ShareWork::Adopt(share) => Some(share.kept_as()),
+            ShareWork::Drop(_) => None,
+        });
+        for share in adopted.flatten() {
+            match (missing.contains(&share), hosts.placed(&share).contains(&me)) {
+                (true, true) => self.repair.want(share),
+                (false, false) => self.repair.took(share),
+                (true, false) | (false, true) => {}
             }
         }
     }

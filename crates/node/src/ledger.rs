@@ -6,10 +6,10 @@ use namespace::ShareId;
 
 /// See the module: this machine's replica of the state.
 pub(crate) trait Ledger: Send + Sync {
-    /// Of the first `limit` shares after `after` those that something refers to; and the last one looked at, unless that was all.
+    /// Of the first `limit` shares after `after` those that something refers to, by the names under which hosts keep them; and the last one looked at, unless that was all.
     fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>);
 
-    /// Whether something refers to each of these.
+    /// Whether something refers to each of these, or to what it is a fragment of.
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool>;
 
     /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
@@ -22,11 +22,13 @@ pub(crate) trait Ledger: Send + Sync {
 
 impl Ledger for Server {
     fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>) {
-        self.group().query(|_, store| directory::shares_after(store, after, limit))
+        let (shares, last) = self.group().query(|_, store| directory::shares_after(store, after, limit));
+        (shares.iter().flat_map(ShareId::kept_as).collect(), last)
     }
 
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
-        self.group().query(|_, store| shares.iter().map(|share| directory::refers_to(store, share)).collect())
+        let whole = shares.iter().copied().map(ShareId::whole);
+        self.group().query(|_, store| whole.map(|share| directory::refers_to(store, &share)).collect())
     }
 
     fn is_current(&self) -> bool {

@@ -11,6 +11,7 @@ mod data;
 mod disk;
 mod door;
 mod engine;
+mod fragments;
 mod fsck;
 mod group;
 mod hosts;

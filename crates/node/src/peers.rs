@@ -5,6 +5,7 @@ use crate::net::{
     Caller, CertificateError, Credentials, NetThread, Pending, ShareClient, ShareLink, client_config,
 };
 use bytes::Bytes;
+use namespace::Error;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,4 +119,12 @@ impl Connections {
         }
         self.thread.as_ref().map(|(keeping, _)| keeping)
     }
+}
+
+/// What an answer to [`ShareCall::Fetch`] brought, if it has the digest that came with it.
+pub(crate) fn fetched((results, mut whole): (Vec<Result<(), Error>>, Bytes)) -> Option<Bytes> {
+    let Some(Ok(())) = results.first() else { return None };
+    let digest = *whole.first_chunk::<16>()?;
+    let body = whole.split_off(digest.len());
+    (shares::digest(&body) == digest).then_some(body)
 }

@@ -4,13 +4,15 @@
 //! hosts change, and now and then: what is to be here and is not is fetched. Then what is here: what nothing refers to is let go; and so is what others are
 //! to keep, once each of them says that it does.
 
+use crate::fragments::put_together;
 use crate::hosts::HostList;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::STOP_LOOK;
 use crate::net::Pending;
+use crate::peers::fetched;
 use bytes::Bytes;
-use namespace::{Error, ShareId};
+use namespace::{Error, ShareId, Spread};
 use parking_lot::{Condvar, Mutex};
 use shares::{DatabaseError, Holds, NewShare};
 use std::collections::{BTreeMap, BTreeSet};
@@ -372,7 +374,8 @@ fn fetch(
         others
     };
     let mut bytes = 0;
-    for turn in 0..hosts.all().len() {
+    // Where others have it, it is copied; of what nobody has, but for fragments of the same share, it is made anew.
+    for turn in 0..=hosts.all().len() {
         let asked: Vec<(ShareId, Pending)> = lacking
             .iter()
             .filter_map(|share| {
@@ -382,10 +385,15 @@ fn fetch(
             })
             .collect();
         let mut found = Vec::new();
+        if turn == hosts.all().len() {
+            for (length, fragment) in lacking.iter().filter_map(|share| made_anew(keeper, hosts, share)) {
+                bytes += length;
+                found.push(fragment);
+            }
+        }
         for (share, pending) in asked {
-            let Ok((results, whole)) = pending.wait(Some(PATIENCE)) else { continue };
-            let sound = matches!(results.first(), Some(Ok(()))).then(|| checked(whole)).flatten();
-            if let Some(body) = sound {
+            let Ok(answer) = pending.wait(Some(PATIENCE)) else { continue };
+            if let Some(body) = fetched(answer) {
                 bytes += body.len();
                 found.push(NewShare { id: share, parts: vec![body] });
             }
@@ -409,20 +417,32 @@ fn fetch(
     (bytes, lacking)
 }
 
-/// All of a share, from any other host that has it.
-pub(crate) fn fetch_whole(keeper: &Keeper, share: ShareId) -> Option<Bytes> {
-    let hosts = keeper.peers().hosts().now();
-    let others = hosts.having(&share).into_iter().filter(|machine| *machine != keeper.peers().me());
-    others.into_iter().find_map(|machine| {
-        let pending = keeper.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
-        let (results, whole) = pending.wait(Some(PATIENCE)).ok()?;
-        matches!(results.first(), Some(Ok(()))).then(|| checked(whole)).flatten()
-    })
+/// A fragment that no host has any more, made anew of others; and how many bytes those were.
+fn made_anew(keeper: &Keeper, hosts: &HostList, fragment: &ShareId) -> Option<(usize, NewShare)> {
+    fragment.number()?;
+    let whole = put_together(keeper.peers(), Some(keeper), hosts, fragment.whole(), PATIENCE).ok()?;
+    let length = whole.len();
+    let (id, body) =
+        content::kept(fragment.whole(), whole)?.into_iter().find(|(name, _)| name == fragment)?;
+    Some((length, NewShare { id, parts: vec![body] }))
 }
 
-/// The body of an answer to [`ShareCall::Fetch`], if it has the digest that came with it.
-fn checked(mut whole: Bytes) -> Option<Bytes> {
-    let digest = *whole.first_chunk::<16>()?;
-    let body = whole.split_off(digest.len());
-    (shares::digest(&body) == digest).then_some(body)
+/// All of a share: from here, from any other host that has it, or of its fragments. If it is not to be had, what was wrong here.
+pub(crate) fn whole(keeper: &Keeper, share: ShareId) -> Result<Bytes, String> {
+    let hosts = keeper.peers().hosts().now();
+    if let Spread::Code { .. } = share.spread() {
+        return put_together(keeper.peers(), Some(keeper), &hosts, share, PATIENCE).map_err(|_| {
+            format!("too few fragments of share {:032x} are to be had", u128::from_be_bytes(share.0))
+        });
+    }
+    let error = match keeper.shares().server().whole(&share) {
+        Ok((body, _)) => return Ok(body.into()),
+        Err(error) => error,
+    };
+    let others = hosts.having(&share).into_iter().filter(|machine| *machine != keeper.peers().me());
+    let fetch = |machine| {
+        let pending = keeper.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
+        fetched(pending.wait(Some(PATIENCE)).ok()?)
+    };
+    others.into_iter().find_map(fetch).ok_or_else(|| error.to_string())
 }

@@ -114,8 +114,8 @@ impl Shares {
         let (mut adopt, mut drop) = (Vec::new(), Vec::new());
         for item in work {
             match item {
-                ShareWork::Adopt(share) => adopt.push(*share),
-                ShareWork::Drop(share) => drop.push(*share),
+                ShareWork::Adopt(share) => adopt.extend(share.kept_as()),
+                ShareWork::Drop(share) => drop.extend(share.kept_as()),
             }
         }
         let done = self.adopt(&adopt).and_then(|missing| match drop.is_empty() {

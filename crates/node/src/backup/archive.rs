@@ -12,6 +12,7 @@
 use super::error::{BackupError, io};
 use super::format::{self, About, FormatError, Reader};
 use super::name;
+use bytes::Bytes;
 use namespace::ShareId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -144,7 +145,7 @@ impl Archive {
     }
 
     /// Stores copies. They are durable, their names not before [`Archive::finish`].
-    pub(super) fn put(&mut self, copies: &[(ShareId, Vec<u8>)]) -> Result<(), BackupError> {
+    pub(super) fn put(&mut self, copies: &[(ShareId, Bytes)]) -> Result<(), BackupError> {
         let mut written = Vec::with_capacity(copies.len());
         for (share, body) in copies {
             let [first, ..] = share.0;

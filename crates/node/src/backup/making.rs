@@ -7,10 +7,11 @@ use super::name;
 use super::{BackupOrder, BackupReport};
 use crate::door::Door;
 use crate::part::Part;
-use crate::repair::fetch_whole;
+use crate::repair::whole;
 use crate::server::Server;
 use crate::shares_server::utc_secs;
 use crate::small::read_file;
+use bytes::Bytes;
 use client::Call;
 use namespace::{Cred, ShareId};
 use std::fs::File;
@@ -154,18 +155,15 @@ impl Making<'_> {
             return Ok(true);
         }
         let keeper = self.server.keeper();
-        let body = match keeper.shares().server().whole(&share) {
-            Ok((body, _)) => body,
-            Err(error) => match fetch_whole(keeper, share) {
-                Some(body) => body.to_vec(),
-                None if !self.server.group().query(|_, store| directory::refers_to(store, &share)) => {
-                    return Ok(false);
-                }
-                None => {
-                    report.faults.push(error.to_string());
-                    return Ok(true);
-                }
-            },
+        let body = match whole(keeper, share) {
+            Ok(body) => body,
+            Err(_) if !self.server.group().query(|_, store| directory::refers_to(store, &share)) => {
+                return Ok(false);
+            }
+            Err(fault) => {
+                report.faults.push(fault);
+                return Ok(true);
+            }
         };
         report.shares += 1;
         report.new_shares += 1;
@@ -192,19 +190,19 @@ impl Making<'_> {
 /// Copies that are to be stored together.
 #[derive(Default)]
 struct Copies {
-    copies: Vec<(ShareId, Vec<u8>)>,
+    copies: Vec<(ShareId, Bytes)>,
     bytes: usize,
 }
 
 impl Copies {
     /// One more; whether they are enough.
-    fn add(&mut self, share: ShareId, body: Vec<u8>) -> bool {
+    fn add(&mut self, share: ShareId, body: Bytes) -> bool {
         self.bytes += body.len();
         self.copies.push((share, body));
         self.copies.len() >= COPIES_TOGETHER.0 || self.bytes >= COPIES_TOGETHER.1
     }
 
-    fn take(&mut self) -> Vec<(ShareId, Vec<u8>)> {
+    fn take(&mut self) -> Vec<(ShareId, Bytes)> {
         self.bytes = 0;
         std::mem::take(&mut self.copies)
     }

@@ -1,5 +1,7 @@
 //! Several hosts of shares in one process, over real sockets: copies made, found, lost, repaired and moved.
 
+mod coded;
+
 use super::authority::Authority;
 use super::frames;
 use super::movable::Movable;
@@ -16,7 +18,7 @@ use client::Upload;
 use content::TAG_BYTES;
 use directory::ShareWork;
 use lease::SessionId;
-use namespace::{Error, ShareId};
+use namespace::{Error, SHARE_RANDOM_BYTES, ShareId, Spread};
 use parking_lot::Mutex;
 use shares::{AccountId, Health, Holds};
 use std::collections::BTreeSet;
@@ -51,12 +53,12 @@ impl Ledger for State {
         let shares: Vec<ShareId> =
             referenced.iter().filter(|share| after < Some(share)).take(limit).copied().collect();
         let last = shares.last().copied().filter(|_| shares.len() == limit);
-        (shares, last)
+        (shares.iter().flat_map(ShareId::kept_as).collect(), last)
     }
 
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
         let referenced = self.referenced.lock();
-        shares.iter().map(|share| referenced.contains(share)).collect()
+        shares.iter().map(|share| referenced.contains(&share.whole())).collect()
     }
 
     fn is_current(&self) -> bool {
@@ -270,7 +272,10 @@ async fn accept(
 }
 
 fn share(number: u64) -> ShareId {
-    ShareId(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes())
+    let mixed = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes();
+    let mut random = [0; SHARE_RANDOM_BYTES];
+    random.copy_from_slice(&mixed[..SHARE_RANDOM_BYTES]);
+    ShareId::new(random, Spread::Usual)
 }
 
 fn plain(number: u64) -> Bytes {

@@ -1,0 +1,115 @@
+//! Shares that are kept in fragments: what is wanted is read of the fragments that have it. Where one of these is not to be had the share is put together of any that are enough.
+
+use super::{Asked, Copies, PATIENCE, PAUSE, Part, is_whole, patience};
+use crate::fragments::{Scattered, put_together};
+use crate::hosts::HostList;
+use bytes::Bytes;
+use namespace::{Error, ShareId, Spread};
+use std::collections::VecDeque;
+use wire::MachineId;
+
+/// Shares that are kept at hand: who reads on wants the next piece of the same one.
+const AT_HAND: usize = 4;
+
+/// The last shares that were put together of their fragments, the latest last.
+#[derive(Default)]
+pub(super) struct PutTogether(VecDeque<(ShareId, Bytes)>);
+
+/// What was asked of a fragment's host.
+struct Asking {
+    fragment: ShareId,
+    machine: MachineId,
+    asked: Asked,
+}
+
+impl Copies {
+    /// As [`Copies::read`].
+    pub(super) fn read_some_coded<T>(
+        &self,
+        parts: &[Part],
+        open: impl Fn(usize, Vec<u8>) -> Result<T, Error>,
+    ) -> Vec<Result<T, Error>> {
+        let hosts = self.peers.hosts().now();
+        let asked: Vec<_> = parts.iter().map(|part| self.ask_fragments(&hosts, *part)).collect();
+        let of_copies = |index: &usize| parts.get(*index).is_some_and(|(share, ..)| is_whole(share));
+        let whole: Vec<usize> = (0..parts.len()).filter(of_copies).collect();
+        let whole_parts: Vec<Part> = whole.iter().filter_map(|index| parts.get(*index).copied()).collect();
+        let place = |index: usize| whole.get(index).copied().unwrap_or(index);
+        let mut read = self.read_whole(&whole_parts, |index, bytes| open(place(index), bytes)).into_iter();
+        let each = parts.iter().zip(asked).enumerate().map(|(index, (part, asked))| {
+            if of_copies(&index) {
+                return read.next().unwrap_or(Err(Error::Damaged));
+            }
+            if let Some(opened) = self.hear(&hosts, asked, |bytes| open(index, bytes)) {
+                return Ok(opened);
+            }
+            let (share, at, length) = *part;
+            let share = self.put_together(share)?;
+            let bytes = share.get(at as usize..).and_then(|rest| rest.get(..length as usize));
+            open(index, bytes.ok_or(Error::Damaged)?.to_vec())
+        });
+        each.collect()
+    }
+
+    /// Asks for a part where it should be; of what is kept whole nobody.
+    fn ask_fragments(&self, hosts: &HostList, (share, at, length): Part) -> Vec<Asking> {
+        let Spread::Code { data, .. } = share.spread() else { return Vec::new() };
+        let ask = |segment: content::Segment| {
+            let fragment = share.fragment(segment.fragment);
+            let machine = *hosts.placed(&fragment).first()?;
+            let asked = self.ask(hosts, machine, (fragment, segment.at, segment.length));
+            Some(Asking { fragment, machine, asked })
+        };
+        let asked: Option<Vec<Asking>> = content::segments(data, at, length).into_iter().map(ask).collect();
+        asked.unwrap_or_default()
+    }
+
+    /// What they answer, if all do and it is what it was. Whose fragments do not go together look at them.
+    fn hear<T>(
+        &self,
+        hosts: &HostList,
+        asked: Vec<Asking>,
+        open: impl Fn(Vec<u8>) -> Result<T, Error>,
+    ) -> Option<T> {
+        let (mut bytes, mut heard) = (Vec::new(), Vec::with_capacity(asked.len()));
+        for Asking { fragment, machine, asked } in asked {
+            bytes.extend(asked.wait(patience(hosts, PATIENCE.0)).ok()?.ok()?);
+            heard.push((fragment, machine));
+        }
+        if heard.is_empty() {
+            return None;
+        }
+        let opened = open(bytes).ok();
+        if opened.is_none() {
+            heard.iter().for_each(|(fragment, machine)| self.doubt(hosts, *machine, *fragment));
+        }
+        opened
+    }
+
+    /// All of a share, of whichever fragments there are. Blocks until enough of those that can be had at all are.
+    fn put_together(&self, share: ShareId) -> Result<Bytes, Error> {
+        if let Some((_, bytes)) = self.put_together.lock().0.iter().find(|(known, _)| *known == share) {
+            return Ok(bytes.clone());
+        }
+        let mut patience = PATIENCE.0;
+        loop {
+            let hosts = self.peers.hosts().now();
+            match put_together(&self.peers, self.here().as_deref(), &hosts, share, patience) {
+                Ok(bytes) => {
+                    let last = &mut self.put_together.lock().0;
+                    last.push_back((share, bytes.clone()));
+                    if last.len() > AT_HAND {
+                        last.pop_front();
+                    }
+                    return Ok(bytes);
+                }
+                Err(Scattered::Lost) => return Err(Error::Damaged),
+                Err(Scattered::Unreachable) if self.peers.is_stopping() => return Err(Error::CutOff),
+                Err(Scattered::Unreachable) => {
+                    std::thread::sleep(PAUSE);
+                    patience = (patience * 2).min(PATIENCE.1);
+                }
+            }
+        }
+    }
+}
