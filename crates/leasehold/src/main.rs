@@ -7,6 +7,7 @@ mod cluster;
 mod guard;
 mod leases;
 mod places;
+mod policy;
 mod salvage;
 mod scrub;
 mod server;
@@ -51,6 +52,9 @@ enum Command {
     Server(server::Server),
     /// Have other servers keep what content a server keeps, so that it can go. Returns when they do.
     Drain(server::Drain),
+    /// How content is spread over servers: in copies, or in fragments of which some may be lost.
+    #[command(subcommand)]
+    Policy(policy::Policy),
     /// Who holds which leases on a file, who waits for them, and who was asked to let go.
     Leases(leases::Leases),
     /// What this machine did while it was cut off and could not get applied any more.
@@ -135,6 +139,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Expel(expel) => expel.run(),
         Command::Server(server) => server.run(),
         Command::Drain(drain) => drain.run(),
+        Command::Policy(policy) => policy.run(),
         Command::Leases(leases) => leases.run(),
         Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),
