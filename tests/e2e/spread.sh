@@ -17,6 +17,8 @@ import collections, sys
 kept, bytes = collections.defaultdict(list), collections.Counter()
 for line in open(sys.argv[1]):
     host, name, size = line.split()
+    # Sixteen random digits, a mark, how it is spread, which fragment.
+    assert name[16:28] == b"spread".hex(), name
     kept[name[:30]].append((name[30:], host))
     bytes[name[28:30]] += int(size)
 wrong = []

@@ -1,7 +1,7 @@
 //! What a flush sends on its way: pieces, the shares that they are packed into, and their publication.
 
 use bytes::{Bytes, BytesMut};
-use namespace::{ContentChange, ContentHead, Extent, Piece, Place, SHARE_RANDOM_BYTES, ShareId, Spread};
+use namespace::{ContentChange, ContentHead, Extent, Piece, Place, ShareId, Spread};
 use rand_core::Rng;
 
 use crate::overlay::{Overlay, Run};
@@ -163,10 +163,9 @@ pub(crate) fn pack(
         let full =
             plans.last().is_none_or(|plan| plan.pieces.len() >= SHARE_PIECES_MAX || plain.len() > room);
         if full {
-            let mut random = [0; SHARE_RANDOM_BYTES];
-            rng.fill_bytes(&mut random);
-            let share = ShareId::new(random, spread);
-            plans.push(UploadPlan { id: *next_upload, share, key: *key, pieces: Vec::new() });
+            let mut name = [0; 16];
+            rng.fill_bytes(&mut name);
+            plans.push(UploadPlan { id: *next_upload, share: ShareId(name), key: *key, pieces: Vec::new() });
             *next_upload += 1;
             room = SHARE_BYTES_MAX;
         }

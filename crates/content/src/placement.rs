@@ -87,9 +87,9 @@ mod tests {
     fn fragments_are_apart_and_those_of_a_host_that_goes_move_with_few_others() {
         let mut moved = 0;
         for share in 0..1_000u32 {
-            let mut random = [0; 14];
-            random[..4].copy_from_slice(&share.to_le_bytes());
-            let share = ShareId::new(random, Spread::Code { data: 2, parity: 1 });
+            let mut name = [0; 16];
+            name[..4].copy_from_slice(&share.to_le_bytes());
+            let share = ShareId(name).spread_as(Spread::Code { data: 2, parity: 1 });
             let all = place_fragments(&share, 3, &[1, 2, 3, 4, 5]);
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 3);
             let left = place_fragments(&share, 3, &[1, 2, 3, 4]);

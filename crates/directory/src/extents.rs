@@ -54,8 +54,11 @@ pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId>
 }
 
 impl Files<'_> {
-    /// Whether `file` may refer to `share`: it is its own, or new.
+    /// Whether `file` may refer to `share`: it is its own, or new. Nothing refers to a fragment: who could would have it let go, whosever it is.
     pub fn may_refer(&self, file: &FileId, share: &ShareId) -> bool {
+        if share.number().is_some() {
+            return false;
+        }
         match self.share(share) {
             Some(row) => row.file == *file && row.references > 0,
             None => true,

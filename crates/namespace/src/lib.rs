@@ -31,7 +31,7 @@ pub use operation::{
     AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, XattrMode,
 };
 pub use rules::Rules;
-pub use share::{NoPolicy, SHARE_RANDOM_BYTES, ShareId, Spread};
+pub use share::{NoPolicy, ShareId, Spread};
 pub use traced::Traced;
 pub use verdict::{Answer, Effect, Effects, Error, Stat, Verdict};
 

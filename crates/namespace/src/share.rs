@@ -8,31 +8,30 @@ use std::str::FromStr;
 
 /// At most so many copies, data fragments, or parity fragments: each is said in four bits.
 const COUNT_MAX: u8 = 15;
-/// Bytes of a name that are random.
-pub const SHARE_RANDOM_BYTES: usize = 14;
+/// What the names have behind their random bytes that say more than that: no other name has it, but for one in 2^48.
+const MARK: &[u8; 6] = b"spread";
+const SPREAD: usize = 14;
+const FRAGMENT: usize = 15;
 
-/// Name of a share: 112 random bits, a byte that says how it is spread, and one that says which fragment this is, of a share that is kept in fragments.
+/// Name of a share: 128 random bits. Where the policy is another than usual it is 64 of these, a mark, a byte that says how the share is spread, and one that says which fragment
+/// this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub [u8; 16]);
 
 impl ShareId {
-    /// A share's name, of random bytes.
-    pub fn new(random: [u8; SHARE_RANDOM_BYTES], spread: Spread) -> ShareId {
-        let mut name = [0; 16];
-        name[..SHARE_RANDOM_BYTES].copy_from_slice(&random);
-        name[SHARE_RANDOM_BYTES] = spread.byte();
-        ShareId(name)
-    }
-
-    /// The same random bytes, spread otherwise: for who has not stored it yet.
+    /// A name with the same random bits that says so: for who has stored nothing under it yet. One that says nothing is spread as usual.
     pub fn spread_as(mut self, spread: Spread) -> ShareId {
-        self.0[SHARE_RANDOM_BYTES] = spread.byte();
+        if spread != Spread::Usual {
+            self.0[SPREAD - MARK.len()..SPREAD].copy_from_slice(MARK);
+            self.0[SPREAD] = spread.byte();
+            self.0[FRAGMENT] = 0;
+        }
         self
     }
 
     /// How it is spread.
     pub fn spread(&self) -> Spread {
-        Spread::of_byte(self.0[SHARE_RANDOM_BYTES])
+        if self.0[..SPREAD].ends_with(MARK) { Spread::of_byte(self.0[SPREAD]) } else { Spread::Usual }
     }
 
     /// The names under which hosts keep it: its own, or those of its fragments.
@@ -48,21 +47,19 @@ impl ShareId {
 
     /// The name of one of its fragments.
     pub fn fragment(mut self, number: u8) -> ShareId {
-        self.0[SHARE_RANDOM_BYTES + 1] = number.saturating_add(1);
+        self.0[FRAGMENT] = number.saturating_add(1);
         self
     }
 
     /// Which fragment of a share it names, if it names one.
     pub fn number(&self) -> Option<u8> {
-        matches!(self.spread(), Spread::Code { .. })
-            .then(|| self.0[SHARE_RANDOM_BYTES + 1].checked_sub(1))
-            .flatten()
+        matches!(self.spread(), Spread::Code { .. }).then(|| self.0[FRAGMENT].checked_sub(1)).flatten()
     }
 
     /// The share that it is, or is a fragment of.
     pub fn whole(mut self) -> ShareId {
         if self.number().is_some() {
-            self.0[SHARE_RANDOM_BYTES + 1] = 0;
+            self.0[FRAGMENT] = 0;
         }
         self
     }
@@ -159,9 +156,15 @@ mod tests {
 
     #[test]
     fn a_name_says_how_the_share_is_spread_and_which_fragment_it_is() {
-        for byte in 0..=u8::MAX {
-            let share = ShareId::new([byte; SHARE_RANDOM_BYTES], Spread::of_byte(byte));
-            assert_eq!((share.0[14], share.spread().byte()), (byte, byte));
+        let usual = ShareId([7; 16]);
+        assert_eq!((usual.spread(), usual.number(), usual.whole()), (Spread::Usual, None, usual));
+        assert_eq!(
+            (usual.kept_as().collect::<Vec<_>>(), usual.spread_as(Spread::Usual)),
+            (vec![usual], usual)
+        );
+        for byte in 1..=u8::MAX {
+            let share = usual.spread_as(Spread::of_byte(byte));
+            assert_eq!((share.spread(), share.spread().byte()), (Spread::of_byte(byte), byte));
             let kept: Vec<ShareId> = share.kept_as().collect();
             assert!(
                 !kept.is_empty()

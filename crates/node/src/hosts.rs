@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_host_that_is_drained_keeps_nothing_new_and_is_asked_last() {
-        let share = ShareId::new([7; 14], Spread::Usual);
+        let share = ShareId([7; 16]);
         let all = hosts(&[(1, true), (2, true), (3, true), (4, true)]);
         let first = all.placed(&share)[0];
         let drained: Vec<_> = (1..=4).map(|machine| (machine, MachineId(machine) != first)).collect();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn no_more_copies_are_needed_than_there_are_hosts() {
-        let share = ShareId::new([7; 14], Spread::Usual);
+        let share = ShareId([7; 16]);
         assert_eq!(hosts(&[(1, true), (2, false), (3, false)]).needed(&share), 1);
         assert_eq!(hosts(&[(1, true), (2, true), (3, true)]).needed(&share), 2);
         assert_eq!(hosts(&[(1, true), (2, true), (3, true)]).needed(&share.spread_as(Spread::Copies(1))), 1);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn each_fragment_has_a_host_of_its_own_and_others_that_may_take_its_place() {
-        let share = ShareId::new([7; 14], Spread::Code { data: 2, parity: 1 });
+        let share = ShareId([7; 16]).spread_as(Spread::Code { data: 2, parity: 1 });
         let all = hosts(&[(1, true), (2, true), (3, true), (4, true), (5, true)]);
         let placed: Vec<MachineId> = share.kept_as().flat_map(|fragment| all.placed(&fragment)).collect();
         assert_eq!(placed.iter().collect::<BTreeSet<_>>().len(), 3);

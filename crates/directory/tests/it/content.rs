@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Input, ShareWork};
 use ident::FileId;
 use lease::SessionId;
-use namespace::{ContentChange, Error, Extent, FileKind, Operation};
+use namespace::{ContentChange, Error, Extent, FileKind, Operation, Spread};
 use wire::{ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
@@ -122,6 +122,17 @@ fn a_share_belongs_to_one_file() {
     world.shares.clear();
     assert_eq!(world.update(session, unlink(&ROOT, "one", false)), Ok(()));
     assert_eq!(world.shares, [ShareWork::Drop(share(1))]);
+}
+
+/// With it another's fragments would be let go.
+#[test]
+fn nothing_refers_to_a_fragment() {
+    let (mut world, session, one, two) = with_files();
+    let coded = share(1).spread_as(Spread::Code { data: 2, parity: 1 });
+    let mine = |file: &FileId, share| publish(file, 1, 10, extents(vec![extent(0, 10, share)], true));
+    assert_eq!(world.update(session, mine(&one, coded)), Ok(()));
+    assert_eq!(world.update(session, mine(&two, coded.fragment(0))), Err(Error::Invalid));
+    assert_eq!(world.shares, [ShareWork::Adopt(coded)]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use client::Upload;
 use content::TAG_BYTES;
 use directory::ShareWork;
 use lease::SessionId;
-use namespace::{Error, SHARE_RANDOM_BYTES, ShareId, Spread};
+use namespace::{Error, ShareId, Spread};
 use parking_lot::Mutex;
 use shares::{AccountId, Health, Holds};
 use std::collections::BTreeSet;
@@ -272,10 +272,7 @@ async fn accept(
 }
 
 fn share(number: u64) -> ShareId {
-    let mixed = u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes();
-    let mut random = [0; SHARE_RANDOM_BYTES];
-    random.copy_from_slice(&mixed[..SHARE_RANDOM_BYTES]);
-    ShareId::new(random, Spread::Usual)
+    ShareId(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes())
 }
 
 fn plain(number: u64) -> Bytes {
