@@ -3,6 +3,7 @@
 //! What machines cost each other is counted by their server (messages, recalls, flushes of its log); what is left is time, which is compared with one
 //! machine alone, with the same calls on null FUSE file systems, or with a flush of the disk and a message over TCP.
 
+mod coded;
 mod copies;
 mod handover;
 mod office;
@@ -44,11 +45,13 @@ pub enum Part {
     Servers,
     /// Two copies of content instead of one.
     Copies,
+    /// Content in fragments.
+    Coded,
 }
 
 impl Part {
     /// All, in the order in which they are done.
-    pub const ALL: [Part; 8] = [
+    pub const ALL: [Part; 9] = [
         Part::Private,
         Part::Delayed,
         Part::Create,
@@ -57,6 +60,7 @@ impl Part {
         Part::Open,
         Part::Servers,
         Part::Copies,
+        Part::Coded,
     ];
 
     /// What the command line calls it.
@@ -70,6 +74,7 @@ impl Part {
             Part::Open => "open",
             Part::Servers => "servers",
             Part::Copies => "copies",
+            Part::Coded => "coded",
         }
     }
 
@@ -84,6 +89,7 @@ impl Part {
             Part::Open => pair()?.opens(settings.time, tell),
             Part::Servers => servers::run(base, settings, tell),
             Part::Copies => copies::run(base, settings, tell),
+            Part::Coded => coded::run(base, settings, tell),
         }
     }
 }

@@ -1,0 +1,47 @@
+//! Content in fragments, two of three: how fast it is written and read, by machines that have no server.
+
+use super::Settings;
+use super::office::Office;
+use super::row::Row;
+use crate::bulk;
+use rustix::fs::{XattrFlags, setxattr};
+use std::io;
+use std::path::Path;
+use std::time::Instant;
+
+/// What is written, and read by a machine that has none of it.
+const FILE_BYTES: u64 = 100 << 20;
+const POLICY: &str = "code=2+1";
+/// Millions of bytes a second that Tahoe-LAFS 1.20 takes and gives with the same code over three servers on such a machine, in four times that.
+const BAR: f64 = 100.0;
+
+pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let office = Office::with_servers(base, 2, 3)?;
+    let [writer, reader] = [0, 1].map(|n| office.machines()[n].dir().to_owned());
+    setxattr(&writer, "leasehold.policy", POLICY.as_bytes(), XattrFlags::empty())?;
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+    let rate = |began: Instant| FILE_BYTES as f64 / 1e6 / began.elapsed().as_secs_f64();
+    for round in 0..settings.rounds {
+        tell(&format!("{} MiB in fragments, round {}", FILE_BYTES >> 20, round + 1));
+        let name = format!("coded-{round}");
+        let began = Instant::now();
+        bulk::write(&writer.join(&name), FILE_BYTES)?;
+        rates[0].push(rate(began));
+        let began = Instant::now();
+        bulk::read(&reader.join(&name))?;
+        rates[1].push(rate(began));
+        // What the disk does with as many bytes as three servers write.
+        let began = Instant::now();
+        bulk::write(&base.join("disk"), FILE_BYTES / 2 * 3)?;
+        rates[2].push(rate(began));
+    }
+    let [put, get, disk] = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len() / 2).copied().unwrap_or_default()
+    });
+    let why = "four times Tahoe-LAFS 1.20";
+    Ok(vec![
+        Row::of("code=2+1 over 3 servers, MB/s written", put).beside(disk).rate_bar(BAR, why),
+        Row::of("code=2+1 over 3 servers, MB/s read elsewhere", get).rate_bar(BAR, why),
+    ])
+}
