@@ -160,7 +160,7 @@ impl ServerReport {
             backlog_bytes: group.backlog_bytes,
             store_bytes: group.store.file_bytes,
             store_mended: group.store.mended,
-            scrub: server.scrub().report(),
+            scrub: server.scrub().report(server.shares().server()).unwrap_or_default(),
             shares: stored.shares,
             share_bytes: stored.bytes,
             hosts: hosts.map(|(MachineId(machine), copies)| HostReport { machine, copies }).collect(),

@@ -22,6 +22,7 @@ const AHEAD: usize = 8;
 impl Server {
     /// Goes through the next shares; before the first, through the database. The step's work is in bytes.
     pub(crate) fn scrub_some(&self) -> Result<Step, DatabaseError> {
+        let _scrubbing = self.scrubbing.lock();
         let now = i64::try_from((self.settings.clock)()).unwrap_or(i64::MAX);
         let looking = "looking where the scrub is";
         let mut pass = self.database.read(looking, |c| passes::current(c, Process::Scrub, now))?;
