@@ -67,9 +67,6 @@ pub struct GroupSettings {
     pub checkpoint_after: Duration,
     /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
     pub log_bytes: u64,
-    /// A leader that starts again leads at once, without being elected. That is wrong, since it does not know all that it had told to be committed; it is there so that
-    /// the simulation can show that it would find it.
-    pub restores_leader: bool,
 }
 
 /// Which member of the group this is.
@@ -97,7 +94,6 @@ impl Default for GroupSettings {
             memory_bytes: 256 << 20,
             checkpoint_after: Duration::from_secs(60),
             log_bytes: 32 << 20,
-            restores_leader: false,
         }
     }
 }

@@ -67,7 +67,7 @@ impl Proposer {
             enable_tick: false,
             // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
             // than what it has told (found by the drill, kill-all).
-            enable_leader_restore: Some(self.settings.restores_leader),
+            enable_leader_restore: Some(Life::leads_unelected()),
             // Before they are durable here.
             broadcast_submitted_on_append: Some(true),
             // Who was cut off and comes back disturbs nobody.
