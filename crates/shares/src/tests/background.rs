@@ -146,12 +146,12 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk() {
     assert_eq!(server.lease(ME, &[id(1), id(4)], None).unwrap(), [id(1)]);
     assert_eq!(server.take_over(ME, &[id(2)]).unwrap(), [id(2)]);
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
-    // Storing what lies there takes a lease on it and writes nothing; other bytes of that name are refused, and delete nothing.
-    let writes = |running: &Running| running.disk.steps().iter().filter(|step| **step == "write").count();
+    // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of that name are refused, and delete nothing.
+    let placed = |running: &Running| running.disk.steps().iter().filter(|step| **step == "rename").count();
     running.store(&[(id(3), b"other bytes")], ME).unwrap_err();
     running.server.reap().unwrap();
     running.store(&[(id(3), &body(3))], ME).unwrap();
-    assert_eq!(writes(&running), 0);
+    assert_eq!(placed(&running), 0);
     for n in 1..=3 {
         assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
     }
