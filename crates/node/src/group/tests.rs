@@ -277,6 +277,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
         alone: Arc::default(),
         deliver: Arc::new(Box::new(|_| {})),
         checkpointed: Arc::default(),
+        queue: Arc::default(),
     };
     let other = Arc::new(RwLock::new(
         open_machine(
