@@ -1,6 +1,7 @@
 //! The group over real files. Inputs are sessions' beginnings: each makes an output that says which it was.
 
 mod figures;
+mod grants;
 mod several;
 mod sweep;
 
