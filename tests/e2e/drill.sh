@@ -105,12 +105,13 @@ fault() {
     stalled=$(stall "$now")
     case $kind in
     kill-leader | kill-follower) start "$victim" ;;
-    # Whose disk failed may have ended by itself.
+    # A backup begins with a checkpoint, which waits for room. The server goes on by itself once there is some.
     full-disk*)
-        sleep 3
+        lh "$victim" backup "$scratch/backup" >"$scratch/backup.log" 2>&1 || true
+        sleep 2
+        lh "$victim" status >"$scratch/status.log" 2>&1 || fail "machine $victim does not answer: its disk is full"
         free_disk "$victim"
-        if kill -0 "${pids[victim]}" 2>/dev/null; then kill_machine "$victim"; fi
-        start "$victim" ;;
+        kill -0 "${pids[victim]}" 2>/dev/null || fail "machine $victim ended: its disk was full: $(tail -n 4 "$(machine_log "$victim")")" ;;
     # The clock that leases count in, hours or days on, or back where it was.
     clock-jump)
         if [ -n "${clocks[$victim]:-}" ]; then unset "clocks[$victim]"; else clocks[$victim]=$((1 + RANDOM * 90)); fi

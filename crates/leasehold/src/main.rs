@@ -104,14 +104,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    // In a simulation its servers crash by the thousand, and openraft calls each an error.
+    let usual =
+        if matches!(command, Command::Simulate(_)) { "warn,openraft=off" } else { "warn,openraft=error" };
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn,openraft=error")),
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual)),
         )
         .with_writer(std::io::stderr)
         .init();
-    match run(Arguments::parse().command) {
+    match run(command) {
         Ok(code) => code,
         Err(error) => {
             let mut text = format!("leasehold: {error}");

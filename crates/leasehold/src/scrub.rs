@@ -28,6 +28,6 @@ impl Scrub {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         println!("{report}");
-        Ok(if report.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if report.found == 0 && report.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -11,7 +11,7 @@
 //! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
 //! server.damaged-SECONDS/  what a server had that was added anew: see `aside`
-//! scrub.json     when all was read last, and how far that is: see `scrub`
+//! scrub.json     when all but the shares was read last: see `scrub`
 //! shares/        the share server: share files and lease database
 //! restoring      while the directory is made out of a backup
 //! control        socket for `status` and `fsck` while a process runs

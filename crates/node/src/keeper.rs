@@ -7,7 +7,7 @@ use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
-use crate::shares_server::Shares;
+use crate::shares_server::{Shares, SharesError};
 use bytes::Bytes;
 use directory::ShareWork;
 use lease::SessionId;
@@ -15,6 +15,7 @@ use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use shares::{DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -38,7 +39,7 @@ const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 pub(crate) struct Keeper {
     shares: Shares,
     peers: Arc<Peers>,
-    repair: Repair,
+    repair: Arc<Repair>,
     chores: Sender<Chore>,
     /// While this is held, nothing is let go that others are said to keep, and nobody is told that it is kept here. So of two hosts that each rely on
     /// the other one at most lets go.
@@ -66,12 +67,14 @@ pub(crate) enum Chore {
 }
 
 impl Keeper {
-    /// Of the share server `shares`; what it puts off is for [`Keeper::run`].
-    pub(crate) fn new(shares: Shares, peers: Arc<Peers>) -> (Arc<Keeper>, Receiver<Chore>) {
+    /// Of the share server in `dir`, whose finds are repaired; what it puts off is for [`Keeper::run`].
+    pub(crate) fn open(dir: &Path, peers: Arc<Peers>) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
+        let repair = Arc::new(Repair::default());
+        let repairs = repair.clone();
+        let shares = Shares::open(dir, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
-        let (repair, promises) = (Repair::default(), Mutex::new(()));
-        let (holds, stopping) = (AtomicUsize::new(0), AtomicBool::new(false));
-        (Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do)
+        let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
+        Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -222,7 +225,13 @@ impl Keeper {
 
     /// Reads a part of a share. What is damaged or missing is repaired, if there are others to have it from.
     pub(crate) fn read(&self, share: ShareId, at: u32, length: u32) -> Result<Vec<u8>, Error> {
-        self.shares.server().read(&share, at, length).map_err(|error| self.lacks(share, &error))
+        let server = self.shares.server();
+        let read = match server.read(&share, at, length) {
+            // There is nobody to have it from. Who asks knows what the bytes are to be, and most of them are.
+            Err(ReadError::Damaged { .. }) if self.is_alone() => server.read_unsound(&share, at, length),
+            read => read,
+        };
+        read.map_err(|error| self.lacks(share, &error))
     }
 
     /// A reader has found bytes of `share` that are not what they were.
@@ -233,24 +242,6 @@ impl Keeper {
         }
         if let Err(error) = self.shares.server().verify(&share) {
             self.lacks(share, &error);
-        }
-    }
-
-    /// Reads all of a share that is kept here, for nobody: how many bytes. Nothing if it is damaged, or missing; then it is repaired, if there are others to have it from.
-    pub(crate) fn reread(&self, share: ShareId) -> Result<Option<usize>, DatabaseError> {
-        let server = self.shares.server();
-        // It may have gone meanwhile.
-        let Some(known) = server.share(&share)? else { return Ok(Some(0)) };
-        match server.read(&share, 0, known.length) {
-            Ok(body) if known.digest.is_none_or(|digest| digest == shares::digest(&body)) => {
-                Ok(Some(body.len()))
-            }
-            Err(ReadError::NotFound(_) | ReadError::Going(_)) => Ok(Some(0)),
-            Ok(_) | Err(_) => {
-                tracing::error!(share = u128::from_be_bytes(share.0), "a share is damaged");
-                self.doubt(share);
-                Ok(None)
-            }
         }
     }
 

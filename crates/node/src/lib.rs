@@ -59,7 +59,7 @@ pub use group::{
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CertificateError, JoinError, ListenError, Token, TokenError, join};
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
-pub use scrub::{ScrubPass, ScrubReport};
+pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
 pub use shares_server::SharesError;
 pub use status::{HostReport, LinkReport, ServerReport, StatusReport};

@@ -1,18 +1,19 @@
 //! Reads, slowly and now and then, all that the server on this machine has: a disk damages also what nobody reads.
 //!
-//! A pass goes through the small files, the rows, the log and the shares. What is found is put right as when anybody comes upon it: a bit in rows, log or small files at once, a share
-//! from another host, a whole member by being added anew. How far the shares are outlasts a restart.
+//! A pass goes through the small files, the rows and the log. What is found is put right as when anybody comes upon it: a bit at once, a whole member by being added anew. The share
+//! server has a pass of its own, through its database and all shares; what that finds damaged is had again from another host ([`crate::repair`]).
 
+use crate::control::in_words;
 use crate::data::{self, DataError};
 use crate::machine::STOP_LOOK;
 use crate::server::Server;
 use crate::shares_server::utc_secs;
 use crate::small::{read_file, replace_file};
-use namespace::ShareId;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use shares::DatabaseError;
+use shares::{DatabaseError, Process, ShareServer};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -23,48 +24,46 @@ const RATE: f64 = (16 << 20) as f64;
 const EVERY_SECS: u64 = 7 * 24 * 3600;
 /// A machine that has just started has other work.
 const AFTER_START: Duration = Duration::from_secs(600);
-/// Rows and shares that are read together.
+/// Rows that are read together.
 const STEP: usize = 256;
-/// Between two notes of how far it is.
-const NOTE_EVERY: Duration = Duration::from_secs(60);
 const FILE: &str = "scrub.json";
 
 /// How the passes through everything stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubReport {
-    /// When the last whole pass ended, UTC seconds.
+    /// When the last whole pass through small files, rows and log ended, UTC seconds.
     pub ended: Option<u64>,
-    /// Shares that it found damaged, or missing.
+    /// Bytes that the one under way has read.
+    pub bytes: Option<u64>,
+    /// When the last whole pass through the shares ended, UTC seconds.
+    pub shares_ended: Option<u64>,
+    /// Shares that the one under way has looked at.
+    pub shares_examined: Option<u64>,
+    /// Shares that the last pass, under way or over, has found damaged or missing.
+    pub found: u64,
+    /// Shares that are known to be damaged or missing now.
     pub damaged: u64,
-    /// The pass that is under way.
-    pub pass: Option<ScrubPass>,
 }
 
-/// A pass under way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScrubPass {
-    /// Bytes read, of rows, log and shares.
-    pub bytes: u64,
-    /// Shares found damaged, or missing.
-    pub damaged: u64,
-    /// All up to this share were read, and what comes before the shares.
-    pub after: Option<[u8; 16]>,
+/// What is kept of the passes.
+#[derive(Default, Serialize, Deserialize)]
+struct Noted {
+    ended: Option<u64>,
 }
 
 /// See the module.
 pub(crate) struct Scrub {
-    report: Mutex<ScrubReport>,
+    state: Mutex<State>,
     /// The next pass begins now, and reads as fast as it can.
     hurry: AtomicBool,
 }
 
-/// A pass could not go on.
-#[derive(Debug, thiserror::Error)]
-enum PassError {
-    #[error(transparent)]
-    Shares(#[from] DatabaseError),
-    #[error(transparent)]
-    Data(#[from] DataError),
+#[derive(Default)]
+struct State {
+    ended: Option<u64>,
+    bytes: Option<u64>,
+    /// Why the last pass did not end.
+    failed: Option<String>,
 }
 
 impl Scrub {
@@ -72,12 +71,27 @@ impl Scrub {
     pub(crate) fn of(dir: &Path) -> Scrub {
         // What cannot be read any more costs a pass more.
         let noted = read_file(dir, FILE).ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Scrub { report: Mutex::new(noted.unwrap_or_default()), hurry: AtomicBool::new(false) }
+        let Noted { ended } = noted.unwrap_or_default();
+        Scrub { state: Mutex::new(State { ended, ..State::default() }), hurry: AtomicBool::new(false) }
     }
 
-    /// How it stands.
-    pub(crate) fn report(&self) -> ScrubReport {
-        self.report.lock().clone()
+    /// How it stands, here and in `shares`.
+    pub(crate) fn report(&self, shares: &ShareServer) -> Result<ScrubReport, DatabaseError> {
+        let (ended, bytes) = {
+            let state = self.state.lock();
+            (state.ended, state.bytes)
+        };
+        let mut passes = shares.passes()?;
+        passes.retain(|pass| pass.process == Process::Scrub);
+        let last = passes.first();
+        Ok(ScrubReport {
+            ended,
+            bytes,
+            shares_ended: passes.iter().find_map(|pass| pass.ended_at),
+            shares_examined: last.filter(|pass| pass.ended_at.is_none()).map(|pass| pass.examined),
+            found: last.map_or(0, |pass| pass.acted),
+            damaged: shares.damaged()?,
+        })
     }
 
     /// Has everything read now, from the beginning. Returns when that has ended.
@@ -86,17 +100,26 @@ impl Scrub {
         server: &Server,
         progress: &mut dyn FnMut(&str),
     ) -> Result<ScrubReport, String> {
+        let shares = server.shares().server();
+        let may_go_on = || match server.is_stopping() || server.group().is_damaged() {
+            true => Err("this server has ended; its log says why".to_owned()),
+            false => Ok(()),
+        };
         self.hurry.store(true, SeqCst);
         while self.hurry.load(SeqCst) {
             std::thread::sleep(STOP_LOOK);
-            if server.is_stopping() || server.group().is_damaged() {
-                return Err("this server has ended; its log says why".to_owned());
-            }
-            if let Some(pass) = self.report().pass {
-                progress(&format!("{} MiB read", pass.bytes >> 20));
-            }
+            may_go_on()?;
+            let bytes = self.state.lock().bytes;
+            progress(&format!("{} MiB of rows and log read", bytes.unwrap_or_default() >> 20));
         }
-        Ok(self.report())
+        if let Some(why) = self.state.lock().failed.take() {
+            return Err(why);
+        }
+        let scrubbed = shares.scrub_now(|pass| {
+            progress(&format!("{} shares read, {} of them damaged", pass.examined, pass.acted));
+            if may_go_on().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        scrubbed.and_then(|()| self.report(shares)).map_err(|error| in_words(&error))
     }
 
     /// Until the server stops.
@@ -104,25 +127,26 @@ impl Scrub {
         let started = Instant::now();
         while !server.is_stopping() {
             std::thread::sleep(STOP_LOOK);
-            let ScrubReport { ended, pass, .. } = self.report();
-            let young = ended.is_some_and(|at| utc_secs().saturating_sub(at) < EVERY_SECS);
+            let young = self.state.lock().ended.is_some_and(|at| utc_secs().saturating_sub(at) < EVERY_SECS);
             let hurry = self.hurry.load(SeqCst);
-            if !hurry && (started.elapsed() < AFTER_START || young && pass.is_none()) {
+            if !hurry && (young || started.elapsed() < AFTER_START) {
                 continue;
             }
-            let pass = pass.filter(|pass| !hurry && pass.after.is_some()).unwrap_or_default();
-            let mut passing = Passing { scrub: self, server, dir, pass, noted: Instant::now() };
-            match passing.run() {
-                Ok(true) => self.hurry.store(false, SeqCst),
-                Ok(false) => {}
-                Err(error) => {
-                    self.hurry.store(false, SeqCst);
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "not everything could be read; it is tried again"
-                    );
-                    server.sleep(AFTER_START);
-                }
+            let mut passing = Passing { scrub: self, server, dir, bytes: 0 };
+            let passed = passing.run();
+            self.state.lock().bytes = None;
+            if let Err(error) = &passed {
+                tracing::error!(
+                    error = error as &dyn std::error::Error,
+                    "not everything could be read; it is tried again"
+                );
+                self.state.lock().failed = Some(in_words(error));
+            }
+            if hurry {
+                self.hurry.store(false, SeqCst);
+            }
+            if passed.is_err() {
+                server.sleep(AFTER_START);
             }
         }
     }
@@ -133,27 +157,20 @@ struct Passing<'a> {
     scrub: &'a Scrub,
     server: &'a Server,
     dir: &'a Path,
-    pass: ScrubPass,
-    noted: Instant,
+    bytes: u64,
 }
 
 impl Passing<'_> {
-    /// Goes through all that is left of it; whether that was all.
-    fn run(&mut self) -> Result<bool, PassError> {
-        if self.pass.after.is_none() {
-            data::read_small(self.dir)?;
-            if !self.rows() || !self.log() {
-                return Ok(false);
-            }
+    /// Goes through all of it, unless the server stops.
+    fn run(&mut self) -> Result<(), DataError> {
+        data::read_small(self.dir)?;
+        if !self.rows() || !self.log() {
+            return Ok(());
         }
-        if !self.shares()? {
-            return Ok(false);
-        }
-        let ScrubPass { bytes, damaged, .. } = self.pass;
-        tracing::info!(bytes, damaged, "all that is here was read");
-        *self.scrub.report.lock() = ScrubReport { ended: Some(utc_secs()), damaged, pass: None };
-        self.note()?;
-        Ok(true)
+        tracing::info!(bytes = self.bytes, "small files, rows and log were read");
+        let ended = Some(utc_secs());
+        self.scrub.state.lock().ended = ended;
+        replace_file(self.dir, FILE, &serde_json::to_vec(&Noted { ended }).unwrap_or_default())
     }
 
     fn rows(&mut self) -> bool {
@@ -184,60 +201,33 @@ impl Passing<'_> {
         }
     }
 
-    fn shares(&mut self) -> Result<bool, PassError> {
-        let (keeper, mut after) = (self.server.keeper(), self.pass.after.map(ShareId));
-        loop {
-            let shares = keeper.shares().server().leased_by(keeper.shares().group, after.as_ref(), STEP)?;
-            for share in &shares {
-                let begun = Instant::now();
-                let read = keeper.reread(*share)?;
-                self.pass.damaged += u64::from(read.is_none());
-                if !self.pace(read.unwrap_or_default(), begun) {
-                    return Ok(false);
-                }
-                self.pass.after = Some(share.0);
-                if self.noted.elapsed() >= NOTE_EVERY {
-                    self.note()?;
-                }
-            }
-            after = shares.last().copied();
-            if shares.len() < STEP {
-                return Ok(true);
-            }
-        }
-    }
-
     /// So many bytes were read since `begun`: waits as long as that should have taken. Whether to go on.
     fn pace(&mut self, bytes: usize, begun: Instant) -> bool {
-        self.pass.bytes += bytes as u64;
-        self.scrub.report.lock().pass = Some(self.pass.clone());
+        self.bytes += bytes as u64;
+        self.scrub.state.lock().bytes = Some(self.bytes);
         if !self.scrub.hurry.load(SeqCst) {
             let least = Duration::from_secs_f64(bytes as f64 / RATE);
             std::thread::sleep(least.saturating_sub(begun.elapsed()));
         }
         !self.server.is_stopping()
     }
-
-    fn note(&mut self) -> Result<(), DataError> {
-        self.noted = Instant::now();
-        replace_file(self.dir, FILE, &serde_json::to_vec(&self.scrub.report()).unwrap_or_default())
-    }
 }
 
 impl fmt::Display for ScrubReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ended {
-            None => write!(f, "not all that is here was read yet")?,
-            Some(ended) => {
-                let hours = utc_secs().saturating_sub(ended) / 3600;
-                write!(f, "all read {hours} hours ago, {} shares damaged", self.damaged)?;
-            }
+        let ScrubReport { ended, bytes, shares_ended, shares_examined, found, damaged } = self;
+        let ago = |ended: &Option<u64>| match ended {
+            Some(at) => format!("read {} hours ago", utc_secs().saturating_sub(*at) / 3600),
+            None => "not all read yet".to_owned(),
+        };
+        write!(f, "rows and log {}", ago(ended))?;
+        if let Some(bytes) = bytes {
+            write!(f, " ({} MiB of the next pass)", bytes >> 20)?;
         }
-        match &self.pass {
-            Some(pass) => {
-                write!(f, "; {} MiB read of the next pass, {} shares damaged", pass.bytes >> 20, pass.damaged)
-            }
-            None => Ok(()),
+        write!(f, ", shares {}", ago(shares_ended))?;
+        if let Some(examined) = shares_examined {
+            write!(f, " ({examined} of the next pass)")?;
         }
+        write!(f, ": {found} found damaged, {damaged} damaged now")
     }
 }

@@ -7,6 +7,7 @@ use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use shares::{
     AccountId, DatabaseError, Deletion, NewShare, OpenError, Refusal, ShareServer, StoreError, Suspended,
+    Tell,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,9 +41,10 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Opens the share server in `dir`.
-    pub fn open(dir: &Path) -> Result<Shares, SharesError> {
-        let server = ShareServer::open(dir, shares::Settings::new(Arc::new(utc_secs)))?;
+    /// Opens the share server in `dir`, which says what it finds damaged.
+    pub fn open(dir: &Path, on_damage: Tell) -> Result<Shares, SharesError> {
+        let settings = shares::Settings { on_damage, ..shares::Settings::new(Arc::new(utc_secs)) };
+        let server = ShareServer::open(dir, settings)?;
         let group = server.account("group-1")?;
         let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();
         for (account, name) in server.accounts()? {

@@ -80,6 +80,9 @@ pub struct ServerReport {
     pub store_bytes: u64,
     /// Bits found flipped in them, and put right, since the start.
     pub store_mended: u64,
+    /// The disk is full: rows wait in memory, and in the log, until there is room.
+    #[serde(default)]
+    pub disk_full: bool,
     /// The passes through all that is here.
     pub scrub: ScrubReport,
     /// Stored shares.
@@ -160,7 +163,8 @@ impl ServerReport {
             backlog_bytes: group.backlog_bytes,
             store_bytes: group.store.file_bytes,
             store_mended: group.store.mended,
-            scrub: server.scrub().report(),
+            disk_full: group.store.lacks_room,
+            scrub: server.scrub().report(server.shares().server()).unwrap_or_default(),
             shares: stored.shares,
             share_bytes: stored.bytes,
             hosts: hosts.map(|(MachineId(machine), copies)| HostReport { machine, copies }).collect(),
@@ -250,6 +254,9 @@ impl fmt::Display for ServerReport {
             self.log_flushes,
             mib(self.store_bytes)
         )?;
+        if self.disk_full {
+            writeln!(f, "DISK FULL  the server's rows wait for room, in memory and in the log")?;
+        }
         writeln!(f, "scrub      {}", self.scrub)?;
         if self.store_mended > 0 {
             writeln!(f, "mended     {} bits in the rows: look at this machine's disk", self.store_mended)?;

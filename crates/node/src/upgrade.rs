@@ -127,7 +127,6 @@ mod tests {
             memory_bytes: 8 << 20,
             checkpoint_after: Duration::from_secs(60),
             log_bytes: 32 << 20,
-            restores_leader: false,
         },
         listen: crate::Listen::Nowhere,
         knows: Versions::KNOWN,

@@ -38,9 +38,9 @@ impl Default for Pace {
             leases_per_second: 20_000,
             deletions_per_second: 10_000,
             shares_per_second: 10_000,
-            scrub_bytes_per_second: 8 << 20,
+            scrub_bytes_per_second: 16 << 20,
             expire_every: Duration::from_secs(12 * 3600),
-            scrub_every: Duration::from_secs(14 * 24 * 3600),
+            scrub_every: Duration::from_secs(7 * 24 * 3600),
         }
     }
 }
@@ -101,8 +101,11 @@ impl Crawler {
 /// The thread. It does not keep the server alive.
 pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
     let Some(begun) = server.upgrade() else { return };
-    let mut due = [Process::Discovery, Process::Expirer, Process::Scrub]
-        .map(|process| (Instant::now() + begun.due_in(process), process));
+    let mut due = [Process::Discovery, Process::Expirer, Process::Scrub].map(|process| {
+        let pause = if process == Process::Discovery { Duration::ZERO } else { PAUSE };
+        let first = begun.due_in(process).max(pause.min(begun.interval(process)));
+        (Instant::now() + first, process)
+    });
     drop(begun);
     let mut noted = Instant::now();
     loop {
@@ -129,6 +132,11 @@ pub(crate) fn run(server: &Weak<Server>, crawler: &Crawler) {
 impl Server {
     /// One step, and how long until the next.
     fn work(&self, process: Process) -> Duration {
+        // Somebody may have had a pass done in a hurry.
+        let due_in = self.due_in(process);
+        if !due_in.is_zero() {
+            return due_in;
+        }
         let pace = &self.settings.pace;
         let (step, per_second) = match process {
             Process::Discovery => (self.discover_some(), pace.shares_per_second),
@@ -157,16 +165,15 @@ impl Server {
         }
     }
 
-    /// When a process is to begin after a start.
-    fn due_in(&self, process: Process) -> Duration {
+    /// When the next step of a process is due, by how its last pass stands.
+    pub(crate) fn due_in(&self, process: Process) -> Duration {
         if process == Process::Discovery {
             return Duration::ZERO;
         }
         let last = self.database.read("looking for the last pass", |c| passes::last(c, process));
-        let ended = last.ok().flatten().and_then(|last| last.ended_at);
-        let Some(ended) = ended else { return PAUSE.min(self.interval(process)) };
+        let Some(ended) = last.ok().flatten().and_then(|last| last.ended_at) else { return Duration::ZERO };
         let now = i64::try_from((self.settings.clock)()).unwrap_or(i64::MAX);
-        let since = Duration::from_secs(u64::try_from(now.saturating_sub(ended)).unwrap_or(0));
-        self.interval(process).saturating_sub(since).max(PAUSE.min(self.interval(process)))
+        let since = u64::try_from(now.saturating_sub(ended)).unwrap_or(0);
+        Duration::from_secs(self.interval(process).as_secs().saturating_sub(since))
     }
 }

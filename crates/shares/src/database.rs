@@ -146,12 +146,22 @@ impl Database {
         work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<Result<T, R>> + Send + 'static,
         then: impl FnOnce(&T) + Send + 'static,
     ) -> Result<Result<T, R>, DatabaseError> {
+        self.begin_write(doing, work, then)?.wait()
+    }
+
+    /// As [`Self::write_unless_refused`], and returns at once.
+    pub fn begin_write<T: Send + 'static, R: Send + 'static>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<Result<T, R>> + Send + 'static,
+        then: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<Begun<T, R>, DatabaseError> {
         let closed = DatabaseError::Closed { doing };
         let (answer, answered) = mpsc::sync_channel(1);
         let suspicion = self.suspicion.clone();
         let job = Box::new(Work { doing, suspicion, work: Some(work), then: Some(then), done: None, answer });
-        self.jobs.as_ref().ok_or(closed.clone())?.send(job).map_err(|_| closed.clone())?;
-        answered.recv().map_err(|_| closed)?
+        self.jobs.as_ref().ok_or(closed.clone())?.send(job).map_err(|_| closed)?;
+        Ok(Begun { doing, answered })
     }
 
     /// Runs queries on what is committed.
@@ -164,6 +174,23 @@ impl Database {
             self.suspicion.judge(&cause);
             DatabaseError::new(doing, cause)
         })
+    }
+}
+
+/// What a transaction that was begun comes to.
+type Answer<T, R> = Result<Result<T, R>, DatabaseError>;
+
+/// A transaction that was begun: dropped, it goes on.
+#[must_use]
+pub(crate) struct Begun<T, R> {
+    doing: &'static str,
+    answered: mpsc::Receiver<Answer<T, R>>,
+}
+
+impl<T, R> Begun<T, R> {
+    /// Returns when it is durable, or has failed.
+    pub fn wait(self) -> Answer<T, R> {
+        self.answered.recv().map_err(|_| DatabaseError::Closed { doing: self.doing })?
     }
 }
 
@@ -200,8 +227,8 @@ struct Work<W, N, T, R> {
     suspicion: Arc<Suspicion>,
     work: Option<W>,
     then: Option<N>,
-    done: Option<Result<Result<T, R>, DatabaseError>>,
-    answer: mpsc::SyncSender<Result<Result<T, R>, DatabaseError>>,
+    done: Option<Answer<T, R>>,
+    answer: mpsc::SyncSender<Answer<T, R>>,
 }
 
 impl<W, N, T, R> Job for Work<W, N, T, R>

@@ -255,6 +255,9 @@ pub enum Damage {
     /// The body is not what was stored.
     #[error("its body does not have the digest that it was stored with")]
     Digest,
+    /// The disk has it, and cannot read it.
+    #[error("the disk cannot read its file")]
+    Unreadable,
     /// Found damaged earlier.
     #[error("it is in quarantine")]
     Quarantined,

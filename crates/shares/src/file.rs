@@ -32,7 +32,10 @@ impl OpenShare {
             Err(e) => return Err(e),
         };
         let failed = |e| DiskError::new("reading", file_name(id), e);
-        let bytes = read(&file, 0, HEADER_BYTES).map_err(failed)?;
+        let bytes = match read(&file, 0, HEADER_BYTES) {
+            Err(e) if is_lost(&e) => return Ok(Err(Damage::Unreadable)),
+            bytes => bytes.map_err(failed)?,
+        };
         let header = match Header::parse(&bytes) {
             Ok(header) => header,
             Err(e) => return Ok(Err(Damage::Header(e))),
@@ -49,9 +52,12 @@ impl OpenShare {
 
     /// Bytes of the body, of which the caller knows that there are so many.
     pub fn read(&self, at: u32, length: u32) -> Result<Result<Vec<u8>, Damage>, DiskError> {
-        let bytes = read(&self.file, HEADER_BYTES as u64 + u64::from(at), length as usize)
-            .map_err(|e| DiskError::new("reading", file_name(&self.header.id), e))?;
-        Ok(if bytes.len() == length as usize { Ok(bytes) } else { Err(Damage::Length) })
+        match read(&self.file, HEADER_BYTES as u64 + u64::from(at), length as usize) {
+            Ok(bytes) if bytes.len() == length as usize => Ok(Ok(bytes)),
+            Ok(_) => Ok(Err(Damage::Length)),
+            Err(e) if is_lost(&e) => Ok(Err(Damage::Unreadable)),
+            Err(e) => Err(DiskError::new("reading", file_name(&self.header.id), e)),
+        }
     }
 
     /// Reads all of the body and compares its digest.
@@ -68,6 +74,11 @@ impl OpenShare {
         }
         Ok(if hasher.finish() == self.header.digest { Ok(()) } else { Err(Damage::Digest) })
     }
+}
+
+/// What was written there is not there any more.
+fn is_lost(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
 }
 
 /// Up to `length` bytes; fewer only at the end of the file.

@@ -60,7 +60,7 @@ pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapErro
 pub use expirer::Expiry;
 pub use header::HeaderError;
 pub use server::{ShareServer, Suspended};
-pub use settings::{Clock, Settings};
+pub use settings::{Clock, Settings, Tell};
 pub use share::{
     AccountId, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId, ShareLease,
     State, StoredShare, Usage,

@@ -28,6 +28,13 @@ pub(crate) fn current(connection: &Connection, process: Process, now: i64) -> ru
     Ok(last.filter(|last| last.ended_at.is_none()).unwrap_or(new))
 }
 
+/// The pass that is under way never was: the next step begins one.
+pub(crate) fn begin_anew(tx: &mut Tx<'_>, process: Process) -> rusqlite::Result<()> {
+    let under_way = "DELETE FROM passes WHERE process = ?1 AND ended_at IS NULL";
+    tx.connection.prepare_cached(under_way)?.execute([process as i64])?;
+    Ok(())
+}
+
 /// Notes where a pass is now; without a position it is over.
 pub(crate) fn save(tx: &mut Tx<'_>, mut pass: PassRow, position: Option<ShareId>) -> rusqlite::Result<()> {
     pass.position = position;

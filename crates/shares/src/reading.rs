@@ -58,6 +58,12 @@ impl Server {
         })
     }
 
+    pub(crate) fn read_unsound(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
+        let damaged = |damage| ReadError::Damaged { share: *id, damage };
+        let share = OpenShare::open(&*self.disk, id)?.map_err(damaged)?;
+        share.read(at, length)?.map_err(damaged)
+    }
+
     pub(crate) fn verify(&self, id: &ShareId) -> Result<u32, ReadError> {
         self.attempt(id, || {
             let was_damaged = match self.shelf.look(id) {
@@ -173,6 +179,7 @@ impl Server {
         )??;
         if let Finding::Confirmed(damage) = finding {
             tracing::error!(share = file_name(&id), %damage, "a share is damaged");
+            (self.settings.on_damage)(id);
         }
         Ok(finding)
     }
@@ -214,7 +221,7 @@ fn confirm(tx: &mut Tx<'_>, id: &ShareId, damage: Damage) -> rusqlite::Result<Re
         State::Stable if row.upload.is_some() => return Ok(Ok(Finding::Coming)),
         State::Stable => {}
     }
-    let again = if damage == Damage::Digest {
+    let again = if matches!(damage, Damage::Digest | Damage::Unreadable) {
         check(tx.disk, id, row.digest.as_ref()).map(|checked| checked.map(|_| ()))
     } else {
         OpenShare::open(tx.disk, id).map(|opened| opened.map(|_| ()))

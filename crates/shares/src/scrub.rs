@@ -1,5 +1,7 @@
 //! The scrub reads everything once in a while: the whole database first, then every share, in order, against its digest.
 
+use std::{sync::mpsc, thread};
+
 use namespace::ShareId;
 
 use crate::{
@@ -22,6 +24,7 @@ const AHEAD: usize = 8;
 impl Server {
     /// Goes through the next shares; before the first, through the database. The step's work is in bytes.
     pub(crate) fn scrub_some(&self) -> Result<Step, DatabaseError> {
+        let _scrubbing = self.scrubbing.lock();
         let now = i64::try_from((self.settings.clock)()).unwrap_or(i64::MAX);
         let looking = "looking where the scrub is";
         let mut pass = self.database.read(looking, |c| passes::current(c, Process::Scrub, now))?;
@@ -63,11 +66,25 @@ impl Server {
 
     /// How many bytes were read, and how many shares are damaged that were not known to be.
     fn scrub_shares(&self, page: &[ShareRow]) -> Result<(u64, u64), DatabaseError> {
+        thread::scope(|scope| {
+            let (asked, next) = mpsc::sync_channel(AHEAD);
+            // Where the disk is fast, asking it takes as long as looking at what it has brought.
+            scope.spawn(move || {
+                page.iter().all(|row| {
+                    self.disk.read_ahead(&row.id);
+                    asked.send(row).is_ok()
+                })
+            });
+            self.scrub_asked(next)
+        })
+    }
+
+    fn scrub_asked<'a>(
+        &self,
+        shares: impl IntoIterator<Item = &'a ShareRow>,
+    ) -> Result<(u64, u64), DatabaseError> {
         let (mut bytes, mut damaged) = (0, 0);
-        let read_ahead = |row: &ShareRow| self.disk.read_ahead(&row.id);
-        page.iter().take(AHEAD).for_each(read_ahead);
-        for (at, row) in page.iter().enumerate() {
-            page.iter().skip(at + AHEAD).take(1).for_each(read_ahead);
+        for row in shares {
             if row.state != State::Stable || row.upload.is_some() {
                 continue;
             }

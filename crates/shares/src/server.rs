@@ -9,6 +9,7 @@ use std::{
 };
 
 use namespace::ShareId;
+use parking_lot::Mutex;
 
 use crate::{
     NewShare, Settings,
@@ -23,7 +24,10 @@ use crate::{
     rounds::SyncRounds,
     rows::IncidentRow,
     seal,
-    share::{AccountId, Deletion, Holds, Incident, Pass, Seconds, ShareLease, StoredShare, Usage, successor},
+    share::{
+        AccountId, Deletion, Holds, Incident, Pass, Process, Seconds, ShareLease, StoredShare, Usage,
+        successor,
+    },
     shelf::{Shelf, Withheld},
     transitions,
     tx::{self, Tx},
@@ -50,6 +54,8 @@ pub(crate) struct Server {
     pub rounds: SyncRounds,
     pub reaper: Arc<Reaper>,
     pub crawler: Arc<Crawler>,
+    /// Held during a step of the scrub: somebody in a hurry may be at it as well.
+    pub scrubbing: Mutex<()>,
     /// Numbers uploads; no upload outlives the process.
     pub uploads: AtomicI64,
     /// Held as long as the directory is ours.
@@ -98,6 +104,11 @@ impl ShareServer {
     /// Reads `length` bytes of a share's body from `at` on.
     pub fn read(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
         self.server.read(id, at, length)
+    }
+
+    /// As [`Self::read`], of a share that may be damaged: what its file has there, for whoever knows what that is to be.
+    pub fn read_unsound(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
+        self.server.read_unsound(id, at, length)
     }
 
     /// Reads all of a share and checks its digest, in quarantine or not; returns its length. What is damaged is put in quarantine, and what turns out
@@ -305,9 +316,29 @@ impl ShareServer {
         through(|| self.server.discover_some())
     }
 
-    /// Reads the database and every share, or goes on where that was, without pauses.
-    pub fn scrub(&self) -> Result<(), DatabaseError> {
+    /// Reads the database and every share, from the beginning and without pauses. `look` is shown how far that is, and may break off; then it goes on at its
+    /// pace.
+    pub fn scrub_now(&self, mut look: impl FnMut(&Pass) -> ControlFlow<()>) -> Result<(), DatabaseError> {
+        let begin_anew = |tx: &mut Tx<'_>| passes::begin_anew(tx, Process::Scrub);
+        self.server.database.write("beginning to scrub", begin_anew)?;
+        through(|| {
+            let step = self.server.scrub_some()?;
+            let pass = self.passes()?.into_iter().find(|pass| pass.process == Process::Scrub);
+            let broken_off = pass.is_some_and(|pass| look(&pass).is_break());
+            Ok(Step { is_last: step.is_last || broken_off, ..step })
+        })
+    }
+
+    /// Goes on with the scrub, or begins one, without pauses.
+    #[cfg(test)]
+    pub(crate) fn scrub(&self) -> Result<(), DatabaseError> {
         through(|| self.server.scrub_some())
+    }
+
+    /// How many shares are known to be damaged, or gone.
+    pub fn damaged(&self) -> Result<u64, DatabaseError> {
+        let damaged = self.server.database.read("listing damaged shares", transitions::unhealthy)?;
+        Ok(damaged.len() as u64)
     }
 
     /// How far the processes in the background are, and how their last passes went.
@@ -409,6 +440,7 @@ impl Server {
             rounds: SyncRounds::default(),
             reaper,
             crawler: Arc::default(),
+            scrubbing: Mutex::default(),
             uploads: AtomicI64::new(1),
             _lock: lock,
         })

@@ -2,10 +2,15 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use namespace::ShareId;
+
 use crate::{crawler::Pace, expirer::Expiry, share::Seconds};
 
 /// Tells UTC seconds.
 pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
+
+/// Is told of shares, on any thread: it must not block.
+pub type Tell = Arc<dyn Fn(ShareId) + Send + Sync>;
 
 /// How a share server is to be run.
 #[derive(Clone)]
@@ -20,19 +25,28 @@ pub struct Settings {
     pub expiry: Option<Expiry>,
     /// What the processes in the background may take of the machine.
     pub pace: Pace,
+    /// Is told of each share that a reader or the scrub finds damaged, or gone, whenever one does: whoever has it from elsewhere may store it anew.
+    pub on_damage: Tell,
 }
 
 impl Settings {
     /// The usual ones: a day of grace, 256 files, and no lease of a stranger expires.
     pub fn new(clock: Clock) -> Settings {
         let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
-        Settings { clock, grace, open_files_max, expiry: None, pace: Pace::default() }
+        Settings {
+            clock,
+            grace,
+            open_files_max,
+            expiry: None,
+            pace: Pace::default(),
+            on_damage: Arc::new(|_| ()),
+        }
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { clock: _, grace, open_files_max, expiry, pace } = self;
+        let Settings { clock: _, grace, open_files_max, expiry, pace, on_damage: _ } = self;
         f.debug_struct("Settings")
             .field("grace", grace)
             .field("open_files_max", open_files_max)

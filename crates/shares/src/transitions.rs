@@ -2,7 +2,7 @@
 //!
 //! | from → to | function | rule |
 //! | --- | --- | --- |
-//! | none → coming | [`begin`] | committed before the first byte is written |
+//! | none → coming | [`begin`] | committed before a file is put in its place |
 //! | coming → stable | [`finish`] | the file is durable in its place; with the uploader's lease |
 //! | coming → going | [`abandon`], [`interrupt_all`] | the upload failed, or did not outlive the server |
 //! | stable → going | [`doom`] | re-tests that nobody holds the share and no upload writes it |
@@ -101,7 +101,7 @@ pub(crate) fn begin(
             }
         }
     }
-    // Told before anything is written; what others take meanwhile shows when the upload ends.
+    // Told before anything is in its place; what others take meanwhile shows when the upload ends.
     match to_write.first() {
         Some(first) if !tx.has_room(account, more)? => Ok(Err((*first, Refusal::Quota))),
         _ => Ok(Ok(to_write)),

@@ -1,6 +1,6 @@
 //! Storing shares: rows, files, directories, rows, in the order that makes a crash at any point harmless (leasedb, "Durability").
 //!
-//! All shares of a batch are announced in one transaction, written and synced together, renamed, their directories synced together,
+//! All shares of a batch are announced in one transaction, written and synced together beside that, renamed, their directories synced together,
 //! and made stable with the uploader's lease in a second transaction. Transactions and syncs are shared with other batches under way.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -10,6 +10,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     NewShare,
+    database::Begun,
     digest::Hasher,
     disk::{Dirty, Temporary},
     error::{DatabaseError, DiskError, Refusal, StoreError},
@@ -17,7 +18,7 @@ use crate::{
     server::Server,
     share::{AccountId, Seconds, file_name},
     shelf::Withheld,
-    transitions::{self, Coming},
+    transitions::{self, Coming, Refused},
 };
 
 /// A share with everything that is to be known of it before it is written.
@@ -44,6 +45,12 @@ impl Prepared {
     }
 }
 
+/// A share whose file is written, and not in its place yet.
+struct Staged {
+    coming: Coming,
+    temporary: Arc<Temporary>,
+}
+
 /// Names an upload's file in `tmp/`.
 pub(crate) fn temporary_name(id: &ShareId, upload: i64) -> String {
     format!("{}.{upload}", file_name(id))
@@ -59,17 +66,24 @@ impl Server {
         let prepared = shares.into_iter().map(Prepared::new).collect::<Result<Vec<_>, _>>()?;
         let upload = self.uploads.fetch_add(1, Ordering::Relaxed);
         let coming: Vec<Coming> = prepared.iter().map(|p| p.coming).collect();
-        let to_write = self.announce(upload, coming, account, until)?;
+        let announced = self.announce(upload, coming, account, until)?;
+        // Beside that: what never gets into its place is nothing.
+        let staged = self.stage(upload, &prepared);
+        let to_write = announced.wait().map_err(StoreError::from).and_then(|begun| begun.map_err(refused));
+        let needed: FxHashSet<ShareId> = to_write.iter().flatten().copied().collect();
+        let staged = staged.map(|mut staged| {
+            self.discard(upload, staged.extract_if(.., |each| !needed.contains(&each.coming.id)));
+            staged
+        });
+        let to_write = to_write?;
         if to_write.is_empty() {
             return Ok(());
         }
-        let writing: FxHashSet<ShareId> = to_write.iter().copied().collect();
-        let prepared: Vec<Prepared> =
-            prepared.into_iter().filter(|p| writing.contains(&p.coming.id)).collect();
-        let stored = self
-            .put_in_place(upload, &prepared)
-            .map_err(StoreError::from)
-            .and_then(|()| self.finish(upload, &prepared, account, until));
+        let stored = staged.map_err(StoreError::from).and_then(|staged| {
+            let written = staged.iter().map(|each| each.coming).collect();
+            self.put_in_place(upload, staged)?;
+            self.finish(upload, written, account, until)
+        });
         if stored.is_err() {
             // Going at once (leasedb, fault 1): by the reaper, which goes on trying when the database or the disk fails as well.
             self.reaper.abandon(upload, to_write);
@@ -83,60 +97,75 @@ impl Server {
         coming: Vec<Coming>,
         account: AccountId,
         until: Option<Seconds>,
-    ) -> Result<Vec<ShareId>, StoreError> {
+    ) -> Result<Begun<Vec<ShareId>, Refused>, DatabaseError> {
         let shelf = self.shelf.clone();
-        self.database
-            .write_unless_refused(
-                "announcing an upload",
-                move |tx| transitions::begin(tx, upload, &coming, account, until),
-                move |to_write| shelf.withhold(to_write, Withheld::Coming),
-            )?
-            .map_err(refused)
+        self.database.begin_write(
+            "announcing an upload",
+            move |tx| transitions::begin(tx, upload, &coming, account, until),
+            move |to_write| shelf.withhold(to_write, Withheld::Coming),
+        )
     }
 
-    /// Writes and syncs all files, then renames them and syncs their directories: a file in its place is always complete.
-    fn put_in_place(&self, upload: i64, prepared: &[Prepared]) -> Result<(), DiskError> {
-        let mut written: Vec<Arc<Temporary>> = Vec::with_capacity(prepared.len());
-        let placed = self.write_all(upload, prepared, &mut written).and_then(|()| {
-            self.rounds.sync(&*self.disk, written.iter().cloned().map(Dirty::File).collect())?;
-            for (temporary, prepared) in written.iter().zip(prepared) {
-                self.disk.put_in_place(&temporary.name, &prepared.coming.id)?;
-            }
-            let ids: Vec<ShareId> = prepared.iter().map(|p| p.coming.id).collect();
-            self.sync_prefixes(&ids)
+    /// Writes and syncs all files, which are in `tmp/` then.
+    fn stage(&self, upload: i64, prepared: &[Prepared]) -> Result<Vec<Staged>, DiskError> {
+        let mut staged = Vec::with_capacity(prepared.len());
+        let done = self.write_all(upload, prepared, &mut staged).and_then(|()| {
+            let dirty = staged.iter().map(|each| Dirty::File(each.temporary.clone()));
+            self.rounds.sync(&*self.disk, dirty.collect())
         });
-        if placed.is_err() {
-            // At once, since the room may be what is lacking; the reaper sees to what is left.
-            for temporary in written {
-                let _ = self.disk.discard(&temporary.name);
+        match done {
+            Ok(()) => Ok(staged),
+            Err(error) => {
+                self.discard(upload, staged);
+                Err(error)
             }
         }
-        placed
     }
 
     fn write_all(
         &self,
         upload: i64,
         prepared: &[Prepared],
-        written: &mut Vec<Arc<Temporary>>,
+        staged: &mut Vec<Staged>,
     ) -> Result<(), DiskError> {
         for each in prepared {
             let mut parts: Vec<&[u8]> = vec![&each.header];
             parts.extend(each.share.parts.iter().map(|part| &part[..]));
             let name = temporary_name(&each.coming.id, upload);
-            written.push(Arc::new(self.disk.write(name, &parts)?));
+            let temporary = Arc::new(self.disk.write(name, &parts)?);
+            staged.push(Staged { coming: each.coming, temporary });
         }
         Ok(())
+    }
+
+    /// At once, since the room may be what is lacking. What stays all the same is the reaper's.
+    fn discard(&self, upload: i64, staged: impl IntoIterator<Item = Staged>) {
+        for each in staged {
+            if self.disk.discard(&each.temporary.name).is_err() {
+                self.reaper.abandon(upload, vec![each.coming.id]);
+            }
+        }
+    }
+
+    /// Renames announced files and syncs their directories: a file in its place is always complete, and has a row.
+    fn put_in_place(&self, upload: i64, staged: Vec<Staged>) -> Result<(), DiskError> {
+        let renamed =
+            staged.iter().try_for_each(|each| self.disk.put_in_place(&each.temporary.name, &each.coming.id));
+        let ids: Vec<ShareId> = staged.iter().map(|each| each.coming.id).collect();
+        let placed = renamed.and_then(|()| self.sync_prefixes(&ids));
+        if placed.is_err() {
+            self.discard(upload, staged);
+        }
+        placed
     }
 
     fn finish(
         &self,
         upload: i64,
-        prepared: &[Prepared],
+        written: Vec<Coming>,
         account: AccountId,
         until: Option<Seconds>,
     ) -> Result<(), StoreError> {
-        let written: Vec<Coming> = prepared.iter().map(|p| p.coming).collect();
         let ids: Vec<ShareId> = written.iter().map(|c| c.id).collect();
         let shelf = self.shelf.clone();
         self.database

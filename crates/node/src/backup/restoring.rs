@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use shares::NewShare;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Shares that are stored together, and their bytes.
@@ -81,7 +82,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     std::fs::create_dir(&server).map_err(io("make", &server))?;
     let mut filling = Filling {
         archive: &archive,
-        shares: Shares::open(&order.data.join("shares"))
+        shares: Shares::open(&order.data.join("shares"), Arc::new(|_| ()))
             .map_err(|error| BackupError::Shares(error.into()))?,
         together: Vec::new(),
         bytes: 0,

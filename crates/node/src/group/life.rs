@@ -38,6 +38,7 @@ struct State {
     waiting: Vec<Waker>,
     /// How long a flush takes at most, ms.
     flush_ms: u64,
+    restores_leader: bool,
     /// It is over: why, if it ended itself.
     over: Option<Option<String>>,
 }
@@ -52,6 +53,7 @@ impl Life {
             stopped: false,
             waiting: Vec::new(),
             flush_ms: FLUSH_MS,
+            restores_leader: false,
             over: None,
         };
         Arc::new(Life { zero: (Instant::now(), clock_ppm), state: Mutex::new(state) })
@@ -89,6 +91,17 @@ impl Life {
     /// The disk takes so much longer at most, ms, for a flush.
     pub fn slows_disk(&self, ms: u64) {
         self.state.lock().flush_ms = FLUSH_MS + ms;
+    }
+
+    /// If it led when it ended, it leads again at once, without being elected. That is wrong, since it does not know all that it had told to be committed: the
+    /// simulation shows that it would find it.
+    pub fn restores_leader(&self) {
+        self.state.lock().restores_leader = true;
+    }
+
+    /// Whether this member is one that does so.
+    pub(crate) fn leads_unelected() -> bool {
+        Life::current().is_some_and(|life| life.state.lock().restores_leader)
     }
 
     /// Nothing of it goes on, as when a process is stopped. Time does.

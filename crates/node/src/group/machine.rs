@@ -5,6 +5,7 @@
 
 use super::batch::Batch;
 use super::log::Log;
+use super::queue::Queue;
 use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use super::runtime::Runtime;
 use crate::alarm::Alarm;
@@ -20,8 +21,12 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
 use tokio::sync::Notify;
 use wire::{Version, Versions};
+
+/// How often somebody looks who waits for room.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// What the group tells its host.
 #[derive(Debug)]
@@ -149,23 +154,30 @@ pub struct StateMachine {
     pub(super) deliver: Arc<Deliver>,
     /// Told whenever a checkpoint has ended.
     pub(super) checkpointed: Arc<Notify>,
+    pub(super) queue: Arc<Queue>,
 }
 
 impl StateMachine {
-    /// Waits while both layers of changed rows are full: the disk is slower than the log.
+    /// Waits while both layers of changed rows are full, or the log can take no more before it is purged: the disk is slower than what comes, or full.
     async fn wait_for_room(&self) {
         loop {
             let ended = self.checkpointed.notified();
-            if self.has_room() {
+            if self.has_room() || self.queue.is_ending() {
                 return;
             }
-            ended.await;
+            // The log is purged after that.
+            let _ = tokio::time::timeout(LOOK, ended).await;
         }
     }
 
     fn has_room(&self) -> bool {
         let machine = self.machine.read();
-        !machine.store.is_full() || !machine.store.is_checkpointing()
+        !machine.store.is_checkpointing() || (!machine.store.is_full() && self.log.lock().has_spare())
+    }
+
+    /// Nothing can be applied before there is room on the disk.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.machine.read().store.lacks_room() && !self.has_room()
     }
 
     /// Hands over what an entry came to: what rests on the log once all in it that lasts is durable, and what comes before the first of that at once.
@@ -291,7 +303,7 @@ impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         if let Some(begun) = self.begun.take() {
             let checkpoint = begun?;
-            let written = Runtime::spawn_blocking(|| checkpoint.write()).await;
+            let written = Runtime::spawn_blocking(|| checkpoint.write_when_there_is_room()).await;
             written?.map_err(io::Error::other)?;
             self.state.checkpointed.notify_waiters();
         }

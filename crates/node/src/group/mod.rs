@@ -67,9 +67,6 @@ pub struct GroupSettings {
     pub checkpoint_after: Duration,
     /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
     pub log_bytes: u64,
-    /// A leader that starts again leads at once, without being elected. That is wrong, since it does not know all that it had told to be committed; it is there so that
-    /// the simulation can show that it would find it.
-    pub restores_leader: bool,
 }
 
 /// Which member of the group this is.
@@ -97,7 +94,6 @@ impl Default for GroupSettings {
             memory_bytes: 256 << 20,
             checkpoint_after: Duration::from_secs(60),
             log_bytes: 32 << 20,
-            restores_leader: false,
         }
     }
 }
@@ -126,6 +122,9 @@ pub enum GroupError {
     /// The state is of a version that this program does not know. Nothing is wrong with it.
     #[error(transparent)]
     Version(Fault),
+    /// The rows cannot be written down.
+    #[error("the rows cannot be written down: the server's disk is full, or it has ended")]
+    NoCheckpoint,
     /// Its thread.
     #[error("starting the server's thread: {0}")]
     Thread(std::io::Error),
@@ -146,7 +145,10 @@ impl GroupError {
             GroupError::Store(error) => error.is_damage(),
             GroupError::Log(error) => error.is_damage(),
             GroupError::State(_) | GroupError::Behind { .. } | GroupError::Damaged(_) => true,
-            GroupError::Version(_) | GroupError::Thread(_) | GroupError::Raft { .. } => false,
+            GroupError::Version(_)
+            | GroupError::NoCheckpoint
+            | GroupError::Thread(_)
+            | GroupError::Raft { .. } => false,
         }
     }
 
@@ -276,6 +278,7 @@ impl Group {
             alone: alone.clone(),
             deliver,
             checkpointed: Arc::default(),
+            queue: queue.clone(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
         let (member, knows, others) = (place.member, place.knows, wires.clone());
@@ -437,10 +440,9 @@ impl Group {
         clock.as_ref().map_or_else(|| self.machine.read().position.time, Clock::now)
     }
 
-    /// Returns when all that was proposed before is in the store's file. Not to be called from `deliver`.
-    pub fn checkpoint(&self) {
-        // An error means that the group has ended, by an orderly checkpoint or not at all.
-        let _ = self.ask_checkpoint().blocking_recv();
+    /// Returns when all that was proposed before is in the store's file; false if the disk is full, or the group has ended. Not to be called from `deliver`.
+    pub fn checkpoint(&self) -> bool {
+        self.ask_checkpoint().blocking_recv().is_ok()
     }
 
     fn ask_checkpoint(&self) -> oneshot::Receiver<()> {
@@ -451,7 +453,9 @@ impl Group {
 
     /// All rows after one entry, behind all that was proposed before, and that entry's time. As [`Group::checkpoint`].
     pub(crate) fn freeze(&self) -> Result<(RowView, Time), GroupError> {
-        self.checkpoint();
+        if !self.checkpoint() {
+            return Err(GroupError::NoCheckpoint);
+        }
         let rows = self.machine.read().store.view();
         let position = position_of(&rows).map_err(GroupError::state)?;
         Ok((rows, position.time))

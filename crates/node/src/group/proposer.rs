@@ -67,7 +67,7 @@ impl Proposer {
             enable_tick: false,
             // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
             // than what it has told (found by the drill, kill-all).
-            enable_leader_restore: Some(self.settings.restores_leader),
+            enable_leader_restore: Some(Life::leads_unelected()),
             // Before they are durable here.
             broadcast_submitted_on_append: Some(true),
             // Who was cut off and comes back disturbs nobody.
@@ -82,8 +82,13 @@ impl Proposer {
             ..Config::default()
         };
         let config = config.validate().map_err(|e| GroupError::raft("configuring", e))?;
-        let storage =
-            LogStorage::new(self.log.clone(), self.alone.clone(), self.standing.clone(), self.alarm.clone());
+        let storage = LogStorage::new(
+            self.log.clone(),
+            self.alone.clone(),
+            self.standing.clone(),
+            self.queue.clone(),
+            self.alarm.clone(),
+        );
         let peers = Peers(self.wires.clone());
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
@@ -136,15 +141,17 @@ impl Proposer {
             let is_clean = self.state.machine.read().store.is_clean();
             changed_at = if is_clean { None } else { changed_at.or_else(|| Some(Instant::now())) };
             if !checkpoints.is_empty() || end == Some(End::Orderly) {
-                self.finish_checkpoint(&raft).await;
-                changed_at = None;
-                // Who does not wait any more is not told.
-                checkpoints.into_iter().for_each(|tell| tell.send(()).unwrap_or_default());
+                if self.finish_checkpoint(&raft).await {
+                    changed_at = None;
+                    // Who does not wait any more is not told.
+                    checkpoints.into_iter().for_each(|tell| tell.send(()).unwrap_or_default());
+                }
             } else if self.is_checkpoint_due(changed_at) {
                 raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
                 changed_at = None;
             }
             if end.is_some() {
+                self.state.machine.read().store.give_up_waiting();
                 raft.shutdown().await.unwrap_or_else(|error| self.alarm.stop(&error));
                 return;
             }
@@ -200,7 +207,10 @@ impl Proposer {
     async fn look(&self, raft: &Raft) {
         let alone = self.is_alone(raft);
         self.alone.store(alone, SeqCst);
-        raft.runtime_config().elect(alone || self.started.elapsed() >= LEASE);
+        // One whose disk is full falls silent, so that another leads, until there is room.
+        let stuck = self.state.is_stuck();
+        raft.runtime_config().elect(alone || self.started.elapsed() >= LEASE && !stuck);
+        raft.runtime_config().heartbeat(!stuck);
         raft.runtime_config().tick(!alone);
         let (members, leader, leads) = {
             let metrics = raft.metrics();
@@ -220,7 +230,7 @@ impl Proposer {
             // The only voter is its own majority.
             let lost = voters != [self.place.member]
                 && metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() > QUORUM_LOST);
-            let leads = metrics.state == ServerState::Leader && (alone || !lost);
+            let leads = metrics.state == ServerState::Leader && (alone || !lost && !stuck);
             (members.collect(), metrics.current_leader, leads)
         };
         let led = self.standing.lock().leads;
@@ -260,8 +270,8 @@ impl Proposer {
         is_due && !machine.store.is_checkpointing()
     }
 
-    /// Returns when all that is applied now is in a checkpoint.
-    async fn finish_checkpoint(&self, raft: &Raft) {
+    /// Returns when all that is applied now is in a checkpoint; false if the disk is full, and it is in the log only.
+    async fn finish_checkpoint(&self, raft: &Raft) -> bool {
         let applied = self.state.machine.read().position.applied;
         loop {
             raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
@@ -270,7 +280,10 @@ impl Proposer {
                 .metrics(|metrics| metrics.snapshot >= applied, "checkpointed")
                 .await;
             if done.is_ok() {
-                return;
+                return true;
+            }
+            if self.state.machine.read().store.lacks_room() {
+                return false;
             }
         }
     }

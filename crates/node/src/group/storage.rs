@@ -5,7 +5,9 @@
 //! entry: it may apply it at once, and makes it durable before anything that rests on it leaves ([`super::machine::StateMachine`]). So an entry that nobody is told of costs no
 //! flush. What is proposed meanwhile waits and becomes the next batch.
 
-use super::log::{Log, Recent, bytes_of};
+use super::log::{Log, LogError, Recent, bytes_of};
+use super::machine::LOOK;
+use super::queue::Queue;
 use super::raft::{Entry, LogId, Types, Vote};
 use super::runtime::Runtime;
 use super::standing::Standing;
@@ -27,6 +29,7 @@ pub(super) struct LogStorage {
     /// This is the group's only member. Also a learner makes it one of several: what that has applied a crash here must not undo.
     alone: Arc<AtomicBool>,
     standing: Arc<Mutex<Standing>>,
+    queue: Arc<Queue>,
     alarm: Alarm,
 }
 
@@ -39,10 +42,22 @@ impl LogStorage {
         log: Arc<Mutex<Log>>,
         alone: Arc<AtomicBool>,
         standing: Arc<Mutex<Standing>>,
+        queue: Arc<Queue>,
         alarm: Alarm,
     ) -> LogStorage {
         let recent = log.lock().recent();
-        LogStorage { log, recent, alone, standing, alarm }
+        LogStorage { log, recent, alone, standing, queue, alarm }
+    }
+
+    /// A follower whose disk is full takes nothing more until there is room: the others go on without it.
+    async fn sync_when_there_is_room(&self) -> Result<(), LogError> {
+        loop {
+            let synced = self.log.lock().sync();
+            match synced {
+                Err(error) if error.lacks_room() && !self.queue.is_ending() => tokio::time::sleep(LOOK).await,
+                synced => return synced,
+            }
+        }
     }
 
     /// Does not wait for the disk where the latest entries are asked for.
@@ -126,24 +141,24 @@ impl RaftLogStorage<Types> for LogStorage {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let mut log = self.log.lock();
         let mut several = !self.alone.load(SeqCst);
-        let appended = log.append(entries.into_iter().inspect(|entry| {
+        let entries = entries.into_iter().inspect(|entry| {
             several |= matches!(&entry.payload, EntryPayload::Membership(members) if members.nodes().count() > 1);
-        }));
+        });
+        let appended = self.log.lock().append(entries);
         if several {
             self.alone.store(false, SeqCst);
         }
-        if let Err(error) = appended {
+        if let Err(error) = appended
+            && !error.lacks_room()
+        {
             callback.io_completed(Err(error.into()));
         } else if several && self.standing.lock().leads {
-            drop(log);
             let log = self.log.clone();
             let sync = move || callback.io_completed(log.lock().sync().map_err(io::Error::from));
             Runtime::beside(sync);
         } else {
-            let synced = if several { log.sync() } else { Ok(()) };
-            drop(log);
+            let synced = if several { self.sync_when_there_is_room().await } else { Ok(()) };
             callback.io_completed(synced.map_err(io::Error::from));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The group over real files. Inputs are sessions' beginnings: each makes an output that says which it was.
 
 mod figures;
+mod grants;
 mod several;
 mod sweep;
 
@@ -277,6 +278,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
         alone: Arc::default(),
         deliver: Arc::new(Box::new(|_| {})),
         checkpointed: Arc::default(),
+        queue: Arc::default(),
     };
     let other = Arc::new(RwLock::new(
         open_machine(

@@ -12,7 +12,6 @@ use crate::hosts::Host;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::peers::Peers;
-use crate::shares_server::Shares;
 use bytes::Bytes;
 use client::Upload;
 use content::TAG_BYTES;
@@ -132,15 +131,14 @@ impl Group {
         peers.know(&credentials).unwrap();
         peers.hosts().set(self.list(), self.needed());
         let deadline = Instant::now() + Duration::from_secs(10);
-        let shares = loop {
+        let (keeper, chores) = loop {
             // What a connection was at may be under way still.
-            match Shares::open(&self.dir(at).join("shares")) {
-                Ok(shares) => break shares,
+            match Keeper::open(&self.dir(at).join("shares"), peers.clone()) {
+                Ok(opened) => break opened,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        let (keeper, chores) = Keeper::new(shares, peers.clone());
         let (runs, ledger): (_, Arc<dyn Ledger>) = (keeper.clone(), self.state.clone());
         let keeping = std::thread::spawn(move || runs.run(&chores, &ledger));
         let socket = std::net::TcpListener::bind(self.addresses[at]).unwrap();

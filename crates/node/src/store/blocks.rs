@@ -12,6 +12,9 @@
 //! *A power cut.* What redb writes between two syncs goes where nothing is that the last commit refers to, except to its own first bytes. So a block that does not match
 //! its sum, because one of the two was lost, is one that nobody asks for. The first bytes are kept twice, and the copy that is durable stays as it is until the other one is: who
 //! opens the file takes the later one that is whole. To redb that is a write that was lost.
+//!
+//! *A full disk.* redb goes on after no error, so a checkpoint's writes wait until there is room ([`Blocks::wait_for_room`]). Nobody who reads waits with them: redb's
+//! readers take no lock that it holds while it writes.
 
 use crate::mend::{flip_back, locator};
 use parking_lot::Mutex;
@@ -23,7 +26,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 use twox_hash::XxHash3_128;
 
 pub(super) const BLOCK: usize = 4096;
@@ -35,6 +39,8 @@ const MAGIC: &[u8; 16] = b"leasehold rows 1";
 const GROUP: u64 = BLOCK_BYTES / SUM as u64;
 const SUM: usize = 16;
 const HASH: usize = 12;
+/// Between two looks whether there is room again.
+const LOOK: Duration = Duration::from_millis(100);
 /// Where the first group begins.
 const GROUPS_AT: u64 = 2 * BLOCK_BYTES;
 
@@ -61,6 +67,10 @@ struct Inner {
     disk: Option<File>,
     head: Mutex<Head>,
     mended: AtomicU64,
+    /// Who writes waits for room; who opens the file is told.
+    waits: AtomicBool,
+    /// Somebody waits.
+    full: AtomicBool,
 }
 
 /// redb's first bytes.
@@ -81,7 +91,15 @@ impl Blocks {
         let mended = AtomicU64::new(0);
         let empty = Head { bytes: [0; HEAD], copy: 0, number: 0, unsynced: true };
         let head = if file.len()? == 0 { empty } else { read_head(&file, &mended)? };
-        Ok(Blocks(Arc::new(Inner { file: Box::new(file), disk, head: Mutex::new(head), mended })))
+        let (waits, full) = Default::default();
+        Ok(Blocks(Arc::new(Inner {
+            file: Box::new(file),
+            disk,
+            head: Mutex::new(head),
+            mended,
+            waits,
+            full,
+        })))
     }
 
     /// The file as who opened it would find it after a crash now. What is written to it stays in memory; what is read is read from the file.
@@ -89,6 +107,34 @@ impl Blocks {
         let head = self.0.head.lock();
         let len = AtomicU64::new(self.len()?);
         Ok(Snapshot { blocks: self.clone(), head: Mutex::new(head.bytes), len, written: Mutex::default() })
+    }
+
+    /// Whether writes wait for room on a full disk from now on, or fail.
+    pub(super) fn wait_for_room(&self, wait: bool) {
+        self.0.waits.store(wait, Relaxed);
+    }
+
+    /// Whether some do.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.full.load(Relaxed)
+    }
+
+    /// Writes to the file, and again for as long as there is no room. What was written of it in vain is nothing that the last commit refers to.
+    fn write_file(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        loop {
+            let written = self.0.file.write(at, bytes);
+            let full = matches!(&written, Err(error) if lacks_room(error)) && self.0.waits.load(Relaxed);
+            if self.0.full.swap(full, Relaxed) != full {
+                match full {
+                    true => tracing::error!("the disk is full: the server's rows wait for room"),
+                    false => tracing::warn!("the server's rows wait for room no longer"),
+                }
+            }
+            if !full {
+                return written;
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Bits that were found flipped since it was opened, and put right.
@@ -192,14 +238,14 @@ impl StorageBackend for Blocks {
             let mut bytes = head.bytes;
             overwrite(&mut bytes, offset, data)?;
             *head = Head { bytes, copy, number: head.number + 1, unsynced: true };
-            return self.0.file.write(copy * BLOCK_BYTES, &head.encode());
+            return self.write_file(copy * BLOCK_BYTES, &head.encode());
         }
         for run in Blocks::runs(offset, data.len())? {
             let bytes = data.get(run.bytes).unwrap_or_default();
             let blocks = bytes.chunks(BLOCK).zip(run.first..);
             let sums: Vec<u8> = blocks.flat_map(|(block, number)| sum(block, number)).collect();
-            self.0.file.write(run.at, bytes)?;
-            self.0.file.write(run.sums_at, &sums)?;
+            self.write_file(run.at, bytes)?;
+            self.write_file(run.sums_at, &sums)?;
         }
         Ok(())
     }
@@ -281,6 +327,11 @@ fn overwrite(head: &mut [u8; HEAD], offset: u64, data: &[u8]) -> io::Result<()> 
     let bytes = head.get_mut(offset as usize..).and_then(|bytes| bytes.get_mut(..data.len()));
     bytes.ok_or(io::ErrorKind::Unsupported)?.copy_from_slice(data);
     Ok(())
+}
+
+/// Whether an error of writing says that the disk is full.
+pub(crate) fn lacks_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 enum Checked {

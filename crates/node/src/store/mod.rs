@@ -19,6 +19,7 @@ pub(crate) use reread::Reread;
 use crate::alarm::Alarm;
 use crate::disk::{self, DiskFile};
 use blocks::Blocks;
+pub(crate) use blocks::lacks_room;
 use overlay::Overlay;
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
@@ -90,6 +91,8 @@ pub struct StoreStats {
     pub file_bytes: u64,
     /// Bits of it that were found flipped, and put right, since it was opened.
     pub mended: u64,
+    /// A checkpoint waits for room on the disk.
+    pub lacks_room: bool,
 }
 
 impl RowStore {
@@ -216,6 +219,16 @@ impl RowStore {
         self.disk.below.read().writing
     }
 
+    /// A checkpoint waits for room on the disk.
+    pub fn lacks_room(&self) -> bool {
+        self.disk.blocks.is_full()
+    }
+
+    /// A checkpoint that waits for room fails, and its writer with it.
+    pub(crate) fn give_up_waiting(&self) {
+        self.disk.blocks.wait_for_room(false);
+    }
+
     /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
     pub fn view(&self) -> RowView {
         let below = self.disk.below.read();
@@ -262,6 +275,7 @@ impl RowStore {
             overlay_bytes: self.active.bytes() + bytes,
             file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
             mended: self.disk.blocks.mended(),
+            lacks_room: self.lacks_room(),
         }
     }
 
@@ -364,6 +378,15 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// As [`Checkpoint::write`], and waits while the disk is full.
+    pub(crate) fn write_when_there_is_room(self) -> Result<(), StoreError> {
+        let blocks = self.disk.blocks.clone();
+        blocks.wait_for_room(true);
+        let written = self.write();
+        blocks.wait_for_room(false);
+        written
+    }
+
     /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and changed meanwhile.
     pub fn write(self) -> Result<(), StoreError> {
         self.disk.write("checkpointing", self.position, |table| {

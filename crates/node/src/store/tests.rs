@@ -1,4 +1,5 @@
 mod flips;
+mod full;
 mod power;
 
 use super::*;

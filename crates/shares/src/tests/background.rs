@@ -1,11 +1,11 @@
 //! Expirer, discovery, scrub and reaper: when they act, when they do not, and how they go on after a restart.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{Fault, ME, Random, Running, World, body, check_quiet, files, id, let_go_now, new_share};
 use crate::{
-    AccountId, AccountKey, Deletion, Expiry, Health, Holds, Process, ReadError, Refusal, ShareServer,
-    StoreError, Suspended, server::Server, share::file_name,
+    AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Process, ReadError, Refusal, Settings,
+    ShareServer, StoreError, Suspended, header::HEADER_BYTES, server::Server, share::file_name,
 };
 
 const DAY: u64 = 24 * 3600;
@@ -146,12 +146,12 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk() {
     assert_eq!(server.lease(ME, &[id(1), id(4)], None).unwrap(), [id(1)]);
     assert_eq!(server.take_over(ME, &[id(2)]).unwrap(), [id(2)]);
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
-    // Storing what lies there takes a lease on it and writes nothing; other bytes of that name are refused, and delete nothing.
-    let writes = |running: &Running| running.disk.steps().iter().filter(|step| **step == "write").count();
+    // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of that name are refused, and delete nothing.
+    let placed = |running: &Running| running.disk.steps().iter().filter(|step| **step == "rename").count();
     running.store(&[(id(3), b"other bytes")], ME).unwrap_err();
     running.server.reap().unwrap();
     running.store(&[(id(3), &body(3))], ME).unwrap();
-    assert_eq!(writes(&running), 0);
+    assert_eq!(placed(&running), 0);
     for n in 1..=3 {
         assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
     }
@@ -392,6 +392,55 @@ fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was() {
     running.server.scrub().unwrap();
     assert_eq!(running.server.passes().unwrap()[0].acted, 0);
     assert_eq!(running.server.incidents().unwrap().len(), 4);
+    assert_eq!(running.server.damaged().unwrap(), 4);
+}
+
+#[test]
+fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_damaged() {
+    let world = World::new();
+    let (tell, told) = std::sync::mpsc::channel();
+    let settings =
+        Settings { on_damage: Arc::new(move |share| tell.send(share).unwrap()), ..world.settings() };
+    let open = || Server::open(&world.dir(), settings.clone(), |local| Arc::new(local)).unwrap();
+    let server = ShareServer::without_threads(open());
+    server.finish_discovery().unwrap();
+    for n in 0..100 {
+        server.store_many(vec![new_share(id(n), &body(n))], ME, None).unwrap();
+    }
+    assert!(!server.inner().scrub_some().unwrap().is_last);
+    let mut bytes = fs::read(place(&world, 3)).unwrap();
+    *bytes.last_mut().unwrap() ^= 4;
+    fs::write(place(&world, 3), &bytes).unwrap();
+    // Reading this is EIO, as of a sector that is lost.
+    fs::remove_file(place(&world, 99)).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", place(&world, 99)).unwrap();
+    let mut examined = Vec::new();
+    let scrubbed = server.scrub_now(|pass| {
+        examined.push(pass.examined);
+        if pass.examined > 60 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    scrubbed.unwrap();
+    assert_eq!(examined, [32, 64]);
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [id(3)]);
+    // It goes on from there.
+    server.scrub().unwrap();
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [id(99)]);
+    let pass = &server.passes().unwrap()[0];
+    assert_eq!((pass.cycle, pass.examined, pass.acted), (1, 100, 2));
+    assert!(server.inner().due_in(Process::Scrub) > Duration::from_secs(6 * 24 * 3600));
+    let unreadable = ReadError::Damaged { share: id(99), damage: Damage::Unreadable }.to_string();
+    assert_eq!(server.verify(&id(99)).unwrap_err().to_string(), unreadable);
+    // Who knows what it is to be has what is left of it.
+    let length = bytes.len() - HEADER_BYTES;
+    server.read(&id(3), 0, 1).unwrap_err();
+    let left = server.read_unsound(&id(3), 0, u32::try_from(length).unwrap()).unwrap();
+    assert_eq!(left, bytes[HEADER_BYTES..]);
+    assert_eq!(left[..length - 1], body(3)[..length - 1]);
+    server.read_unsound(&id(99), 0, 1).unwrap_err();
+    // Stored anew it is sound.
+    server.store_many(vec![new_share(id(3), &body(3)), new_share(id(99), &body(99))], ME, None).unwrap();
+    assert_eq!(server.damaged().unwrap(), 0);
+    server.verify(&id(99)).unwrap();
 }
 
 #[test]

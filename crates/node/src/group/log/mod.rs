@@ -18,7 +18,7 @@ pub(super) use recent::{Recent, bytes_of};
 
 use super::raft::{Entry, LogId, Vote};
 use crate::disk::Disk;
-use crate::store::is_lost;
+use crate::store::{is_lost, lacks_room};
 use parking_lot::Mutex;
 use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,11 @@ pub enum LogError {
 }
 
 impl LogError {
+    /// Whether the disk is full.
+    pub(crate) fn lacks_room(&self) -> bool {
+        matches!(self, LogError::File { cause, .. } if lacks_room(cause))
+    }
+
     /// Whether what was written is not there any more.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
@@ -163,7 +168,9 @@ impl Log {
         if log.gone_below > next_index(log.purged) {
             return Err(LogError::Damaged { file: log.dir, at: 0, what: "entries are missing" });
         }
-        log.reserve(keep_bytes);
+        if let Err(error) = log.reserve(keep_bytes) {
+            tracing::warn!(%error, "no space can be set aside for the log");
+        }
         if log.segments.is_empty() {
             log.begin()?;
         }
@@ -214,13 +221,19 @@ impl Log {
         if self.waiting.0.len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
     }
 
-    /// Makes all entries durable.
+    /// Makes all entries durable. After an error they wait on.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         let (body, log_ids) = std::mem::take(&mut self.waiting);
         if log_ids.is_empty() {
             return Ok(());
         }
-        let (segment, frame, place) = self.write(&body)?;
+        let (segment, frame, place) = match self.write(&body) {
+            Ok(written) => written,
+            Err(error) => {
+                self.waiting = (body, log_ids);
+                return Err(error);
+            }
+        };
         self.spots.extend(log_ids.into_iter().map(|log_id| Spot { log_id, segment, frame, place }));
         Ok(())
     }
@@ -331,17 +344,21 @@ impl Log {
     }
 
     /// Sets space aside, as far as there is some: without it the log works until the disk is full.
-    fn reserve(&mut self, keep_bytes: u64) {
+    fn reserve(&mut self, keep_bytes: u64) -> io::Result<()> {
         let wanted = keep_bytes.div_ceil(self.segment_bytes) as usize;
         let there = self.segments.len() + self.spares.len() + self.reserves.len();
         for number in 0..wanted.saturating_sub(there) {
             let path = self.dir.join(format!("{:020}-{number}.reserve", self.next_frame));
-            if let Err(error) = Segment::reserve(&*self.disk, &path, self.segment_bytes) {
-                tracing::warn!(%error, "no space can be set aside for the log");
-                return;
-            }
+            Segment::reserve(&*self.disk, &path, self.segment_bytes)?;
             self.reserves.push(path);
         }
+        Ok(())
+    }
+
+    /// Whether there is another segment when this one is full; sees to it as far as there is room on the disk.
+    pub(super) fn has_spare(&mut self) -> bool {
+        let one_more = (self.segments.len() as u64 + 1) * self.segment_bytes;
+        !self.spares.is_empty() || !self.reserves.is_empty() || self.reserve(one_more).is_ok()
     }
 
     /// Begins a log in an empty directory.

@@ -8,7 +8,7 @@ use wire::ToServer;
 
 const ROUNDS: usize = 2000;
 /// Of this process and its threads, in clock ticks of 10 ms.
-fn cpu() -> Duration {
+pub(super) fn cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     Duration::from_millis(10 * (fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()))

@@ -48,16 +48,16 @@ impl Wire for Between {
 }
 
 /// A group, its members' directories, and what each has delivered.
-struct Building {
+pub(super) struct Building {
     net: Arc<Net>,
     dirs: Vec<TempDir>,
-    delivered: Delivered,
+    pub(super) delivered: Delivered,
     opened: u64,
 }
 
 impl Building {
     /// With so many members, the first of which has founded it.
-    fn new(members: u64) -> Building {
+    pub(super) fn new(members: u64) -> Building {
         let dirs = (0..members).map(|_| tempfile::tempdir().unwrap()).collect();
         let mut building = Building { net: Arc::default(), dirs, delivered: Delivered::default(), opened: 0 };
         building.start(1);
@@ -124,7 +124,7 @@ impl Building {
         }
     }
 
-    fn leader(&self) -> Arc<Group> {
+    pub(super) fn leader(&self) -> Arc<Group> {
         let mut found = None;
         wait_until("a leader", || {
             found = self.net.up.read().values().find(|group| group.leads()).cloned();
@@ -151,7 +151,7 @@ impl Building {
     }
 
     /// All that are up have come to the same state.
-    fn agree(&self) {
+    pub(super) fn agree(&self) {
         let digests = || {
             let up = self.net.up.read();
             let state =

@@ -37,12 +37,8 @@ const LOOK_MS: u64 = 10;
 /// A crash comes within so many writes and syncs, where it comes at one.
 const CRASH_WITHIN: u64 = 40;
 /// Small bounds, so that checkpoints, snapshots and new segments of the log come often.
-const SETTINGS: GroupSettings = GroupSettings {
-    memory_bytes: 8 << 20,
-    checkpoint_after: Duration::from_secs(4),
-    log_bytes: 256 << 10,
-    restores_leader: false,
-};
+const SETTINGS: GroupSettings =
+    GroupSettings { memory_bytes: 8 << 20, checkpoint_after: Duration::from_secs(4), log_bytes: 256 << 10 };
 
 /// See the module.
 pub(super) struct Shipped {
@@ -52,7 +48,7 @@ pub(super) struct Shipped {
     told: Arc<Inbox>,
     pub servers: Vec<Server>,
     pub oracle: Oracle,
-    settings: GroupSettings,
+    restores_leader: bool,
     /// The latest number that a member has.
     numbered: u64,
     /// A change of the members is under way, which this one makes.
@@ -144,7 +140,7 @@ impl Shipped {
             told: Arc::default(),
             servers,
             oracle: Oracle::new(directory, store),
-            settings: GroupSettings { restores_leader: lie == Some(Lie::RestoresLeader), ..SETTINGS },
+            restores_leader: lie == Some(Lie::RestoresLeader),
             numbered: 0,
             changing: None,
         })
@@ -222,6 +218,9 @@ impl Building {
         server.disk.loses_process();
         server.life.end();
         server.life = Life::new(seed, ppm);
+        if shipped.restores_leader {
+            server.life.restores_leader();
+        }
         server.process += 1;
         (server.group, server.led, server.looked_at) = (None, false, None);
         let start = server.process;
@@ -229,7 +228,7 @@ impl Building {
         let host = Host { machine: at as u64 + 1, ..Host::default() };
         let place =
             Place { member: server.member, host, founds: server.member == FOUNDER, knows: Versions::KNOWN };
-        let (member, settings, net) = (server.member, shipped.settings, shipped.net.clone());
+        let (member, net) = (server.member, shipped.net.clone());
         let wires = Arc::new(Wires { from: at, net: net.clone() });
         self.shipped.servers[at].life.spawn(async move {
             let (teller, started_as) = (told.clone(), Arc::new(OnceLock::<Weak<Group>>::new()));
@@ -245,7 +244,7 @@ impl Building {
                 };
                 teller.put(at, start, told);
             });
-            let started = Group::start(disk, Path::new("/"), settings, root(), place, wires, deliver).await;
+            let started = Group::start(disk, Path::new("/"), SETTINGS, root(), place, wires, deliver).await;
             match started {
                 Ok((group, works)) => {
                     let group = Arc::new(group);
