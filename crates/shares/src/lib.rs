@@ -32,6 +32,7 @@ mod error;
 mod expirer;
 mod file;
 mod header;
+mod inventory;
 mod leases;
 mod passes;
 mod reading;
@@ -53,12 +54,13 @@ mod tx;
 mod upload;
 mod wal;
 
-pub use accounts::{AccountKey, SignatureError, Signed};
+pub use accounts::{Account, AccountError, AccountKey, SignatureError, Signed};
 pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};
 pub use expirer::Expiry;
 pub use header::HeaderError;
+pub use inventory::Inventory;
 pub use server::{ShareServer, Suspended};
 pub use settings::{Clock, Settings};
 pub use share::{
