@@ -29,8 +29,6 @@ const TOGETHER: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that may be asked for at a time whether they are kept.
 const KEEP_MAX: usize = 4096;
-/// Shares that are leased anew at a time.
-const ADOPTED_TOGETHER: usize = 256;
 /// Bytes of a share that are sent or taken in one frame.
 const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
@@ -117,18 +115,25 @@ impl Keeper {
         self.repair.compare();
     }
 
+    /// How often all of it has been since the start.
+    pub(crate) fn looks(&self) -> u64 {
+        self.repair.looks()
+    }
+
     fn chore(&self, chore: Chore) {
         // The thread ends after the last sender's owner.
         let _ = self.chores.send(chore);
     }
 
-    /// Settles share leases until the machine stops; beside that, in a group of several hosts, repairs what is amiss.
+    /// Settles share leases until the machine stops; beside that all that is here is looked through, and what is amiss is repaired.
     pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, ledger: &Arc<dyn Ledger>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
         let mut put_off = Vec::new();
         let mut sweeps: BTreeMap<MachineId, SessionId> = BTreeMap::new();
-        let mut repairing = None;
-        let mut unadopted = self.shares.has_lost_leases();
+        let (keeper, its_ledger) = (self.clone(), ledger.clone());
+        let repairing = std::thread::Builder::new().name("repair".to_owned());
+        let repairing = repairing.spawn(move || keeper.repair.run(&keeper, &*its_ledger));
+        let repairing = repairing.inspect_err(|error| tracing::error!(%error, "shares are not looked after"));
         loop {
             match chores.recv_timeout(STOP_LOOK) {
                 Ok(first) => {
@@ -145,7 +150,6 @@ impl Keeper {
                 // Tried again.
                 Err(_) => std::thread::sleep(PAUSE),
             }
-            let alone = self.is_alone();
             if self.is_held() {
                 put_off.extend(unsettled.extract_if(.., |work| matches!(work, ShareWork::Drop(_))));
             } else {
@@ -155,52 +159,23 @@ impl Keeper {
                 && let Some(missing) = self.shares.settle(&unsettled)
             {
                 let settled = std::mem::take(&mut unsettled);
-                if !alone {
+                if !self.is_alone() {
                     self.note(&settled, &missing);
                 }
                 ledger.settled(settled);
             }
-            if alone && unadopted && !self.is_stopping() {
-                unadopted = self.adopt_all(&**ledger).inspect_err(warn_unadopted).is_err();
-            }
-            // What is pending may be the adoption of such an upload. A host among several may have crashed before it adopted what was in its log.
-            let adopted = if alone { !unadopted } else { self.repair.has_adopted() };
-            if unsettled.is_empty() && adopted {
+            // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
+            if unsettled.is_empty() && self.repair.has_adopted() {
                 self.shares.confirm_clock();
                 for (machine, session) in std::mem::take(&mut sweeps) {
                     self.shares.sweep(machine, session);
                 }
             }
-            if !alone && repairing.is_none() {
-                let (keeper, ledger) = (self.clone(), ledger.clone());
-                let thread = std::thread::Builder::new().name("repair".to_owned());
-                let thread = thread.spawn(move || keeper.repair.run(&keeper, &*ledger));
-                repairing =
-                    thread.inspect_err(|error| tracing::error!(%error, "shares are not repaired")).ok();
-            }
         }
-        if let Some(thread) = repairing {
+        if let Ok(thread) = repairing {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-    }
-
-    /// The leases were lost, and found shares are kept for a while only: what files refer to is leased by the group again. Among several hosts
-    /// [`crate::repair`] does this, which goes through all of it anyway.
-    fn adopt_all(&self, ledger: &dyn Ledger) -> Result<(), DatabaseError> {
-        let (mut after, mut lacking) = (None, 0);
-        loop {
-            let (shares, last) = ledger.shares_after(after.as_ref(), ADOPTED_TOGETHER);
-            lacking += self.shares.adopt(&shares)?.len();
-            if last.is_none() || self.is_stopping() {
-                break;
-            }
-            after = last;
-        }
-        if lacking > 0 {
-            tracing::warn!(lacking, "files refer to shares that are not here, or damaged");
-        }
-        Ok(())
     }
 
     /// What of this work is not as it is to be: shares that are not here, and shares that are here in place of a host that was passed over.
@@ -358,7 +333,8 @@ impl Keeper {
         });
         let holds = holds.into_iter().chain(std::iter::repeat(Holds::Nothing));
         let kept = shares.iter().zip(holds);
-        kept.map(|(share, holds)| holds == Holds::Leased && hosts.placed(share).contains(&me)).collect()
+        let leased = |holds| matches!(holds, Holds::Leased | Holds::Due);
+        kept.map(|(share, holds)| leased(holds) && hosts.placed(share).contains(&me)).collect()
     }
 
     /// Lets go what all hosts have promised to keep that are to have it; not if other hosts are to have it by now.
@@ -389,11 +365,4 @@ impl Keeper {
         }
         Error::Damaged
     }
-}
-
-fn warn_unadopted(error: &DatabaseError) {
-    tracing::error!(
-        error = error as &dyn std::error::Error,
-        "shares cannot be leased anew; it is tried again"
-    );
 }

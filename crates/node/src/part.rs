@@ -16,7 +16,7 @@ use crate::net::{
 };
 use crate::peers::Peers;
 use crate::server::{Server, servers};
-use crate::shares_server::Shares;
+use crate::shares_server::{Shares, wall_clock};
 use crate::store::stop;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
@@ -159,7 +159,8 @@ impl Part {
                 .hosts()
                 .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), keeps: true }], 1);
         }
-        let (keeper, chores) = Keeper::new(Shares::open(&self.dir.join("shares"))?, self.peers.clone());
+        let (keeper, chores) =
+            Keeper::new(Shares::open(&self.dir.join("shares"), wall_clock())?, self.peers.clone());
         self.engine.copies().set_here(Some(keeper.clone()));
         let part = self.me.clone();
         let standing = Box::new(move |standing: &Standing| {

@@ -232,9 +232,14 @@ impl ShareServer {
         Ok(())
     }
 
+    /// What its clock says.
+    pub fn now(&self) -> Seconds {
+        (self.server.settings.clock)()
+    }
+
     /// When a lease ends that is taken or renewed now: 31 days on. It is to be renewed after a week ([`Holds::Due`]).
     pub fn lease_end(&self) -> Seconds {
-        (self.server.settings.clock)().saturating_add(leases::TERM)
+        self.now().saturating_add(leases::TERM)
     }
 
     /// The cluster says that whatever it wanted kept at `at` is leased by its own accounts beyond that time. Those of their leases that ended by then are nobody's, and
@@ -250,7 +255,7 @@ impl ShareServer {
 
     /// Takes in a share that another store had: with a starter lease, and those of `leases` whose accounts hold it then as they did there.
     pub fn bring(&self, share: NewShare, leases: &[ShareLease]) -> Result<(), StoreError> {
-        let (id, starter) = (share.id, (self.server.settings.clock)().saturating_add(STARTER_SECONDS));
+        let (id, starter) = (share.id, self.now().saturating_add(STARTER_SECONDS));
         self.store_many(vec![share], AccountId::STARTER, Some(starter))?;
         let row = |lease: &ShareLease| LeaseRow {
             share: id,
@@ -309,7 +314,7 @@ impl ShareServer {
 
     /// How what is stored stands. Takes as long as there is work: what is leased and sound is not looked at.
     pub fn inventory(&self) -> Result<Inventory, DatabaseError> {
-        let (now, grace) = ((self.server.settings.clock)(), self.server.settings.grace.as_secs());
+        let (now, grace) = (self.now(), self.server.settings.grace.as_secs());
         self.server.database.read("taking an inventory", |c| inventory::take(c, now, grace))
     }
 

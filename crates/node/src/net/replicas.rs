@@ -20,14 +20,14 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::Mutex;
-use shares::{AccountId, Health, Holds};
+use shares::{AccountId, Health, Holds, NewShare};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -90,6 +90,8 @@ struct Group {
     keeps: Vec<bool>,
     /// Whether each host takes calls, and does not answer.
     frozen: Vec<Arc<AtomicBool>>,
+    /// What all hosts' clocks say, UTC seconds.
+    now: Arc<AtomicU64>,
 }
 
 impl Group {
@@ -107,6 +109,7 @@ impl Group {
             client,
             keeps: vec![true; count],
             frozen: (0..count).map(|_| Arc::default()).collect(),
+            now: Arc::new(AtomicU64::new(1_000_000_000)),
         };
         for at in 0..count {
             group.addresses.push("127.0.0.1:0".parse().unwrap());
@@ -134,7 +137,8 @@ impl Group {
         let deadline = Instant::now() + Duration::from_secs(10);
         let shares = loop {
             // What a connection was at may be under way still.
-            match Shares::open(&self.dir(at).join("shares")) {
+            let now = self.now.clone();
+            match Shares::open(&self.dir(at).join("shares"), Arc::new(move || now.load(Ordering::SeqCst))) {
                 Ok(shares) => break shares,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -577,4 +581,99 @@ fn a_host_that_is_another_machine_is_not_talked_to() {
     let second = hosts.all()[1].machine;
     assert!(ask(hosts.all()[0].machine).unwrap().wait(None).is_ok());
     assert!(ask(second).is_none_or(|pending| pending.wait(None).is_err()));
+}
+
+const DAY: u64 = 24 * 3600;
+
+/// A share that the group has leased at a host and that nothing refers to: as what another server left there.
+fn leave_behind(group: &Group, at: usize, number: u64) -> ShareId {
+    let left = NewShare { id: share(number), parts: vec![plain(number)] };
+    assert_eq!(group.keeper(at).shares().store_for_group(vec![left]), [Ok(())]);
+    share(number)
+}
+
+#[test]
+fn a_host_that_was_off_for_months_lets_go_of_nothing_that_is_referred_to_and_of_all_else() {
+    for count in [1, 3] {
+        let mut group = Group::new(count);
+        let shares = store(&group.client(), 0..5);
+        group.publish(&shares);
+        until("adopted", || shares.iter().all(|share| group.keeping(share).len() == count));
+        let left = leave_behind(&group, 0, 9);
+        group.stop(0);
+        group.now.fetch_add(62 * DAY, Ordering::SeqCst);
+        // What is committed is not known yet.
+        group.state.old.store(true, Ordering::SeqCst);
+        let referenced = std::mem::take(&mut *group.state.referenced.lock());
+        group.start(0);
+        let server = || group.keeper(0).shares().server();
+        let all =
+            || shares.iter().chain([&left]).filter(|share| server().share(share).unwrap().is_some()).count();
+        std::thread::sleep(Duration::from_millis(300));
+        server().confirm_clock().unwrap();
+        server().expire().unwrap();
+        group.now.fetch_add(2 * DAY, Ordering::SeqCst);
+        server().confirm_clock().unwrap();
+        server().expire().unwrap();
+        server().reap().unwrap();
+        assert_eq!((all(), server().vouched()), (6, None), "{count} hosts");
+        *group.state.referenced.lock() = referenced;
+        group.state.old.store(false, Ordering::SeqCst);
+        until("vouched for", || server().vouched().is_some());
+        server().expire().unwrap();
+        server().reap().unwrap();
+        until("gone", || server().share(&left).unwrap().is_none());
+        assert_eq!(all(), 5);
+        // All that files refer to is leased for another term.
+        let end = server().lease_end();
+        for share in &shares {
+            let leases = server().leases_of(share).unwrap();
+            assert_eq!(leases.iter().map(|lease| lease.expires_at).collect::<Vec<_>>(), [Some(end)]);
+        }
+    }
+}
+
+#[test]
+fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_there() {
+    let group = Group::new(1);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
+    let server = group.keeper(0).shares().server();
+    let renewed = |at: u64| server.leases_of(&share(at)).unwrap()[0].renewed_at;
+    let begin = renewed(0);
+    let look = |days: u64| {
+        group.now.fetch_add(days * DAY, Ordering::SeqCst);
+        server.confirm_clock().unwrap();
+        let looks = group.keeper(0).looks();
+        group.keeper(0).compare();
+        until("looked", || group.keeper(0).looks() > looks);
+    };
+    look(6);
+    assert_eq!(renewed(0), begin);
+    look(1);
+    assert_eq!(renewed(0), begin + 7 * DAY);
+    // Damaged, it may be all that there is of it.
+    std::fs::write(group.file(0, &share(1)), b"else").unwrap();
+    assert!(server.verify(&share(1)).is_err());
+    look(7);
+    assert_eq!(renewed(1), begin + 14 * DAY);
+    // What went while it was copied stays until that is over.
+    let hold = group.hosts[0].as_ref().unwrap().keeper.hold();
+    group.state.referenced.lock().remove(&share(2));
+    group.keeper(0).work(vec![ShareWork::Drop(share(2))]);
+    let vouched = server.vouched();
+    for _ in 0..40 {
+        group.now.fetch_add(DAY, Ordering::SeqCst);
+        server.confirm_clock().unwrap();
+    }
+    group.keeper(0).compare();
+    std::thread::sleep(Duration::from_millis(300));
+    server.expire().unwrap();
+    server.reap().unwrap();
+    assert_eq!((server.vouched(), server.share(&share(2)).unwrap().is_some()), (vouched, true));
+    drop(hold);
+    until("let go", || server.share(&share(2)).unwrap().is_none());
+    until("looked", || server.vouched() > vouched);
+    assert_eq!(renewed(0), begin + 54 * DAY);
 }

@@ -117,7 +117,7 @@ fn no_bit_that_flips_is_believed() {
         }
     }
 
-    let shares = Shares::open(&data.join("shares")).unwrap();
+    let shares = Shares::open(&data.join("shares"), crate::shares_server::wall_clock()).unwrap();
     let mut ids = Vec::new();
     let listed = shares.server().for_each_share(|share| {
         ids.push(share.id);
