@@ -8,6 +8,7 @@ use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
 use crate::shares_server::Shares;
+use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
 use directory::ShareWork;
 use lease::SessionId;
@@ -28,9 +29,9 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// How long a host may say nothing of how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that may be asked for at a time whether they are kept.
-const KEEP_MAX: usize = 4096;
+pub(crate) const KEEP_MAX: usize = 4096;
 /// Bytes of a share that are sent or taken in one frame.
-const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
+pub(crate) const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// See the module.
 pub(crate) struct Keeper {
@@ -113,11 +114,6 @@ impl Keeper {
     /// The directory's state has changed otherwise than by log entries, whose work was told: all of it is compared with what is here.
     pub(crate) fn compare(&self) {
         self.repair.compare();
-    }
-
-    /// How often all of it has been since the start.
-    pub(crate) fn looks(&self) -> u64 {
-        self.repair.looks()
     }
 
     fn chore(&self, chore: Chore) {
@@ -249,22 +245,44 @@ impl Keeper {
 
     /// How they stand at each host, as far as it answers.
     pub(crate) fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
+        self.of_all(&ShareCall::Standing, || Some(self.standing()), |body| wire::decode(body).ok())
+    }
+
+    /// How the store here stands; its log says why, if that cannot be told.
+    pub(crate) fn store(&self) -> Option<StoreReport> {
+        StoreReport::of(self)
+            .inspect_err(|error| tracing::error!(%error, "how the store stands is not known"))
+            .ok()
+    }
+
+    /// How the stores of all hosts stand, as far as they answer.
+    pub(crate) fn stores(&self) -> Vec<(MachineId, Option<StoreReport>)> {
+        self.of_all(&ShareCall::Report, || self.store(), |body| serde_json::from_slice(body).ok())
+    }
+
+    /// What each host says when it is asked, and this one.
+    fn of_all<T>(
+        &self,
+        what: &ShareCall,
+        here: impl Fn() -> Option<T>,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Vec<(MachineId, Option<T>)> {
         let hosts = self.peers.hosts().now();
         let machines = hosts.all().iter().map(|host| host.machine);
         let asked: Vec<(MachineId, Option<Pending>)> = machines
             .map(|machine| {
-                let ask = || self.peers.call(&hosts, machine, ShareCall::Standing, Vec::new());
+                let ask = || self.peers.call(&hosts, machine, what.clone(), Vec::new());
                 (machine, if machine == self.peers.me() { None } else { ask() })
             })
             .collect();
-        let standing = |(machine, pending): (MachineId, Option<Pending>)| {
+        let answer = |(machine, pending): (MachineId, Option<Pending>)| {
             if machine == self.peers.me() {
-                return (machine, Some(self.standing()));
+                return (machine, here());
             }
             let answer = pending.and_then(|pending| pending.wait(Some(PATIENCE)).ok());
-            (machine, answer.and_then(|(_, body)| wire::decode(&body).ok()))
+            (machine, answer.and_then(|(_, body)| read(&body)))
         };
-        asked.into_iter().map(standing).collect()
+        asked.into_iter().map(answer).collect()
     }
 
     /// What `machine` asks over a connection.
@@ -306,6 +324,18 @@ impl Keeper {
             }
             ShareCall::Standing => {
                 told = wire::encode(&self.standing());
+                vec![Ok(())]
+            }
+            ShareCall::Report => {
+                let report = self.store().and_then(|store| serde_json::to_vec(&store).ok());
+                vec![report.ok_or(Error::Damaged).map(|report| told = report)]
+            }
+            ShareCall::Which => {
+                let which = self.shares.server().id().map_err(|_| Error::Damaged);
+                vec![which.map(|which| told = which.to_vec())]
+            }
+            ShareCall::Account(request) => {
+                told = wire::encode(&answer_account(self.shares.server(), request, body));
                 vec![Ok(())]
             }
         };

@@ -62,8 +62,6 @@ struct State {
     astray: BTreeSet<ShareId>,
     /// The hosts of the last look that went through everything.
     complete_for: u64,
-    /// Looks that have ended since the start.
-    looks: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -131,11 +129,6 @@ impl Repair {
     pub(crate) fn compare(&self) {
         self.state.lock().compare = true;
         self.changed.notify_all();
-    }
-
-    /// Looks through everything that have ended since the start.
-    pub(crate) fn looks(&self) -> u64 {
-        self.state.lock().looks
     }
 
     /// Whether what is referred to and here is leased by the group, whatever was cut short by the last end.
@@ -209,7 +202,6 @@ impl Repair {
             keeper.shares().server().vouch(at);
         }
         let mut state = self.state.lock();
-        state.looks += 1;
         if std::mem::take(&mut state.overflowed) {
             // Looking may take long: most of the time it is not done.
             return AGAIN.1.max(look.begun.elapsed() * 10).min(AGAIN.0);

@@ -218,7 +218,7 @@ impl Shares {
 }
 
 /// Of which session the account of that name is. Those without a session are an earlier version's.
-fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
+pub(crate) fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
     let numbers = name.strip_prefix("machine-")?;
     let (machine, session) = numbers.split_once('-').unwrap_or((numbers, "0"));
     Some((MachineId(machine.parse().ok()?), SessionId(session.parse().ok()?)))

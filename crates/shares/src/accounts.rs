@@ -4,7 +4,11 @@
 //! that this account used before, so that nothing can be asked again by who listened. In the database a key's account is called `key-` and its name, so that none
 //! can be taken for one of the cluster's.
 
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use namespace::{SHARE_RANDOM_BYTES, ShareId, Spread};
+use ring::{
+    rand::SystemRandom,
+    signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
+};
 use rusqlite::Connection;
 use thiserror::Error;
 
@@ -24,6 +28,67 @@ const OF_KEYS: &str = "key-";
 /// The public half of an account's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountKey(pub [u8; 32]);
+
+impl AccountKey {
+    /// The name of a share that this account stores: some of the bytes that are random in others' names are the first eight of the key. So an account can take no name that another's
+    /// share, or one that a file refers to, has or gets.
+    pub fn name(&self, random: [u8; 6]) -> ShareId {
+        let mut name = [0; SHARE_RANDOM_BYTES];
+        name.iter_mut().zip(random.iter().chain(&self.0)).for_each(|(byte, from)| *byte = *from);
+        ShareId::new(name, Spread::Usual)
+    }
+
+    /// Whether this account may store a share of that name.
+    pub fn may_name(&self, share: &ShareId) -> bool {
+        let random = share.0.first_chunk().copied().unwrap_or_default();
+        self.name(random) == *share
+    }
+}
+
+/// A key.
+pub struct AccountSecret(Ed25519KeyPair);
+
+/// It is no key, or none can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SecretError {
+    /// The bytes are no Ed25519 key in PKCS #8.
+    #[error("it is no Ed25519 key (PKCS #8)")]
+    NoKey,
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+impl AccountSecret {
+    /// A new one, in the form that [`AccountSecret::read`] reads.
+    pub fn generate() -> Result<Vec<u8>, SecretError> {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        Ok(document.map_err(|_| SecretError::Random)?.as_ref().to_vec())
+    }
+
+    /// From PKCS #8.
+    pub fn read(document: &[u8]) -> Result<AccountSecret, SecretError> {
+        Ed25519KeyPair::from_pkcs8_maybe_unchecked(document)
+            .map(AccountSecret)
+            .map_err(|_| SecretError::NoKey)
+    }
+
+    /// Its public half.
+    pub fn key(&self) -> AccountKey {
+        let mut key = AccountKey([0; 32]);
+        key.0.iter_mut().zip(self.0.public_key().as_ref()).for_each(|(to, from)| *to = *from);
+        key
+    }
+
+    /// Signs a request for `store`.
+    pub fn sign(&self, store: &[u8; 16], nonce: u64, request: Vec<u8>) -> Signed {
+        let key = self.key();
+        let mut signature = [0; 64];
+        let signed = self.0.sign(&signed_bytes(store, &key, nonce, &request));
+        signature.iter_mut().zip(signed.as_ref()).for_each(|(to, from)| *to = *from);
+        Signed { key, nonce, request, signature }
+    }
+}
 
 /// An account, and what it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,13 +158,6 @@ pub enum SignatureError {
 }
 
 impl Signed {
-    /// Signs a request for `store`.
-    pub fn new(pair: &Ed25519KeyPair, store: &[u8; 16], nonce: u64, request: Vec<u8>) -> Option<Signed> {
-        let key = AccountKey(pair.public_key().as_ref().try_into().ok()?);
-        let signature = pair.sign(&signed_bytes(store, &key, nonce, &request)).as_ref().try_into().ok()?;
-        Some(Signed { key, nonce, request, signature })
-    }
-
     /// Whether its key has signed it for `store`.
     pub(crate) fn is_signed_for(&self, store: &[u8; 16]) -> bool {
         let bytes = signed_bytes(store, &self.key, self.nonce, &self.request);

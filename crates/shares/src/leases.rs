@@ -173,6 +173,18 @@ pub(crate) fn leased_by(
     Ok(leases.iter().map(|lease| lease.share).collect())
 }
 
+/// The same by the index, for an account that holds little of all that is stored.
+pub(crate) fn held_by(
+    connection: &Connection,
+    account: AccountId,
+    after: Option<&ShareId>,
+    limit: usize,
+) -> rusqlite::Result<Vec<ShareId>> {
+    let after: &[u8] = after.map_or(&[], |after| &after.0);
+    let leases: Vec<LeaseRow> = seal::all(connection, OF_ACCOUNT, params![account.0, after, limit])?;
+    Ok(leases.iter().map(|lease| lease.share).collect())
+}
+
 /// The leases on a share that are not those of keys, which are nobody's to end but theirs.
 fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec<LeaseRow>> {
     let mut own = Vec::new();

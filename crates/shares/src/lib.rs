@@ -54,7 +54,7 @@ mod tx;
 mod upload;
 mod wal;
 
-pub use accounts::{Account, AccountError, AccountKey, SignatureError, Signed};
+pub use accounts::{Account, AccountError, AccountKey, AccountSecret, SecretError, SignatureError, Signed};
 pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};

@@ -181,6 +181,16 @@ impl ShareServer {
         self.server.database.read("listing leased shares", |c| leases::leased_by(c, account, after, limit))
     }
 
+    /// The same, for accounts that hold little of all that is stored.
+    pub fn held_by(
+        &self,
+        account: AccountId,
+        after: Option<&ShareId>,
+        limit: usize,
+    ) -> Result<Vec<ShareId>, DatabaseError> {
+        self.server.database.read("listing leased shares", |c| leases::held_by(c, account, after, limit))
+    }
+
     /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of those of the cluster's other accounts in the same moment. Returns the
     /// shares that are held now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the others.
     pub fn take_over(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {

@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use ring::signature::Ed25519KeyPair;
-
 use super::{ME, World, body, check_quiet, id};
 use crate::{
-    AccountError, AccountId, AccountKey, Deletion, Holds, ReadError, Refusal, ShareLease, SignatureError,
-    Signed, StoreError, Usage, digest, share::file_name,
+    AccountError, AccountId, AccountKey, AccountSecret, Deletion, Holds, ReadError, Refusal, ShareLease,
+    SignatureError, Signed, StoreError, Usage, digest, share::file_name,
 };
 
 const KEY: AccountKey = AccountKey([5; 32]);
@@ -241,17 +239,13 @@ fn uploads_at_the_same_time_do_not_get_past_a_quota_together() {
 
 #[test]
 fn a_signed_request_is_believed_once_from_its_account_for_its_store() {
-    let random = ring::rand::SystemRandom::new();
-    let new_pair = || {
-        let document = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
-        Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap()
-    };
-    let (pair, other_pair) = (new_pair(), new_pair());
+    let new_secret = || AccountSecret::read(&AccountSecret::generate().unwrap()).unwrap();
+    let (secret, other_secret) = (new_secret(), new_secret());
     let world = World::new();
     let running = world.open();
     let server = &running.server;
     let store = server.id().unwrap();
-    let sign = |nonce, request: &[u8]| Signed::new(&pair, &store, nonce, request.to_vec()).unwrap();
+    let sign = |nonce, request: &[u8]| secret.sign(&store, nonce, request.to_vec());
     let request = sign(5, b"lease");
     assert_eq!(server.admit(&request).unwrap(), Err(SignatureError::Unknown));
     let account = server.key_account(request.key, "asker", None).unwrap().unwrap();
@@ -266,8 +260,8 @@ fn a_signed_request_is_believed_once_from_its_account_for_its_store() {
     }
     // Anything else than what was signed.
     let good = sign(10, b"lease");
-    let elsewhere = Signed::new(&pair, &[1; 16], 10, b"lease".to_vec()).unwrap();
-    let mut forged = Signed::new(&other_pair, &store, 10, b"lease".to_vec()).unwrap();
+    let elsewhere = secret.sign(&[1; 16], 10, b"lease".to_vec());
+    let mut forged = other_secret.sign(&store, 10, b"lease".to_vec());
     forged.key = good.key;
     let mut flipped = good.clone();
     flipped.signature[9] ^= 1;
