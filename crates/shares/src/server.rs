@@ -266,6 +266,8 @@ impl ShareServer {
     /// Takes in a share that another store had: with a starter lease, and those of `leases` whose accounts hold it then as they did there.
     pub fn bring(&self, share: NewShare, leases: &[ShareLease]) -> Result<(), StoreError> {
         let (id, starter) = (share.id, self.now().saturating_add(STARTER_SECONDS));
+        // What is here already and has lost its bytes gets them again; whatever else is wrong with it shows when it is stored.
+        let _ = self.verify(&id);
         self.store_many(vec![share], AccountId::STARTER, Some(starter))?;
         let row = |lease: &ShareLease| LeaseRow {
             share: id,

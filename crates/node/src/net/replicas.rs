@@ -714,8 +714,8 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     let mut all = vec![first, second];
     all.sort_unstable();
     assert_eq!(account.list().unwrap(), all);
-    let (held, until) = account.lease(vec![first, share(77)]).unwrap();
-    assert_eq!((held, until), (vec![first], group.keeper(0).shares().server().lease_end()));
+    let (held, end) = account.lease(vec![first, share(77)]).unwrap();
+    assert_eq!((held, end), (vec![first], group.keeper(0).shares().server().lease_end()));
     // Somebody else reads it, and can lease it, but lets go of nothing but his own.
     let mut others = connect(&group, 0, &other);
     assert_eq!(others.read(second).unwrap(), plain(2));
@@ -723,7 +723,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     assert_eq!(others.lease(vec![second]).unwrap().0, [second]);
     account.let_go(vec![first, second]).unwrap();
     let server = group.keeper(0).shares().server();
-    until_gone(&group, &first);
+    until("gone", || server.share(&first).unwrap().is_none());
     assert!(server.share(&second).unwrap().is_some());
     assert_eq!((account.list().unwrap(), others.list().unwrap()), (vec![], vec![second]));
     assert!(matches!(account.read(first), Err(AccountClientError::NotFound { .. })));
@@ -776,6 +776,3 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     group.stop(1);
 }
 
-fn until_gone(group: &Group, share: &ShareId) {
-    until("gone", || group.keeper(0).shares().server().share(share).unwrap().is_none());
-}

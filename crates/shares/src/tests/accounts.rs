@@ -100,6 +100,20 @@ fn an_account_is_known_by_one_name_and_never_taken_for_the_clusters() {
 }
 
 #[test]
+fn an_account_names_its_shares_so_that_no_other_can() {
+    let (one, other) = (AccountKey([1; 32]), AccountKey([2; 32]));
+    let share = one.name([9; 16]);
+    assert_eq!(share.0[..8], [9; 8]);
+    assert!(one.may_name(&share) && !other.may_name(&share) && !one.may_name(&id(1)));
+    let document = AccountSecret::generate().unwrap();
+    let (secret, again) = (AccountSecret::read(&document).unwrap(), AccountSecret::read(&document).unwrap());
+    assert_eq!(secret.key(), again.key());
+    for at in [0, document.len() / 2, document.len() - 1] {
+        assert!(AccountSecret::read(&document[..at]).is_err());
+    }
+}
+
+#[test]
 fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
     let world = World::new();
     let running = world.open();
@@ -121,6 +135,11 @@ fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
     brought[1] = lease(group, 6, None);
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
+    // Bytes that are lost come back.
+    let name = file_name(&id(1));
+    fs::remove_file(world.dir().join("shares").join(&name[..2]).join(&name)).unwrap();
+    server.bring(super::new_share(id(1), &body(1)), &[]).unwrap();
+    assert!(server.verify(&id(1)).is_ok());
     let other = server.bring(super::new_share(id(1), &body(2)), &leases).unwrap_err();
     assert!(matches!(other, StoreError::Refused { why: Refusal::Different, .. }));
     check_quiet(&world, &running);
