@@ -232,7 +232,8 @@ pub(crate) fn take_over(
 }
 
 /// Leases that a share had elsewhere, by accounts of this store; what they have here is never shortened. That they had it is what was asked for, so no quota is asked.
-pub(crate) fn bring(tx: &mut Tx<'_>, leases: &[LeaseRow]) -> rusqlite::Result<()> {
+/// What a key holds then needs no starter lease.
+pub(crate) fn bring(tx: &mut Tx<'_>, id: &ShareId, leases: &[LeaseRow]) -> rusqlite::Result<()> {
     for lease in leases {
         let Some(share) = tx.share(&lease.share)?.filter(|row| row.state == State::Stable) else { continue };
         let renewed_at = lease.renewed_at.min(tx.now);
@@ -244,6 +245,17 @@ pub(crate) fn bring(tx: &mut Tx<'_>, leases: &[LeaseRow]) -> rusqlite::Result<()
                 seal::put(tx.connection, &LeaseRow { renewed_at, expires_at, ..old })?;
             }
         }
+    }
+    let mut keys_hold_it = false;
+    for lease in tx.leases(id)? {
+        let lasts = lease.expires_at.is_none_or(|end| end > tx.now);
+        keys_hold_it |= lasts && tx.account(lease.account)?.key.is_some();
+    }
+    if keys_hold_it
+        && tx.lease(id, AccountId::STARTER)?.is_some()
+        && let Some(share) = tx.share(id)?
+    {
+        tx.remove_lease(&share, AccountId::STARTER)?;
     }
     Ok(())
 }

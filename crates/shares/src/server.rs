@@ -263,7 +263,7 @@ impl ShareServer {
         Some(self.server.vouched.load(Ordering::SeqCst)).filter(|at| *at > 0)
     }
 
-    /// Takes in a share that another store had: with a starter lease, and those of `leases` whose accounts hold it then as they did there.
+    /// Takes in a share that another store had, with `leases` of accounts that hold it then as they did there; and with a starter lease, unless a key is among them.
     pub fn bring(&self, share: NewShare, leases: &[ShareLease]) -> Result<(), StoreError> {
         let (id, starter) = (share.id, self.now().saturating_add(STARTER_SECONDS));
         // What is here already and has lost its bytes gets them again; whatever else is wrong with it shows when it is stored.
@@ -276,7 +276,7 @@ impl ShareServer {
             expires_at: lease.expires_at.map(|end| i64::try_from(end).unwrap_or(i64::MAX)),
         };
         let leases: Vec<LeaseRow> = leases.iter().map(row).collect();
-        let work = move |tx: &mut Tx<'_>| leases::bring(tx, &leases);
+        let work = move |tx: &mut Tx<'_>| leases::bring(tx, &id, &leases);
         Ok(self.server.database.write("taking in leases", work)?)
     }
 

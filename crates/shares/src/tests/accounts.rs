@@ -124,15 +124,20 @@ fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
     let lease = |account, renewed_at, expires_at| ShareLease { account, renewed_at, expires_at };
     let now = world.now();
     let leases = [lease(group, 5, Some(now + 10)), lease(stranger, now + 99, None)];
-    server.bring(super::new_share(id(1), &body(1)), &leases).unwrap();
+    server.bring(super::new_share(id(1), &body(1)), &leases[..1]).unwrap();
     let starter = lease(AccountId::STARTER, now, Some(now + 60 * 24 * 3600));
-    let mut brought = vec![starter, leases[0], lease(stranger, now, None)];
+    assert_eq!(server.leases_of(&id(1)).unwrap(), [starter, leases[0]]);
+    // Whose lease is over does not keep it, and who holds it is the one who does.
+    server.bring(super::new_share(id(1), &body(1)), &[lease(stranger, now, Some(now))]).unwrap();
+    assert_eq!(server.leases_of(&id(1)).unwrap().len(), 3);
+    server.bring(super::new_share(id(1), &body(1)), &leases).unwrap();
+    let mut brought = vec![leases[0], lease(stranger, now, None)];
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     // Once more, what is held longer stays so.
     server.bring(super::new_share(id(1), &body(1)), &[lease(group, 4, Some(3))]).unwrap();
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     server.bring(super::new_share(id(1), &body(1)), &[lease(group, 6, None)]).unwrap();
-    brought[1] = lease(group, 6, None);
+    brought[0] = lease(group, 6, None);
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
     // Bytes that are lost come back.
