@@ -243,20 +243,22 @@ impl Repair {
     /// Compares what is referred to with what is here.
     fn keep(&self, keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> Result<(), DatabaseError> {
         let holds = keeper.shares().server().holds(keeper.shares().group, shares)?;
-        let fine = |holds: &Holds| matches!(holds, Holds::Leased);
-        let unsure = shares.iter().zip(&holds).filter(|(_, holds)| !fine(holds)).map(|(share, _)| *share);
-        let missing = keeper.shares().adopt(&unsure.collect::<Vec<_>>())?;
-        if keeper.is_alone() {
-            if !missing.is_empty() {
-                tracing::warn!(
-                    missing = missing.len(),
-                    "files refer to shares that are not here, or damaged"
-                );
-            }
-            return Ok(());
-        }
         let me = keeper.peers().me();
-        missing.into_iter().filter(|share| hosts.placed(share).contains(&me)).for_each(|s| self.want(s));
+        let is_to_be_here = |share: &ShareId| hosts.placed(share).contains(&me);
+        // What is here is leased, also in place of others. What seems not to be may be damaged, and all that there is.
+        let unsure = shares.iter().zip(holds).filter(|(share, holds)| match holds {
+            Holds::Leased => false,
+            Holds::Due | Holds::Unleased => true,
+            Holds::Nothing => is_to_be_here(share),
+        });
+        let unsure: Vec<ShareId> = unsure.map(|(share, _)| *share).collect();
+        let mut missing = keeper.shares().adopt(&unsure)?;
+        missing.retain(is_to_be_here);
+        if !keeper.is_alone() {
+            missing.into_iter().for_each(|share| self.want(share));
+        } else if !missing.is_empty() {
+            tracing::warn!(missing = missing.len(), "files refer to shares that are not here, or damaged");
+        }
         Ok(())
     }
 

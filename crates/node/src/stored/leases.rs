@@ -119,9 +119,9 @@ pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
 pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, DatabaseError> {
     let (names, store) = (Names::new(server)?, server.shares().server());
     let mut report = LeasesReport { now: store.now(), shares: Vec::with_capacity(shares.len()) };
-    let referenced = server
-        .group()
-        .query(|_, rows| shares.iter().map(|share| directory::refers_to(rows, &share.whole())).collect::<Vec<_>>());
+    let referenced = server.group().query(|_, rows| {
+        shares.iter().map(|share| directory::refers_to(rows, &share.whole())).collect::<Vec<_>>()
+    });
     for (share, referenced) in shares.iter().zip(referenced) {
         let known = store.share(share)?;
         let standing = match known.as_ref().map(|known| (known.state, known.health)) {
