@@ -4,7 +4,7 @@
 //! that this account used before, so that nothing can be asked again by who listened. In the database a key's account is called `key-` and its name, so that none
 //! can be taken for one of the cluster's.
 
-use namespace::{SHARE_RANDOM_BYTES, ShareId, Spread};
+use namespace::ShareId;
 use ring::{
     rand::SystemRandom,
     signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
@@ -30,12 +30,12 @@ const OF_KEYS: &str = "key-";
 pub struct AccountKey(pub [u8; 32]);
 
 impl AccountKey {
-    /// The name of a share that this account stores: some of the bytes that are random in others' names are the first eight of the key. So an account can take no name that another's
-    /// share, or one that a file refers to, has or gets.
-    pub fn name(&self, random: [u8; 6]) -> ShareId {
-        let mut name = [0; SHARE_RANDOM_BYTES];
+    /// The name of a share that this account stores: the last eight bytes are the first of the key, where those of others are random, or say how a share of a file is spread. So an account
+    /// can take no name that another's share, or one that a file refers to, has or gets.
+    pub fn name(&self, random: [u8; 8]) -> ShareId {
+        let mut name = [0; 16];
         name.iter_mut().zip(random.iter().chain(&self.0)).for_each(|(byte, from)| *byte = *from);
-        ShareId::new(name, Spread::Usual)
+        ShareId(name)
     }
 
     /// Whether this account may store a share of that name.

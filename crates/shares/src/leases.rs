@@ -238,7 +238,9 @@ pub(crate) fn bring(tx: &mut Tx<'_>, id: &ShareId, leases: &[LeaseRow]) -> rusql
         let Some(share) = tx.share(&lease.share)?.filter(|row| row.state == State::Stable) else { continue };
         let renewed_at = lease.renewed_at.min(tx.now);
         match tx.lease(&lease.share, lease.account)? {
-            None => drop(tx.add_lease(&share, &LeaseRow { renewed_at, ..*lease })?),
+            None => {
+                tx.add_lease(&share, &LeaseRow { renewed_at, ..*lease })?;
+            }
             Some(old) => {
                 let expires_at = old.expires_at.zip(lease.expires_at).map(|(old, new)| old.max(new));
                 let renewed_at = old.renewed_at.max(renewed_at);

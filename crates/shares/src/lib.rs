@@ -18,7 +18,7 @@
 //! | 8 names that begin others | fixed length, exact match |
 //! | 9 cancel secrets | there are none: an account lets go of its own leases, and of nothing that it has none on |
 //! | 10 negative answers from the database | whatever has no row is looked for on the disk |
-//! | 11 deposits | taken in when they are asked for, or by discovery |
+//! | 11 deposits | taken in when they are asked for, by discovery, or from a parcel |
 //! | 12 expiry anxiety | deletion needs no lease *and* the grace period; leases that never end, and quotas |
 
 mod accounts;

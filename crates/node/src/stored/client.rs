@@ -103,7 +103,7 @@ impl AccountClient {
 
     /// Stores a new share, leased by the account; returns its name.
     pub fn store(&mut self, body: &[u8]) -> Result<ShareId, AccountClientError> {
-        let mut name = [0; 6];
+        let mut name = [0; 8];
         fill_random(&mut name).map_err(AccountClientError::Random)?;
         let share = self.secret.key().name(name);
         let length = u32::try_from(body.len()).map_err(|_| AccountRefusal::Malformed)?;
