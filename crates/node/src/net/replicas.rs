@@ -710,7 +710,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     let second = account.store(&plain(2)).unwrap();
     assert_eq!(account.read(first).unwrap(), plain(1));
     assert_eq!(refusal(account.store(&vec![0; 30_000])), AccountRefusal::Quota);
-    assert_eq!(account.usage().unwrap(), ((2, 20_003), Some((3, 40_000))));
+    assert_eq!(account.usage().unwrap(), (Usage { shares: 2, bytes: 20_003 }, Some(quota)));
     let mut all = vec![first, second];
     all.sort_unstable();
     assert_eq!(account.list().unwrap(), all);

@@ -4,7 +4,7 @@ use crate::machine::fill_random;
 use crate::net::{CarrierError, CertificateError, Credentials, ShareCarrier};
 use bytes::Bytes;
 use namespace::ShareId;
-use shares::{AccountSecret, SecretError};
+use shares::{AccountSecret, SecretError, Usage};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -165,10 +165,11 @@ impl AccountClient {
         }
     }
 
-    /// Shares and bytes that the account has leased, and what they may be at most.
-    pub fn usage(&mut self) -> Result<((u64, u64), Option<(u64, u64)>), AccountClientError> {
+    /// What the account has leased, and what that may be at most.
+    pub fn usage(&mut self) -> Result<(Usage, Option<Usage>), AccountClientError> {
+        let usage = |(shares, bytes)| Usage { shares, bytes };
         match self.ask(&AccountCall::Usage, &[])? {
-            AccountAnswer::Usage { usage, quota } => Ok((usage, quota)),
+            AccountAnswer::Usage { usage: its, quota } => Ok((usage(its), quota.map(usage))),
             _ => Err(AccountClientError::Foreign),
         }
     }
