@@ -759,9 +759,9 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
         let call = AccountCall::Store { shares: vec![(name, length)], body: hash };
         signed(wire::encode(&call), nonce + at)
     };
-    let name = my_key.name([9; 6]);
+    let name = my_key.name([9; 8]);
     assert_eq!(refused(store(share(5), 4, 3), b"body"), AccountRefusal::Malformed);
-    assert_eq!(refused(store(other_key.name([9; 6]), 4, 4), b"body"), AccountRefusal::Malformed);
+    assert_eq!(refused(store(other_key.name([9; 8]), 4, 4), b"body"), AccountRefusal::Malformed);
     assert_eq!(refused(store(name, 4, 5), b"else"), AccountRefusal::Malformed);
     assert_eq!(refused(store(name, 5, 6), b"body"), AccountRefusal::Malformed);
     assert_eq!(refused(store(name, u32::MAX, 7), b"body"), AccountRefusal::Malformed);
