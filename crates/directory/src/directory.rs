@@ -12,7 +12,7 @@ use crate::versions::{InUse, known_to};
 use crate::{Corrupt, Fault, Inspector, LeaseReport, MachineReport, WaitReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
-use namespace::{Attributes, ContentHead, Times};
+use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -205,6 +205,11 @@ impl Directory {
     /// The file at this path from the root, its labels between slashes; links are not followed.
     pub fn resolve(&self, store: &dyn Store, path: &[u8]) -> Option<FileId> {
         self.read(store, |files| crate::report::resolve(files, path))
+    }
+
+    /// The shares that the file at this path refers to, or all files below, if it is a directory. `None`: there is no such file.
+    pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
+        self.read(store, |files| Some(crate::kept::shares_below(files, crate::report::resolve(files, path)?)))
     }
 
     /// Reads rows that nobody changes.

@@ -1,10 +1,16 @@
 //! Which shares files refer to: for hosts, which compare it with what they have.
 
-use crate::extents::ShareRow;
+use crate::extents::{ShareRow, share_of};
+use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::exact;
 use crate::seam::Store;
+use ident::FileId;
 use namespace::ShareId;
+use std::collections::BTreeSet;
+
+/// Entries of a directory, or extents of a file, that are read at a time.
+const STEP: usize = 256;
 
 /// Of the first `limit` shares after `after` that the state knows those that something refers to, in order; and the last one looked at, unless there are no
 /// more.
@@ -34,6 +40,33 @@ pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
 pub fn share_of_row(key: &[u8], row: &[u8]) -> Option<ShareId> {
     let is_share = key.first() == Some(&(Global::Share as u8));
     (is_share && has_references(row)).then(|| keys::share_of_global(key).ok()).flatten()
+}
+
+/// The shares that `file` refers to, or the files below it.
+pub(crate) fn shares_below(files: &Files<'_>, file: FileId) -> BTreeSet<ShareId> {
+    let (mut shares, mut left) = (BTreeSet::new(), vec![file]);
+    while let Some(file) = left.pop() {
+        let mut after = 0;
+        loop {
+            let page = files.page(&file, after, STEP);
+            after = page.last().map_or(after, |(_, entry)| entry.position);
+            let is_last = page.len() < STEP;
+            left.extend(page.into_iter().map(|(_, entry)| entry.file));
+            if is_last {
+                break;
+            }
+        }
+        let mut from = 0;
+        loop {
+            let extents = files.extents(&file, from, STEP);
+            shares.extend(extents.iter().filter_map(share_of));
+            from = extents.last().map_or(from, |last| last.offset.saturating_add(last.length.into()));
+            if extents.len() < STEP {
+                break;
+            }
+        }
+    }
+    shares
 }
 
 /// What cannot be read is not let go.

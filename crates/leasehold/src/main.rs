@@ -11,6 +11,7 @@ mod policy;
 mod salvage;
 mod scrub;
 mod server;
+mod shares;
 mod simulate;
 mod status;
 mod up;
@@ -71,6 +72,13 @@ enum Command {
     ///
     /// It does so by itself once a week, slowly. Exits with 1 if shares were damaged: those that others have are had from there.
     Scrub(scrub::Scrub),
+    /// What is stored at the servers, for whom, and for how long; and storing shares of one's own.
+    #[command(subcommand)]
+    Shares(shares::Shares),
+    /// Have this server delete now what nothing needs any more, and say what keeps the rest.
+    ///
+    /// It does so by itself, too. Nothing goes that a file refers to or anybody has leased, nor what was let go less than a day ago otherwise than by deleting its file.
+    Gc(shares::Collect),
     /// Make a backup of the whole file system as it is now, while it is used. What a backup there has already is not copied again.
     ///
     /// On any server, whether it is up or not. What other machines have written within the last five seconds and not synced may not be in it. Keep it as secret as the data
@@ -149,6 +157,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Status(status) => status.run(),
         Command::Fsck(check) => check.run(),
         Command::Scrub(scrub) => scrub.run(),
+        Command::Shares(shares) => shares.run(),
+        Command::Gc(collect) => collect.run(),
         Command::Backup(backup) => backup.run(),
         Command::Restore(restore) => restore.run(),
         Command::Simulate(simulate) => simulate.run(),

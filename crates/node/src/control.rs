@@ -13,6 +13,7 @@ use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
 use crate::status::StatusReport;
+use crate::stored::{self, SharesReply, SharesRequest};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -38,6 +39,7 @@ enum Request {
     RemoveServer(String),
     Drain(String),
     Backup(BackupOrder),
+    Shares(SharesRequest),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -53,6 +55,7 @@ enum Reply {
     Servers(Vec<ServerStanding>),
     Done,
     BackedUp(Box<BackupReport>),
+    Shares(Box<SharesReply>),
     Failed(String),
 }
 
@@ -175,7 +178,10 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
 fn leader_to_ask(part: &Part, request: &Request) -> Option<String> {
     let follows = part.server().is_some_and(|server| !server.group().leads());
-    let is_local = matches!(request, Request::Status | Request::Fsck | Request::Scrub | Request::Backup(_));
+    let is_local = matches!(
+        request,
+        Request::Status | Request::Fsck | Request::Scrub | Request::Backup(_) | Request::Shares(_)
+    );
     (follows && !is_local).then(|| part.link_status().map(|status| status.server)).flatten()
 }
 
@@ -230,6 +236,7 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
             let made = backup::run(part, &order, progress);
             Reply::BackedUp(Box::new(made.map_err(|error| in_words(&error))?))
         }
+        Request::Shares(request) => Reply::Shares(Box::new(stored::reply(server?, request, progress)?)),
     })
 }
 
@@ -281,6 +288,19 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
 pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
     match ask(data, &Request::Scrub, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
         Reply::Scrubbed(report) => Ok(report),
+        other => Err(other.into()),
+    }
+}
+
+/// What is to be known of, or done with, the shares of the server on `data`.
+pub fn shares(
+    data: &Path,
+    request: SharesRequest,
+    progress: &mut dyn FnMut(&str),
+) -> Result<SharesReply, AskError> {
+    let asked = ask(data, &Request::Shares(request), progress)?;
+    match asked.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
+        Reply::Shares(reply) => Ok(*reply),
         other => Err(other.into()),
     }
 }

@@ -212,10 +212,13 @@ fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
 
 /// Shares that are kept although nothing refers to them.
 fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
-    // What the share server found without knowing whose it is, it keeps for a while.
+    // What the share server found without knowing whose it is, it keeps for a while; what keys have leased is none of the file system's.
+    let accounts = server.shares().server().accounts().unwrap_or_default();
+    let keys: BTreeSet<AccountId> = accounts.iter().filter(|a| a.key.is_some()).map(|a| a.id).collect();
     let is_wanted = |share: &ShareId| {
         let leases = server.shares().server().leases_of(share);
-        leases.is_ok_and(|leases| leases.iter().any(|lease| lease.account != AccountId::STARTER))
+        let is_ours = |account| account != AccountId::STARTER && !keys.contains(&account);
+        leases.is_ok_and(|leases| leases.iter().any(|lease| is_ours(lease.account)))
     };
     let listed = server.shares().server().for_each_share(|share| {
         let stable = share.state == shares::State::Stable;

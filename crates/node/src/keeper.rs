@@ -8,12 +8,13 @@ use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
 use crate::shares_server::{Shares, SharesError};
+use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
 use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{DatabaseError, Holds, NewShare, ReadError};
+use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,11 +30,9 @@ const TOGETHER: Duration = Duration::from_millis(50);
 /// How long a host may say nothing of how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that may be asked for at a time whether they are kept.
-const KEEP_MAX: usize = 4096;
-/// Shares that are leased anew at a time.
-const ADOPTED_TOGETHER: usize = 256;
+pub(crate) const KEEP_MAX: usize = 4096;
 /// Bytes of a share that are sent or taken in one frame.
-const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
+pub(crate) const BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// See the module.
 pub(crate) struct Keeper {
@@ -67,11 +66,15 @@ pub(crate) enum Chore {
 }
 
 impl Keeper {
-    /// Of the share server in `dir`, whose finds are repaired; what it puts off is for [`Keeper::run`].
-    pub(crate) fn open(dir: &Path, peers: Arc<Peers>) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
+    /// Of the share server in `dir`, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`Keeper::run`].
+    pub(crate) fn open(
+        dir: &Path,
+        clock: Clock,
+        peers: Arc<Peers>,
+    ) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
         let repair = Arc::new(Repair::default());
         let repairs = repair.clone();
-        let shares = Shares::open(dir, Arc::new(move |share| repairs.want(share)))?;
+        let shares = Shares::open(dir, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
         Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))
@@ -125,13 +128,15 @@ impl Keeper {
         let _ = self.chores.send(chore);
     }
 
-    /// Settles share leases until the machine stops; beside that, in a group of several hosts, repairs what is amiss.
+    /// Settles share leases until the machine stops; beside that all that is here is looked through, and what is amiss is repaired.
     pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, ledger: &Arc<dyn Ledger>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
         let mut put_off = Vec::new();
         let mut sweeps: BTreeMap<MachineId, SessionId> = BTreeMap::new();
-        let mut repairing = None;
-        let mut unadopted = self.shares.has_lost_leases();
+        let (keeper, its_ledger) = (self.clone(), ledger.clone());
+        let repairing = std::thread::Builder::new().name("repair".to_owned());
+        let repairing = repairing.spawn(move || keeper.repair.run(&keeper, &*its_ledger));
+        let repairing = repairing.inspect_err(|error| tracing::error!(%error, "shares are not looked after"));
         loop {
             match chores.recv_timeout(STOP_LOOK) {
                 Ok(first) => {
@@ -148,7 +153,6 @@ impl Keeper {
                 // Tried again.
                 Err(_) => std::thread::sleep(PAUSE),
             }
-            let alone = self.is_alone();
             if self.is_held() {
                 put_off.extend(unsettled.extract_if(.., |work| matches!(work, ShareWork::Drop(_))));
             } else {
@@ -158,52 +162,23 @@ impl Keeper {
                 && let Some(missing) = self.shares.settle(&unsettled)
             {
                 let settled = std::mem::take(&mut unsettled);
-                if !alone {
+                if !self.is_alone() {
                     self.note(&settled, &missing);
                 }
                 ledger.settled(settled);
             }
-            if alone && unadopted && !self.is_stopping() {
-                unadopted = self.adopt_all(&**ledger).inspect_err(warn_unadopted).is_err();
-            }
-            // What is pending may be the adoption of such an upload. A host among several may have crashed before it adopted what was in its log.
-            let adopted = if alone { !unadopted } else { self.repair.has_adopted() };
-            if unsettled.is_empty() && adopted {
+            // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
+            if unsettled.is_empty() && self.repair.has_adopted() {
                 self.shares.confirm_clock();
                 for (machine, session) in std::mem::take(&mut sweeps) {
                     self.shares.sweep(machine, session);
                 }
             }
-            if !alone && repairing.is_none() {
-                let (keeper, ledger) = (self.clone(), ledger.clone());
-                let thread = std::thread::Builder::new().name("repair".to_owned());
-                let thread = thread.spawn(move || keeper.repair.run(&keeper, &*ledger));
-                repairing =
-                    thread.inspect_err(|error| tracing::error!(%error, "shares are not repaired")).ok();
-            }
         }
-        if let Some(thread) = repairing {
+        if let Ok(thread) = repairing {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-    }
-
-    /// The leases were lost, and found shares are kept for a while only: what files refer to is leased by the group again. Among several hosts
-    /// [`crate::repair`] does this, which goes through all of it anyway.
-    fn adopt_all(&self, ledger: &dyn Ledger) -> Result<(), DatabaseError> {
-        let (mut after, mut lacking) = (None, 0);
-        loop {
-            let (shares, last) = ledger.shares_after(after.as_ref(), ADOPTED_TOGETHER);
-            lacking += self.shares.adopt(&shares)?.len();
-            if last.is_none() || self.is_stopping() {
-                break;
-            }
-            after = last;
-        }
-        if lacking > 0 {
-            tracing::warn!(lacking, "files refer to shares that are not here, or damaged");
-        }
-        Ok(())
     }
 
     /// What of this work is not as it is to be: shares that are not here, and shares that are here in place of a host that was passed over.
@@ -265,22 +240,44 @@ impl Keeper {
 
     /// How they stand at each host, as far as it answers.
     pub(crate) fn standings(&self) -> Vec<(MachineId, Option<ShareStanding>)> {
+        self.of_all(&ShareCall::Standing, || Some(self.standing()), |body| wire::decode(body).ok())
+    }
+
+    /// How the store here stands; its log says why, if that cannot be told.
+    pub(crate) fn store(&self) -> Option<StoreReport> {
+        StoreReport::of(self)
+            .inspect_err(|error| tracing::error!(%error, "how the store stands is not known"))
+            .ok()
+    }
+
+    /// How the stores of all hosts stand, as far as they answer.
+    pub(crate) fn stores(&self) -> Vec<(MachineId, Option<StoreReport>)> {
+        self.of_all(&ShareCall::Report, || self.store(), |body| serde_json::from_slice(body).ok())
+    }
+
+    /// What each host says when it is asked, and this one.
+    fn of_all<T>(
+        &self,
+        what: &ShareCall,
+        here: impl Fn() -> Option<T>,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Vec<(MachineId, Option<T>)> {
         let hosts = self.peers.hosts().now();
         let machines = hosts.all().iter().map(|host| host.machine);
         let asked: Vec<(MachineId, Option<Pending>)> = machines
             .map(|machine| {
-                let ask = || self.peers.call(&hosts, machine, ShareCall::Standing, Vec::new());
+                let ask = || self.peers.call(&hosts, machine, what.clone(), Vec::new());
                 (machine, if machine == self.peers.me() { None } else { ask() })
             })
             .collect();
-        let standing = |(machine, pending): (MachineId, Option<Pending>)| {
+        let answer = |(machine, pending): (MachineId, Option<Pending>)| {
             if machine == self.peers.me() {
-                return (machine, Some(self.standing()));
+                return (machine, here());
             }
             let answer = pending.and_then(|pending| pending.wait(Some(PATIENCE)).ok());
-            (machine, answer.and_then(|(_, body)| wire::decode(&body).ok()))
+            (machine, answer.and_then(|(_, body)| read(&body)))
         };
-        asked.into_iter().map(standing).collect()
+        asked.into_iter().map(answer).collect()
     }
 
     /// What `machine` asks over a connection.
@@ -324,6 +321,18 @@ impl Keeper {
                 told = wire::encode(&self.standing());
                 vec![Ok(())]
             }
+            ShareCall::Report => {
+                let report = self.store().and_then(|store| serde_json::to_vec(&store).ok());
+                vec![report.ok_or(Error::Damaged).map(|report| told = report)]
+            }
+            ShareCall::Which => {
+                let which = self.shares.server().id().map_err(|_| Error::Damaged);
+                vec![which.map(|which| told = which.to_vec())]
+            }
+            ShareCall::Account(request) => {
+                told = wire::encode(&answer_account(self.shares.server(), request, body));
+                vec![Ok(())]
+            }
         };
         (results, told)
     }
@@ -349,7 +358,8 @@ impl Keeper {
         });
         let holds = holds.into_iter().chain(std::iter::repeat(Holds::Nothing));
         let kept = shares.iter().zip(holds);
-        kept.map(|(share, holds)| holds == Holds::Leased && hosts.placed(share).contains(&me)).collect()
+        let leased = |holds| matches!(holds, Holds::Leased | Holds::Due);
+        kept.map(|(share, holds)| leased(holds) && hosts.placed(share).contains(&me)).collect()
     }
 
     /// Lets go what all hosts have promised to keep that are to have it; not if other hosts are to have it by now.
@@ -380,11 +390,4 @@ impl Keeper {
         }
         Error::Damaged
     }
-}
-
-fn warn_unadopted(error: &DatabaseError) {
-    tracing::error!(
-        error = error as &dyn std::error::Error,
-        "shares cannot be leased anew; it is tried again"
-    );
 }

@@ -3,6 +3,7 @@
 mod alarm;
 mod aside;
 mod backup;
+mod chain;
 mod clock;
 mod cluster;
 mod control;
@@ -34,6 +35,7 @@ mod small;
 mod space;
 mod status;
 mod store;
+mod stored;
 mod traffic;
 mod upgrade;
 mod upstream;
@@ -46,7 +48,7 @@ pub use backup::{
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{
     AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
-    scrub, servers,
+    scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity};
 pub use disk::{Disk, DiskFile};
@@ -57,13 +59,17 @@ pub use group::{
     Logged, Member, MembersError, Place, Standing, Wire, Wires,
 };
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
-pub use net::{CertificateError, JoinError, ListenError, Token, TokenError, join};
+pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join};
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
 pub use shares_server::SharesError;
 pub use status::{HostReport, LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
+pub use stored::{
+    AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,
+    SharesReply, SharesRequest, StoresReport, UsageReport, name_of as share_name, share_of,
+};
 pub use traffic::TrafficReport;
 pub use upgrade::VersionReport;
 pub use wire::{Version, Versions};

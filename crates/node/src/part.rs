@@ -16,6 +16,7 @@ use crate::net::{
 };
 use crate::peers::Peers;
 use crate::server::{Server, servers};
+use crate::shares_server::wall_clock;
 use crate::store::stop;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
@@ -158,7 +159,8 @@ impl Part {
                 .hosts()
                 .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), keeps: true }], 1);
         }
-        let (keeper, chores) = Keeper::open(&self.dir.join("shares"), self.peers.clone())?;
+        let shares = self.dir.join("shares");
+        let (keeper, chores) = Keeper::open(&shares, wall_clock(), self.peers.clone())?;
         self.engine.copies().set_here(Some(keeper.clone()));
         let part = self.me.clone();
         let standing = Box::new(move |standing: &Standing| {

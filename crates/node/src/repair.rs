@@ -1,8 +1,12 @@
 //! Brings what a host has to what it is to have: what the directory's state refers to, and the host's place among the others says.
 //!
 //! One mechanism for a host that is new, was down, has lost some or all of its disk, or is drained. All references are gone through when a host starts, when the
-//! hosts change, and now and then: what is to be here and is not is fetched. Then what is here: what nothing refers to is let go; and so is what others are
-//! to keep, once each of them says that it does.
+//! hosts change, and now and then: leases that are due are renewed, and what is to be here and is not is fetched. Then what is here: what nothing refers to is let go;
+//! and so is what others are to keep, once each of them says that it does. A host that is the only one does the same, and has nobody to fetch from.
+//!
+//! The group's leases last for a term (leasedb: the account renews what it wants kept), and a look that has gone through everything by a state no older than any that was
+//! ever acted on says so ([`shares::ShareServer::vouch`]): what ended before it began, nothing refers to. No other leases of the group ever expire, so that a host which was off, was cut
+//! off, or keeps what others copy, loses nothing by the clock.
 
 use crate::fragments::put_together;
 use crate::hosts::HostList;
@@ -14,7 +18,7 @@ use crate::peers::fetched;
 use bytes::Bytes;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::{Condvar, Mutex};
-use shares::{DatabaseError, Holds, NewShare};
+use shares::{DatabaseError, Holds, NewShare, Seconds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use wire::{MachineId, ShareCall};
@@ -31,6 +35,8 @@ const RATE: f64 = (64 << 20) as f64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks through everything, when nothing was amiss, and when more was than is kept in mind.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(3600), Duration::from_secs(2));
+/// The same for the only host, which has nothing to make good.
+const AGAIN_ALONE: Duration = Duration::from_secs(24 * 3600);
 /// How often others are asked whether they have what is kept here for them.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Between two attempts to fetch a share, at first and at most.
@@ -77,6 +83,8 @@ pub(crate) struct Standing {
 struct Look {
     hosts: u64,
     begun: Instant,
+    /// When that was by the share server's clock, if the state was current: what is renewed by it is all that is to be.
+    vouches_for: Option<Seconds>,
     at: At,
 }
 
@@ -148,8 +156,9 @@ impl Repair {
             let idle = look.is_none() && Instant::now() >= next;
             if asked || idle || hosts.fingerprint() != looked_for {
                 looked_for = hosts.fingerprint();
+                let vouches_for = ledger.is_current().then(|| keeper.shares().server().now());
                 let at = At::References(None);
-                look = Some(Look { hosts: looked_for, begun: Instant::now(), at });
+                look = Some(Look { hosts: looked_for, begun: Instant::now(), vouches_for, at });
             }
             let mut busy = self.fetch_some(keeper, ledger, &hosts);
             let step = match &mut look {
@@ -159,7 +168,7 @@ impl Repair {
             match (step, &look) {
                 (Ok(Step::More), _) => busy = true,
                 (Ok(Step::Done), Some(done)) => {
-                    next = Instant::now() + self.finish(done);
+                    next = Instant::now() + self.finish(keeper, done);
                     look = None;
                 }
                 (Ok(Step::Done | Step::Waits), _) => {}
@@ -188,14 +197,21 @@ impl Repair {
     }
 
     /// A look has gone through everything; returns when the next is due.
-    fn finish(&self, look: &Look) -> Duration {
+    fn finish(&self, keeper: &Keeper, look: &Look) -> Duration {
+        if let Some(at) = look.vouches_for {
+            keeper.shares().server().vouch(at);
+        }
         let mut state = self.state.lock();
         if std::mem::take(&mut state.overflowed) {
             // Looking may take long: most of the time it is not done.
             return AGAIN.1.max(look.begun.elapsed() * 10).min(AGAIN.0);
         }
         state.complete_for = look.hosts;
-        AGAIN.0
+        match look.vouches_for {
+            None => AGAIN.1,
+            Some(_) if keeper.is_alone() => AGAIN_ALONE,
+            Some(_) => AGAIN.0,
+        }
     }
 
     fn step(
@@ -227,18 +243,22 @@ impl Repair {
     /// Compares what is referred to with what is here.
     fn keep(&self, keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> Result<(), DatabaseError> {
         let holds = keeper.shares().server().holds(keeper.shares().group, shares)?;
-        let mut unleased = Vec::new();
-        let mut missing = Vec::new();
-        for (share, holds) in shares.iter().zip(holds) {
-            match holds {
-                Holds::Leased => {}
-                Holds::Unleased => unleased.push(*share),
-                Holds::Nothing => missing.push(*share),
-            }
-        }
-        missing.extend(keeper.shares().adopt(&unleased)?);
         let me = keeper.peers().me();
-        missing.into_iter().filter(|share| hosts.placed(share).contains(&me)).for_each(|s| self.want(s));
+        let is_to_be_here = |share: &ShareId| hosts.placed(share).contains(&me);
+        // What is here is leased, also in place of others. What seems not to be may be damaged, and all that there is.
+        let unsure = shares.iter().zip(holds).filter(|(share, holds)| match holds {
+            Holds::Leased => false,
+            Holds::Due | Holds::Unleased => true,
+            Holds::Nothing => is_to_be_here(share),
+        });
+        let unsure: Vec<ShareId> = unsure.map(|(share, _)| *share).collect();
+        let mut missing = keeper.shares().adopt(&unsure)?;
+        missing.retain(is_to_be_here);
+        if !keeper.is_alone() {
+            missing.into_iter().for_each(|share| self.want(share));
+        } else if !missing.is_empty() {
+            tracing::warn!(missing = missing.len(), "files refer to shares that are not here, or damaged");
+        }
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use shares::{
-    AccountId, DatabaseError, Deletion, NewShare, OpenError, Refusal, ShareServer, StoreError, Suspended,
-    Tell,
+    AccountId, Clock, DatabaseError, Deletion, NewShare, OpenError, Refusal, Seconds, ShareServer,
+    StoreError, Suspended, Tell,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,6 +17,8 @@ use wire::MachineId;
 
 /// Sessions of one machine that may have uploaded and are not swept yet. An honest machine has few.
 const SESSIONS_MAX: usize = 256;
+/// The account of what files refer to.
+pub(crate) const GROUP: &str = "group-1";
 /// How long an upload or a deletion of the same share is waited for: who repeats a request whose answer was lost may be faster than the first of them.
 const BUSY: (Duration, u32) = (Duration::from_millis(50), 100);
 
@@ -41,15 +43,15 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Opens the share server in `dir`, which says what it finds damaged.
-    pub fn open(dir: &Path, on_damage: Tell) -> Result<Shares, SharesError> {
-        let settings = shares::Settings { on_damage, ..shares::Settings::new(Arc::new(utc_secs)) };
+    /// Opens the share server in `dir`, which says what it finds damaged. `clock` tells UTC seconds.
+    pub fn open(dir: &Path, clock: Clock, on_damage: Tell) -> Result<Shares, SharesError> {
+        let settings = shares::Settings { on_damage, ..shares::Settings::new(clock) };
         let server = ShareServer::open(dir, settings)?;
-        let group = server.account("group-1")?;
+        let group = server.account(GROUP)?;
         let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();
-        for (account, name) in server.accounts()? {
-            if let Some((machine, session)) = uploader(&name) {
-                uploaders.entry(machine).or_default().insert(session, account);
+        for account in server.accounts()?.iter().filter(|account| account.key.is_none()) {
+            if let Some((machine, session)) = uploader(&account.name) {
+                uploaders.entry(machine).or_default().insert(session, account.id);
             }
         }
         Ok(Shares { server, uploaders: Mutex::new(uploaders), group })
@@ -77,20 +79,26 @@ impl Shares {
                 return vec![Err(Error::Damaged); shares.len()];
             }
         };
-        self.store_for(account, shares)
+        // A session may be away for long, and refer to them then: they go when the machine's next one begins.
+        self.store_for(account, None, shares)
     }
 
     /// As [`Shares::store`]: for the group, of which it is known that something refers to them.
     pub(crate) fn store_for_group(&self, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
-        self.store_for(self.group, shares)
+        self.store_for(self.group, Some(self.server.lease_end()), shares)
     }
 
-    fn store_for(&self, account: AccountId, shares: Vec<NewShare>) -> Vec<Result<(), Error>> {
-        if self.server.store_many(shares.clone(), account, None).is_ok() {
+    fn store_for(
+        &self,
+        account: AccountId,
+        until: Option<Seconds>,
+        shares: Vec<NewShare>,
+    ) -> Vec<Result<(), Error>> {
+        if self.server.store_many(shares.clone(), account, until).is_ok() {
             return vec![Ok(()); shares.len()];
         }
         let each = shares.into_iter().map(|share| {
-            self.store_one(account, share).map_err(|error| {
+            self.store_one(account, until, share).map_err(|error| {
                 tracing::error!(error = &error as &dyn std::error::Error, "a share could not be stored");
                 if matches!(error, StoreError::Full) { Error::NoSpace } else { Error::Damaged }
             })
@@ -98,17 +106,22 @@ impl Shares {
         each.collect()
     }
 
-    fn store_one(&self, account: AccountId, share: NewShare) -> Result<(), StoreError> {
+    fn store_one(
+        &self,
+        account: AccountId,
+        until: Option<Seconds>,
+        share: NewShare,
+    ) -> Result<(), StoreError> {
         let busy = |error: &StoreError| {
             matches!(error, StoreError::Refused { why: Refusal::Coming | Refusal::Going, .. })
         };
         for _ in 0..BUSY.1 {
-            match self.server.store_many(vec![share.clone()], account, None) {
+            match self.server.store_many(vec![share.clone()], account, until) {
                 Err(error) if busy(&error) => std::thread::sleep(BUSY.0),
                 result => return result,
             }
         }
-        self.server.store_many(vec![share], account, None)
+        self.server.store_many(vec![share], account, until)
     }
 
     /// Takes and lets go leases as the server says. Once all of it is durable: what was to be leased and is not here, or not sound.
@@ -127,7 +140,7 @@ impl Shares {
         done.inspect_err(|error| warn(error, "share leases could not be settled; it is tried again")).ok()
     }
 
-    /// The group takes the lease as the uploader's ends: at no moment is a referenced share unleased. Returns what is not here, or not sound.
+    /// The group takes the lease as the uploader's ends, or renews it: at no moment is a referenced share unleased. Returns what is not here, or not sound.
     pub(crate) fn adopt(&self, shares: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
         if shares.is_empty() {
             return Ok(Vec::new());
@@ -136,15 +149,8 @@ impl Shares {
         Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
     }
 
-    /// Whether shares were found of which the leases are lost, or may be.
-    pub(crate) fn has_lost_leases(&self) -> bool {
-        let starters = self.server.usage(AccountId::STARTER).map_or(1, |usage| usage.shares);
-        let suspended = self.server.suspended().unwrap_or(None);
-        starters > 0 || suspended == Some(Suspended::Discovering)
-    }
-
-    /// The group has leased for ever all that anything refers to: then no clock decides on any of that, and one that has jumped (this machine may just
-    /// have been off for long) may be believed about the rest.
+    /// The group has leased all that anything refers to, and renews it before any of its leases is over: then no clock decides on any of that, and one that has jumped
+    /// (this machine may just have been off for long) may be believed about the rest.
     pub(crate) fn confirm_clock(&self) {
         let confirmed = match self.server.suspended() {
             Ok(Some(Suspended::Clock { .. })) => self.server.confirm_clock(),
@@ -213,7 +219,7 @@ impl Shares {
 }
 
 /// Of which session the account of that name is. Those without a session are an earlier version's.
-fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
+pub(crate) fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
     let numbers = name.strip_prefix("machine-")?;
     let (machine, session) = numbers.split_once('-').unwrap_or((numbers, "0"));
     Some((MachineId(machine.parse().ok()?), SessionId(session.parse().ok()?)))
@@ -221,6 +227,11 @@ fn uploader(name: &str) -> Option<(MachineId, SessionId)> {
 
 fn warn(error: &DatabaseError, what: &str) {
     tracing::error!(error = error as &dyn std::error::Error, "{what}");
+}
+
+/// The clock of share servers.
+pub(crate) fn wall_clock() -> Clock {
+    Arc::new(utc_secs)
 }
 
 pub(crate) fn utc_secs() -> u64 {

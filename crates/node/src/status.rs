@@ -31,6 +31,9 @@ pub struct StatusReport {
     pub salvaged: usize,
     /// What servers on this machine had that turned out damaged, kept for people to look at.
     pub put_aside: Vec<String>,
+    /// Where others are likely to reach this machine's server.
+    #[serde(default)]
+    pub listens: Vec<String>,
     /// The connection to the server, of a machine without one.
     pub link: Option<LinkReport>,
     /// The server, of the machine that has it.
@@ -130,6 +133,7 @@ impl StatusReport {
             dirty_bytes,
             salvaged: engine.salvage().count(),
             put_aside: aside::list(part.dir()).iter().map(|dir| dir.display().to_string()).collect(),
+            listens: part.addresses().unwrap_or_default(),
             link,
             server: server.as_deref().map(ServerReport::of),
         }

@@ -1,25 +1,134 @@
 //! Accounts: the cluster's own, which are known by name, and those of Ed25519 keys, which sign what they ask.
 //!
 //! There are no shared secrets (leasedb, fault 9): whoever asks is the account whose key signed, for this store alone and with a number larger than any
-//! that this account used before, so that nothing can be asked again by who listened.
+//! that this account used before, so that nothing can be asked again by who listened. In the database a key's account is called `key-` and its name, so that none
+//! can be taken for one of the cluster's.
 
-use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use namespace::ShareId;
+use ring::{
+    rand::SystemRandom,
+    signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
+};
 use rusqlite::Connection;
 use thiserror::Error;
 
 use crate::{
     rows::AccountRow,
     schema, seal,
-    share::{AccountId, Usage},
+    share::{AccountId, Seconds, Usage},
     tx::{self, Tx},
 };
 
 /// Bytes that say what kind of thing is signed.
 const CONTEXT: &[u8] = b"leasehold share request 1\0";
 
+/// What the names of keys' accounts begin with in the database.
+const OF_KEYS: &str = "key-";
+
 /// The public half of an account's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountKey(pub [u8; 32]);
+
+impl AccountKey {
+    /// The name of a share that this account stores: the last eight bytes are the first of the key, where those of others are random, or say how a share of a file is spread. So an account
+    /// can take no name that another's share, or one that a file refers to, has or gets.
+    pub fn name(&self, random: [u8; 8]) -> ShareId {
+        let mut name = [0; 16];
+        name.iter_mut().zip(random.iter().chain(&self.0)).for_each(|(byte, from)| *byte = *from);
+        ShareId(name)
+    }
+
+    /// Whether this account may store a share of that name.
+    pub fn may_name(&self, share: &ShareId) -> bool {
+        let random = share.0.first_chunk().copied().unwrap_or_default();
+        self.name(random) == *share
+    }
+}
+
+/// A key.
+pub struct AccountSecret(Ed25519KeyPair);
+
+/// It is no key, or none can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SecretError {
+    /// The bytes are no Ed25519 key in PKCS #8.
+    #[error("it is no Ed25519 key (PKCS #8)")]
+    NoKey,
+    /// The system gives no random numbers.
+    #[error("the system gives no random numbers")]
+    Random,
+}
+
+impl AccountSecret {
+    /// A new one, in the form that [`AccountSecret::read`] reads.
+    pub fn generate() -> Result<Vec<u8>, SecretError> {
+        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
+        Ok(document.map_err(|_| SecretError::Random)?.as_ref().to_vec())
+    }
+
+    /// From PKCS #8.
+    pub fn read(document: &[u8]) -> Result<AccountSecret, SecretError> {
+        Ed25519KeyPair::from_pkcs8_maybe_unchecked(document)
+            .map(AccountSecret)
+            .map_err(|_| SecretError::NoKey)
+    }
+
+    /// Its public half.
+    pub fn key(&self) -> AccountKey {
+        let mut key = AccountKey([0; 32]);
+        key.0.iter_mut().zip(self.0.public_key().as_ref()).for_each(|(to, from)| *to = *from);
+        key
+    }
+
+    /// Signs a request for `store`.
+    pub fn sign(&self, store: &[u8; 16], nonce: u64, request: Vec<u8>) -> Signed {
+        let key = self.key();
+        let mut signature = [0; 64];
+        let signed = self.0.sign(&signed_bytes(store, &key, nonce, &request));
+        signature.iter_mut().zip(signed.as_ref()).for_each(|(to, from)| *to = *from);
+        Signed { key, nonce, request, signature }
+    }
+}
+
+/// An account, and what it holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Its number here.
+    pub id: AccountId,
+    /// Its name.
+    pub name: String,
+    /// Its key; `None`: it is the cluster's own.
+    pub key: Option<AccountKey>,
+    /// When it was made.
+    pub created_at: Seconds,
+    /// What it may lease at most.
+    pub quota: Option<Usage>,
+    /// What it has leased.
+    pub usage: Usage,
+}
+
+impl From<AccountRow> for Account {
+    fn from(row: AccountRow) -> Account {
+        let AccountRow { id, name, key, created_at, quota, nonce: _, usage } = row;
+        let name = name.strip_prefix(OF_KEYS).filter(|_| key.is_some()).map_or(name.clone(), str::to_owned);
+        let created_at = u64::try_from(created_at).unwrap_or(0);
+        Account { id, name, key: key.map(AccountKey), created_at, quota, usage }
+    }
+}
+
+/// Why an account cannot be called so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum AccountError {
+    /// Another key's is.
+    #[error("another key's account has this name; choose another, or remove that one first")]
+    Taken,
+    /// It has another name already.
+    #[error("this key's account has another name already: leasehold shares account list")]
+    Renamed,
+    /// Nobody's is.
+    #[error("a name has 1 to 64 letters, digits, '-', '_' and '.'")]
+    Unfit,
+}
 
 /// A request with its signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,14 +158,8 @@ pub enum SignatureError {
 }
 
 impl Signed {
-    /// Signs a request for `store`.
-    pub fn new(pair: &Ed25519KeyPair, store: &[u8; 16], nonce: u64, request: Vec<u8>) -> Option<Signed> {
-        let key = AccountKey(pair.public_key().as_ref().try_into().ok()?);
-        let signature = pair.sign(&signed_bytes(store, &key, nonce, &request)).as_ref().try_into().ok()?;
-        Some(Signed { key, nonce, request, signature })
-    }
-
-    fn is_signed_for(&self, store: &[u8; 16]) -> bool {
+    /// Whether its key has signed it for `store`.
+    pub(crate) fn is_signed_for(&self, store: &[u8; 16]) -> bool {
         let bytes = signed_bytes(store, &self.key, self.nonce, &self.request);
         UnparsedPublicKey::new(&ED25519, self.key.0).verify(&bytes, &self.signature).is_ok()
     }
@@ -66,16 +169,17 @@ fn signed_bytes(store: &[u8; 16], key: &AccountKey, nonce: u64, request: &[u8]) 
     [CONTEXT, store, &key.0, &nonce.to_le_bytes(), request].concat()
 }
 
-/// Whose request it is. Its number is used up, durably.
-pub(crate) fn admit(tx: &mut Tx<'_>, signed: &Signed) -> rusqlite::Result<Result<AccountId, SignatureError>> {
-    if !signed.is_signed_for(&tx.store.id) {
-        return Ok(Err(SignatureError::Signature));
-    }
-    let Some(AccountRow { id, .. }) = of_key(tx.connection, &signed.key)? else {
+/// Whose request it is that has this number and is signed by this key. Its number is used up, durably.
+pub(crate) fn admit(
+    tx: &mut Tx<'_>,
+    key: &AccountKey,
+    nonce: u64,
+) -> rusqlite::Result<Result<AccountId, SignatureError>> {
+    let Some(AccountRow { id, .. }) = of_key(tx.connection, key)? else {
         return Ok(Err(SignatureError::Unknown));
     };
     let account = tx.account(id)?;
-    match i64::try_from(signed.nonce) {
+    match i64::try_from(nonce) {
         Ok(nonce) if nonce > account.nonce => account.nonce = nonce,
         _ => return Ok(Err(SignatureError::Replayed)),
     }
@@ -84,26 +188,37 @@ pub(crate) fn admit(tx: &mut Tx<'_>, signed: &Signed) -> rusqlite::Result<Result
 
 /// The cluster's own account of that name, made if there is none.
 pub(crate) fn named(tx: &mut Tx<'_>, name: &str) -> rusqlite::Result<AccountId> {
-    if let Some(row) = seal::one(tx.connection, "SELECT * FROM accounts WHERE name = ?1", [name])? {
-        let AccountRow { id, .. } = row;
+    if let Some(AccountRow { id, .. }) = of_name(tx.connection, name)? {
         return Ok(id);
     }
     add(tx, |id, now| schema::account(id, name.to_owned(), now))
 }
 
 /// The account of a key, made if there is none.
-pub(crate) fn keyed(tx: &mut Tx<'_>, key: AccountKey, quota: Option<Usage>) -> rusqlite::Result<AccountId> {
+pub(crate) fn keyed(
+    tx: &mut Tx<'_>,
+    key: AccountKey,
+    name: &str,
+    quota: Option<Usage>,
+) -> rusqlite::Result<Result<AccountId, AccountError>> {
+    let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
+    if name.is_empty() || name.len() > 64 || !name.bytes().all(fits) {
+        return Ok(Err(AccountError::Unfit));
+    }
+    let name = format!("{OF_KEYS}{name}");
+    let called = of_name(tx.connection, &name)?;
     let id = match of_key(tx.connection, &key)? {
-        Some(row) => row.id,
-        None => {
-            let name: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
-            let row =
-                |id, now| AccountRow { key: Some(key.0), ..schema::account(id, format!("key-{name}"), now) };
-            add(tx, row)?
-        }
+        Some(row) if row.name == name => row.id,
+        Some(_) => return Ok(Err(AccountError::Renamed)),
+        None if called.is_some() => return Ok(Err(AccountError::Taken)),
+        None => add(tx, |id, now| AccountRow { key: Some(key.0), ..schema::account(id, name, now) })?,
     };
     tx.account(id)?.quota = quota;
-    Ok(id)
+    Ok(Ok(id))
+}
+
+fn of_name(connection: &Connection, name: &str) -> rusqlite::Result<Option<AccountRow>> {
+    seal::one(connection, "SELECT * FROM accounts WHERE name = ?1", [name])
 }
 
 fn of_key(connection: &Connection, key: &AccountKey) -> rusqlite::Result<Option<AccountRow>> {

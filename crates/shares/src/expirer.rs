@@ -1,7 +1,10 @@
 //! The expirer ends leases that are over (leasedb, "Leases and policies"). It goes through all leases in bounded steps, each one transaction.
 //!
-//! Leases of the cluster's own accounts, and those of the account `starter`, end when they say. Those of other accounts never end by themselves
-//! unless a policy says so. Nothing expires while the clock is in doubt or the database damaged.
+//! Leases of the cluster's own accounts, and those of the account `starter`, end when they say, but none that ended after the cluster last vouched that it has
+//! renewed what it wants kept ([`crate::ShareServer::vouch`]): a host that was off, or cut off, has renewed nothing. Those of other accounts never end by
+//! themselves unless a policy says so. Nothing expires while the clock is in doubt or the database damaged.
+
+use std::sync::atomic::Ordering;
 
 use rusqlite::{OptionalExtension, params};
 
@@ -47,8 +50,8 @@ impl Server {
         if self.database.suspicion().is_raised() {
             return Ok(Step::LAST);
         }
-        let others = self.settings.expiry;
-        let (step, acted) = self.database.write("expiring leases", move |tx| expire(tx, others))?;
+        let (others, vouched) = (self.settings.expiry, self.vouched.load(Ordering::SeqCst));
+        let (step, acted) = self.database.write("expiring leases", move |tx| expire(tx, others, vouched))?;
         if acted > 0 {
             self.reaper.wake();
         }
@@ -56,7 +59,8 @@ impl Server {
     }
 }
 
-fn expire(tx: &mut Tx<'_>, others: Option<Expiry>) -> rusqlite::Result<(Step, u64)> {
+fn expire(tx: &mut Tx<'_>, others: Option<Expiry>, vouched: Seconds) -> rusqlite::Result<(Step, u64)> {
+    let vouched = i64::try_from(vouched).unwrap_or(i64::MAX).min(tx.now);
     let mut pass = passes::current(tx.connection, Process::Expirer, tx.now)?;
     if !tx.trusts_the_clock() {
         return Ok((Step::LAST, 0));
@@ -73,10 +77,11 @@ fn expire(tx: &mut Tx<'_>, others: Option<Expiry>) -> rusqlite::Result<(Step, u6
     let leases: Vec<LeaseRow> = seal::all(tx.connection, sql, params![after, last])?;
     let mut acted = 0;
     for lease in &leases {
-        let policy = if is_own(tx, lease.account)? { Some(Expiry::Age) } else { others };
-        if policy.is_some_and(|policy| policy.is_over(lease, tx.now))
-            && let Some(share) = tx.share(&lease.share)?
-        {
+        let is_over = match is_own(tx, lease.account)? {
+            true => Expiry::Age.is_over(lease, vouched),
+            false => others.is_some_and(|policy| policy.is_over(lease, tx.now)),
+        };
+        if is_over && let Some(share) = tx.share(&lease.share)? {
             tx.remove_lease(&share, lease.account)?;
             acted += 1;
         }

@@ -11,6 +11,11 @@ use crate::{
     tx::{self, Tx},
 };
 
+/// How long a lease of the cluster's own accounts lasts.
+pub(crate) const TERM: Seconds = 31 * 24 * 3600;
+/// When after its last renewal it is to be renewed.
+const RENEWED_EVERY: Seconds = 7 * 24 * 3600;
+
 /// Goes through an account's leases; `?1`: whose, `?2`: after which share, `?3`: how many.
 pub(crate) const OF_ACCOUNT: &str =
     "SELECT * FROM leases WHERE account = ?1 AND share > ?2 ORDER BY share LIMIT ?3";
@@ -66,7 +71,7 @@ pub(crate) fn take(
     Ok(share.clone())
 }
 
-/// Lets go of an account's leases (of all accounts' leases: `None`); returns how many shares nobody holds now.
+/// Lets go of an account's leases (of those of all accounts but the keys': `None`); returns how many shares nobody holds now.
 ///
 /// Whether a share may go at once is for its holders to say: not for an account that had no lease on it (leasedb, fault 9).
 pub(crate) fn let_go(
@@ -78,8 +83,10 @@ pub(crate) fn let_go(
     let mut unleased = 0;
     for id in ids {
         let Some(mut row) = tx.share(id)? else { continue };
-        let mut leases = tx.leases(id)?;
-        leases.retain(|lease| account.is_none_or(|account| lease.account == account));
+        let leases = match account {
+            Some(account) => tx.lease(id, account)?.into_iter().collect(),
+            None => leases_of_the_clusters(tx, id)?,
+        };
         for lease in &leases {
             row = tx.remove_lease(&row, lease.account)?;
         }
@@ -120,12 +127,15 @@ pub(crate) fn drop_unrenewed(
 /// The leases on a share, by account.
 pub(crate) fn leases_of(connection: &Connection, id: &ShareId) -> rusqlite::Result<Vec<ShareLease>> {
     let leases: Vec<LeaseRow> = seal::all(connection, tx::LEASES, [id.0])?;
-    let told = |lease: &LeaseRow| ShareLease {
+    Ok(leases.iter().map(told).collect())
+}
+
+fn told(lease: &LeaseRow) -> ShareLease {
+    ShareLease {
         account: lease.account,
         renewed_at: u64::try_from(lease.renewed_at).unwrap_or(0),
         expires_at: lease.expires_at.map(|t| u64::try_from(t).unwrap_or(0)),
-    };
-    Ok(leases.iter().map(told).collect())
+    }
 }
 
 /// How an account stands to a share, by its row. `None`: there is no row.
@@ -133,13 +143,19 @@ pub(crate) fn holds(
     connection: &Connection,
     account: AccountId,
     id: &ShareId,
+    now: Seconds,
 ) -> rusqlite::Result<Option<Holds>> {
     let Some(row) = transitions::row(connection, id)? else { return Ok(None) };
     if !row.is_sound() {
         return Ok(Some(Holds::Nothing));
     }
     let lease: Option<LeaseRow> = seal::one(connection, tx::LEASE, params![id.0, account.0])?;
-    Ok(Some(if lease.is_some() { Holds::Leased } else { Holds::Unleased }))
+    let due = |lease: LeaseRow| told(&lease).renewed_at.saturating_add(RENEWED_EVERY) <= now;
+    Ok(Some(match lease.map(due) {
+        None => Holds::Unleased,
+        Some(true) => Holds::Due,
+        Some(false) => Holds::Leased,
+    }))
 }
 
 /// The first shares after `after` that an account has leases on, in order.
@@ -157,20 +173,91 @@ pub(crate) fn leased_by(
     Ok(leases.iter().map(|lease| lease.share).collect())
 }
 
-/// Leases shares for one account and for nobody else; returns those that are held now.
+/// The same by the index, for an account that holds little of all that is stored.
+pub(crate) fn held_by(
+    connection: &Connection,
+    account: AccountId,
+    after: Option<&ShareId>,
+    limit: usize,
+) -> rusqlite::Result<Vec<ShareId>> {
+    let after: &[u8] = after.map_or(&[], |after| &after.0);
+    let leases: Vec<LeaseRow> = seal::all(connection, OF_ACCOUNT, params![account.0, after, limit])?;
+    Ok(leases.iter().map(|lease| lease.share).collect())
+}
+
+/// The leases on a share that are not those of keys, which are nobody's to end but theirs.
+fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec<LeaseRow>> {
+    let mut own = Vec::new();
+    for lease in tx.leases(id)? {
+        if tx.account(lease.account)?.key.is_none() {
+            own.push(lease);
+        }
+    }
+    Ok(own)
+}
+
+/// Leases shares for one account of the cluster's and for no other of them, from now on for [`TERM`]; returns those that are held now. What is damaged is leased,
+/// too, for it may be all that there is, but is not held, and stays leased by whoever leased it.
 pub(crate) fn take_over(
     tx: &mut Tx<'_>,
     account: AccountId,
     ids: &[ShareId],
 ) -> rusqlite::Result<Vec<ShareId>> {
-    let held = lease(tx, account, ids, None)?;
-    for id in &held {
-        let others: Vec<LeaseRow> = tx.leases(id)?.into_iter().filter(|l| l.account != account).collect();
-        for lease in others {
-            if let Some(row) = tx.share(id)? {
-                tx.remove_lease(&row, lease.account)?;
+    let until = i64::try_from(TERM).unwrap_or(i64::MAX).saturating_add(tx.now);
+    let mut held = Vec::new();
+    for id in ids {
+        let stable = transitions::known_or_found(tx, id)?.filter(|row| row.state == State::Stable);
+        let Some(share) = stable else { continue };
+        let old = tx.lease(id, account)?;
+        // One without an end, which an earlier version took, gets one.
+        let end = old.and_then(|old| old.expires_at).map_or(until, |end| end.max(until));
+        let renewed_at = old.map_or(tx.now, |old| old.renewed_at.max(tx.now));
+        let lease = LeaseRow { share: *id, account, renewed_at, expires_at: Some(end) };
+        let mut share = match old {
+            None => tx.add_lease(&share, &lease)?,
+            Some(_) => {
+                seal::put(tx.connection, &lease)?;
+                share
+            }
+        };
+        if !share.is_sound() {
+            continue;
+        }
+        for other in leases_of_the_clusters(tx, id)?.into_iter().filter(|lease| lease.account != account) {
+            share = tx.remove_lease(&share, other.account)?;
+        }
+        held.push(*id);
+    }
+    Ok(held)
+}
+
+/// Leases that a share had elsewhere, by accounts of this store; what they have here is never shortened. That they had it is what was asked for, so no quota is asked.
+/// What a key holds then needs no starter lease.
+pub(crate) fn bring(tx: &mut Tx<'_>, id: &ShareId, leases: &[LeaseRow]) -> rusqlite::Result<()> {
+    for lease in leases {
+        let Some(share) = tx.share(&lease.share)?.filter(|row| row.state == State::Stable) else { continue };
+        let renewed_at = lease.renewed_at.min(tx.now);
+        match tx.lease(&lease.share, lease.account)? {
+            None => {
+                tx.add_lease(&share, &LeaseRow { renewed_at, ..*lease })?;
+            }
+            Some(old) => {
+                let expires_at = old.expires_at.zip(lease.expires_at).map(|(old, new)| old.max(new));
+                let renewed_at = old.renewed_at.max(renewed_at);
+                seal::put(tx.connection, &LeaseRow { renewed_at, expires_at, ..old })?;
             }
         }
     }
-    Ok(held)
+    let mut keys_hold_it = false;
+    for lease in tx.leases(id)? {
+        let lasts = lease.expires_at.is_none_or(|end| end > tx.now);
+        keys_hold_it |= lasts && tx.account(lease.account)?.key.is_some();
+    }
+    if keys_hold_it
+        && tx.lease(id, AccountId::STARTER)?.is_some()
+        && let Some(share) = tx.share(id)?
+    {
+        tx.remove_lease(&share, AccountId::STARTER)?;
+    }
+    Ok(())
 }

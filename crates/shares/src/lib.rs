@@ -18,7 +18,7 @@
 //! | 8 names that begin others | fixed length, exact match |
 //! | 9 cancel secrets | there are none: an account lets go of its own leases, and of nothing that it has none on |
 //! | 10 negative answers from the database | whatever has no row is looked for on the disk |
-//! | 11 deposits | taken in when they are asked for, or by discovery |
+//! | 11 deposits | taken in when they are asked for, by discovery, or from a parcel |
 //! | 12 expiry anxiety | deletion needs no lease *and* the grace period; leases that never end, and quotas |
 
 mod accounts;
@@ -32,6 +32,7 @@ mod error;
 mod expirer;
 mod file;
 mod header;
+mod inventory;
 mod leases;
 mod passes;
 mod reading;
@@ -53,12 +54,13 @@ mod tx;
 mod upload;
 mod wal;
 
-pub use accounts::{AccountKey, SignatureError, Signed};
+pub use accounts::{Account, AccountError, AccountKey, AccountSecret, SecretError, SignatureError, Signed};
 pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};
 pub use expirer::Expiry;
 pub use header::HeaderError;
+pub use inventory::Inventory;
 pub use server::{ShareServer, Suspended};
 pub use settings::{Clock, Settings, Tell};
 pub use share::{

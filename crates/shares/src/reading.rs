@@ -151,7 +151,9 @@ impl Server {
 
     /// How the account stands to a share. What has no row may lie there all the same (leasedb, fault 10).
     pub(crate) fn holds(&self, account: AccountId, id: &ShareId) -> Result<Holds, DatabaseError> {
-        let by_row = self.database.read("looking up leases", |c| leases::holds(c, account, id))?;
+        let by_row = self
+            .database
+            .read("looking up leases", |c| leases::holds(c, account, id, (self.settings.clock)()))?;
         let lies_there = || matches!(OpenShare::open(&*self.disk, id), Ok(Ok(_)));
         Ok(by_row.unwrap_or_else(|| if lies_there() { Holds::Unleased } else { Holds::Nothing }))
     }

@@ -273,6 +273,8 @@ mod tests {
             (crate::transitions::UNFINISHED, "shares_work"),
             (crate::transitions::FROM_THE_FUTURE, "shares_work"),
             (crate::transitions::UNHEALTHY, "shares_unhealthy"),
+            (crate::inventory::WORK, "shares_work"),
+            (crate::inventory::DAMAGED, "shares_unhealthy"),
             (crate::leases::OF_ACCOUNT, "leases_by_account"),
         ] {
             let plan = plan(&connection, sql);

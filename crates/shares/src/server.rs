@@ -4,7 +4,10 @@ use std::{
     fs::File,
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicI64},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
 };
 
@@ -13,23 +16,24 @@ use parking_lot::Mutex;
 
 use crate::{
     NewShare, Settings,
-    accounts::{self, AccountKey, SignatureError, Signed},
+    accounts::{self, Account, AccountError, AccountKey, SignatureError, Signed},
     crawler::{self, Crawler, Step},
     database::Database,
     disk::{Disk, LocalDisk},
     error::{DatabaseError, OpenError, ReadError, ReapError, StoreError},
+    inventory::{self, Inventory},
     leases, passes, reaper,
     reaper::Reaper,
     restart,
     rounds::SyncRounds,
-    rows::IncidentRow,
+    rows::{IncidentRow, LeaseRow},
     seal,
     share::{
         AccountId, Deletion, Holds, Incident, Pass, Process, Seconds, ShareLease, StoredShare, Usage,
         successor,
     },
     shelf::{Shelf, Withheld},
-    transitions,
+    transitions::{self, STARTER_SECONDS},
     tx::{self, Tx},
 };
 
@@ -58,6 +62,8 @@ pub(crate) struct Server {
     pub scrubbing: Mutex<()>,
     /// Numbers uploads; no upload outlives the process.
     pub uploads: AtomicI64,
+    /// See [`ShareServer::vouch`].
+    pub vouched: AtomicU64,
     /// Held as long as the directory is ours.
     _lock: File,
 }
@@ -134,22 +140,36 @@ impl ShareServer {
     }
 
     /// The account of that key, made if there is none, with what it may lease at most (`None`: as much as there is room for). It keeps what it
-    /// has, if that is more, and gets nothing new.
-    pub fn key_account(&self, key: AccountKey, quota: Option<Usage>) -> Result<AccountId, DatabaseError> {
-        self.server.database.write("making an account", move |tx| accounts::keyed(tx, key, quota))
+    /// has, if that is more, and gets nothing new. Its name, which people know it by, is given once.
+    pub fn key_account(
+        &self,
+        key: AccountKey,
+        name: &str,
+        quota: Option<Usage>,
+    ) -> Result<Result<AccountId, AccountError>, DatabaseError> {
+        let name = name.to_owned();
+        let work = move |tx: &mut Tx<'_>| accounts::keyed(tx, key, &name, quota);
+        self.server.database.write_unless_refused("making an account", work, |_| ())
     }
 
     /// Whose request this is. Its number is durably used up: it is believed once.
     pub fn admit(&self, signed: &Signed) -> Result<Result<AccountId, SignatureError>, DatabaseError> {
-        let signed = signed.clone();
-        let work = move |tx: &mut Tx<'_>| accounts::admit(tx, &signed);
-        self.server.database.write("admitting a request", work)
+        // Before anything is written: strangers cost the database nothing.
+        if !signed.is_signed_for(&self.id()?) {
+            return Ok(Err(SignatureError::Signature));
+        }
+        let (key, nonce) = (signed.key, signed.nonce);
+        self.server.database.write_unless_refused(
+            "admitting a request",
+            move |tx| accounts::admit(tx, &key, nonce),
+            |_| (),
+        )
     }
 
-    /// All accounts and their names.
-    pub fn accounts(&self) -> Result<Vec<(AccountId, String)>, DatabaseError> {
+    /// All accounts.
+    pub fn accounts(&self) -> Result<Vec<Account>, DatabaseError> {
         let rows = self.server.database.read("listing accounts", accounts::all)?;
-        Ok(rows.into_iter().map(|row| (row.id, row.name)).collect())
+        Ok(rows.into_iter().map(Account::from).collect())
     }
 
     /// Lets go of all leases of an account, and forgets it; returns how many they were. What nobody else wants stays for the grace period.
@@ -172,8 +192,18 @@ impl ShareServer {
         self.server.database.read("listing leased shares", |c| leases::leased_by(c, account, after, limit))
     }
 
-    /// Takes the account's lease on each share, for ever, and lets go of everybody else's in the same moment. Returns the shares that are held now, as
-    /// [`Self::lease`] does; of the others nobody's lease changes.
+    /// The same, for accounts that hold little of all that is stored.
+    pub fn held_by(
+        &self,
+        account: AccountId,
+        after: Option<&ShareId>,
+        limit: usize,
+    ) -> Result<Vec<ShareId>, DatabaseError> {
+        self.server.database.read("listing leased shares", |c| leases::held_by(c, account, after, limit))
+    }
+
+    /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of those of the cluster's other accounts in the same moment. Returns the
+    /// shares that are held now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the others.
     pub fn take_over(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
         let ids = ids.to_vec();
         let work = move |tx: &mut Tx<'_>| leases::take_over(tx, account, &ids);
@@ -203,8 +233,8 @@ impl ShareServer {
         self.let_go_of(Some(account), ids, deletion)
     }
 
-    /// Lets go of everybody's leases on these shares. For the server group alone, which knows when nothing refers to a share of its files any more:
-    /// an uploader that is gone, or a starter lease, must not keep it.
+    /// Lets go of all leases of the cluster's own accounts on these shares. For the server group alone, which knows when nothing refers to a share of its files any more:
+    /// an uploader that is gone, or a starter lease, must not keep it. What a key has leased stays.
     pub fn let_go_all(&self, ids: &[ShareId], deletion: Deletion) -> Result<(), DatabaseError> {
         self.let_go_of(None, ids, deletion)
     }
@@ -221,6 +251,44 @@ impl ShareServer {
             self.server.reaper.wake();
         }
         Ok(())
+    }
+
+    /// What its clock says.
+    pub fn now(&self) -> Seconds {
+        (self.server.settings.clock)()
+    }
+
+    /// When a lease ends that is taken or renewed now: 31 days on. It is to be renewed after a week ([`Holds::Due`]).
+    pub fn lease_end(&self) -> Seconds {
+        self.now().saturating_add(leases::TERM)
+    }
+
+    /// The cluster says that whatever it wanted kept at `at` is leased by its own accounts beyond that time. Those of their leases that ended by then are nobody's, and
+    /// only those expire: until it has said so after a start, none.
+    pub fn vouch(&self, at: Seconds) {
+        self.server.vouched.fetch_max(at, Ordering::SeqCst);
+    }
+
+    /// When the cluster last did; `None`: not since the start.
+    pub fn vouched(&self) -> Option<Seconds> {
+        Some(self.server.vouched.load(Ordering::SeqCst)).filter(|at| *at > 0)
+    }
+
+    /// Takes in a share that another store had, with `leases` of accounts that hold it then as they did there; and with a starter lease, unless a key is among them.
+    pub fn bring(&self, share: NewShare, leases: &[ShareLease]) -> Result<(), StoreError> {
+        let (id, starter) = (share.id, self.now().saturating_add(STARTER_SECONDS));
+        // What is here already and has lost its bytes gets them again; whatever else is wrong with it shows when it is stored.
+        let _ = self.verify(&id);
+        self.store_many(vec![share], AccountId::STARTER, Some(starter))?;
+        let row = |lease: &ShareLease| LeaseRow {
+            share: id,
+            account: lease.account,
+            renewed_at: i64::try_from(lease.renewed_at).unwrap_or(i64::MAX),
+            expires_at: lease.expires_at.map(|end| i64::try_from(end).unwrap_or(i64::MAX)),
+        };
+        let leases: Vec<LeaseRow> = leases.iter().map(row).collect();
+        let work = move |tx: &mut Tx<'_>| leases::bring(tx, &id, &leases);
+        Ok(self.server.database.write("taking in leases", work)?)
     }
 
     /// Lets go of all leases that the account took or renewed last before `since`: it renews what it wants kept, then sweeps. Returns how many.
@@ -265,6 +333,12 @@ impl ShareServer {
     /// What is stored, including what is coming or going.
     pub fn stored(&self) -> Result<Usage, DatabaseError> {
         Ok(self.server.database.read("summing up shares", tx::store)?.stored)
+    }
+
+    /// How what is stored stands. Takes as long as there is work: what is leased and sound is not looked at.
+    pub fn inventory(&self) -> Result<Inventory, DatabaseError> {
+        let (now, grace) = (self.now(), self.server.settings.grace.as_secs());
+        self.server.database.read("taking an inventory", |c| inventory::take(c, now, grace))
     }
 
     /// What the database knows of a share.
@@ -442,6 +516,7 @@ impl Server {
             crawler: Arc::default(),
             scrubbing: Mutex::default(),
             uploads: AtomicI64::new(1),
+            vouched: AtomicU64::new(0),
             _lock: lock,
         })
     }

@@ -101,6 +101,8 @@ pub enum Holds {
     Nothing,
     /// It is here, and the account has no lease on it.
     Unleased,
+    /// It is here, and leased; the lease is to be renewed by now.
+    Due,
     /// It is here, and leased.
     Leased,
 }

@@ -2,6 +2,7 @@
 //!
 //! A frame is what a transport with lengths of its own carries: a postcard header, and whatever follows it is the body.
 
+use crate::{AccountRequest, Version};
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use serde::de::DeserializeOwned;
@@ -85,6 +86,22 @@ pub enum ShareCall {
     Doubt(ShareId),
     /// How the host's copies stand; the answer's body is a [`ShareStanding`].
     Standing,
+    /// How the host's store stands, for people; the answer's body is JSON, which whoever asks passes on.
+    Report,
+    /// Which store this is; the answer's body is its name, 16 bytes, for which accounts sign.
+    Which,
+    /// What an account asks; the answer's body is an [`crate::AccountAnswer`].
+    Account(AccountRequest),
+}
+
+impl ShareCall {
+    /// The first version in which it may be said.
+    pub fn since(&self) -> Version {
+        match self {
+            ShareCall::Report | ShareCall::Which | ShareCall::Account(_) => Version(4),
+            _ => Version::OLDEST,
+        }
+    }
 }
 
 /// How the copies stand that a host keeps.

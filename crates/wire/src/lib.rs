@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "fields of messages are documented on the messages")]
 
+mod account;
 mod allowance;
 mod frame;
 mod greeting;
@@ -9,6 +10,7 @@ mod message;
 mod rights;
 mod version;
 
+pub use account::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
     FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, ShareStanding,

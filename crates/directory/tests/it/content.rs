@@ -161,3 +161,19 @@ fn a_publication_of_an_older_version_is_refused() {
     let gone = Operation::Dispose { file, time: namespace::Timestamp::default() };
     assert_eq!(world.update(session, gone), Err(Error::Invalid), "it has a name");
 }
+
+#[test]
+fn the_shares_of_a_file_and_of_all_below_a_directory_are_told_once_each() {
+    let (mut world, session, one, two) = with_files();
+    let pieces = |from: u8| (0..4).map(|n| extent(u64::from(n) * 100, 100, share(from + n / 2))).collect();
+    assert_eq!(world.update(session, publish(&one, 1, 400, extents(pieces(1), true))), Ok(()));
+    assert_eq!(world.update(session, publish(&two, 1, 400, extents(pieces(5), true))), Ok(()));
+    let below = |path: &str| {
+        let shares = world.server.shares_below(&world.store, path.as_bytes());
+        shares.map(|shares| shares.into_iter().collect::<Vec<_>>())
+    };
+    assert_eq!(below("/one"), Some(vec![share(1), share(2)]));
+    assert_eq!(below("two"), Some(vec![share(5), share(6)]));
+    assert_eq!(below("/"), Some(vec![share(1), share(2), share(5), share(6)]));
+    assert_eq!(below("/three"), None);
+}

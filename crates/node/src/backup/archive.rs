@@ -10,8 +10,9 @@
 //! What ends in `.new` is not done. Files are their owner's only: a backup has the keys of the cluster.
 
 use super::error::{BackupError, io};
-use super::format::{self, About, FormatError, Reader};
+use super::format::{self, About, Reader};
 use super::name;
+use crate::chain::ChainError;
 use bytes::Bytes;
 use namespace::ShareId;
 use rustix::fs::{FlockOperation, flock};
@@ -256,10 +257,10 @@ impl Archive {
 }
 
 /// What is wrong with the backup in this file.
-pub(super) fn broken(file: &Path, error: FormatError) -> BackupError {
+pub(super) fn broken(file: &Path, error: ChainError) -> BackupError {
     match error {
-        FormatError::Io(source) => io("read", file)(source),
-        FormatError::Version(found) if found > format::FORMAT => {
+        ChainError::Io(source) => io("read", file)(source),
+        ChainError::Version(found) if found > format::FORMAT => {
             BackupError::Newer { file: file.to_path_buf(), found }
         }
         error => BackupError::damaged(file, error),

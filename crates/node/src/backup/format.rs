@@ -1,13 +1,13 @@
 //! What is in a backup's file, and in a share's copy.
 //!
 //! ```text
-//! backup   LHBACKUP · format (u32 LE) · frames
-//! frame    length (u32 LE) · a Frame in postcard · BLAKE3 of the hash before, the length and the Frame
+//! backup   a chain (`LHBACKUP`) of a Frame each
 //! copy     LHCOPY · format (u16 LE) · share (16) · length (u32 LE) · BLAKE3 of the body · BLAKE3 of all this · the body
 //! ```
 //!
-//! The hash before a backup's first frame is that of what comes before it, so no frame can be changed, left out or moved; the last one says that it is the last.
+//! The last frame says that it is the last.
 
+use crate::chain::{self, ChainError};
 use crate::store::Row;
 use lease::Time;
 use namespace::ShareId;
@@ -20,8 +20,6 @@ const MAGIC: &[u8; 8] = b"LHBACKUP";
 const COPY_MAGIC: &[u8; 8] = b"LHCOPY\x01\x00";
 /// Bytes of a share's copy before its body.
 pub(super) const COPY_HEADER: usize = 8 + 16 + 4 + 32 + 32;
-/// A frame is never this long: a row is much shorter.
-const FRAME_MAX: u32 = 1 << 30;
 
 /// A part of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,144 +45,59 @@ pub(super) struct About {
     pub authority: (Vec<u8>, Vec<u8>),
 }
 
-/// Why a backup's file cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FormatError {
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    #[error("it is no backup")]
-    Foreign,
-    #[error("it has format {0}")]
-    Version(u32),
-    #[error("it is cut off")]
-    CutOff,
-    #[error("a part of it does not match its hash")]
-    Hash,
-    #[error("a part of it cannot be read")]
-    Code,
-    #[error("there is something behind its end")]
-    Behind,
-}
-
 /// Writes a backup.
 pub(super) struct Writer<W> {
-    out: W,
-    before: blake3::Hash,
+    chain: chain::Writer<W>,
     rows: u64,
-    bytes: u64,
 }
 
 impl<W: Write> Writer<W> {
     /// Begins.
-    pub(super) fn new(mut out: W, about: About) -> io::Result<Writer<W>> {
-        let beginning = [MAGIC.as_slice(), &FORMAT.to_le_bytes()].concat();
-        out.write_all(&beginning)?;
-        let mut writer = Writer { out, before: blake3::hash(&beginning), rows: 0, bytes: 0 };
-        writer.frame(&Frame::About(about))?;
-        Ok(writer)
+    pub(super) fn new(out: W, about: About) -> io::Result<Writer<W>> {
+        let mut chain = chain::Writer::new(out, MAGIC, FORMAT)?;
+        chain.frame(&Frame::About(about))?;
+        Ok(Writer { chain, rows: 0 })
     }
 
     /// The next rows.
     pub(super) fn rows(&mut self, rows: Vec<Row>) -> io::Result<()> {
         self.rows += rows.len() as u64;
-        self.frame(&Frame::Rows(rows))
+        self.chain.frame(&Frame::Rows(rows))
     }
 
     /// Ends: gives back where it was written to, and how many bytes that were, about.
     pub(super) fn finish(mut self) -> io::Result<(W, u64)> {
-        self.frame(&Frame::End(self.rows))?;
-        self.out.flush()?;
-        Ok((self.out, self.bytes))
-    }
-
-    fn frame(&mut self, frame: &Frame) -> io::Result<()> {
-        let frame = postcard::to_allocvec(frame).map_err(io::Error::other)?;
-        let length = u32::try_from(frame.len()).ok().filter(|length| *length < FRAME_MAX);
-        let length = length.ok_or(io::ErrorKind::FileTooLarge)?.to_le_bytes();
-        self.before = hash(&self.before, &length, &frame);
-        self.bytes += frame.len() as u64;
-        self.out.write_all(&length)?;
-        self.out.write_all(&frame)?;
-        self.out.write_all(self.before.as_bytes())
+        self.chain.frame(&Frame::End(self.rows))?;
+        self.chain.finish()
     }
 }
 
 /// Reads a backup.
 pub(super) struct Reader<R> {
-    from: R,
-    before: blake3::Hash,
+    chain: chain::Reader<R>,
     rows: u64,
 }
 
 impl<R: Read> Reader<R> {
     /// Reads which one it is.
-    pub(super) fn new(mut from: R) -> Result<(Reader<R>, About), FormatError> {
-        let (magic, format) = (bytes::<8>(&mut from)?, bytes::<4>(&mut from)?);
-        if magic != *MAGIC {
-            return Err(FormatError::Foreign);
-        }
-        match u32::from_le_bytes(format) {
-            FORMAT => {}
-            other => return Err(FormatError::Version(other)),
-        }
-        let before = blake3::hash(&[magic.as_slice(), &format].concat());
-        let mut reader = Reader { from, before, rows: 0 };
-        match reader.frame()? {
-            Frame::About(about) => Ok((reader, about)),
-            _ => Err(FormatError::Code),
+    pub(super) fn new(from: R) -> Result<(Reader<R>, About), ChainError> {
+        let mut chain = chain::Reader::new(from, MAGIC, FORMAT)?;
+        match chain.frame()? {
+            Frame::About(about) => Ok((Reader { chain, rows: 0 }, about)),
+            _ => Err(ChainError::Code),
         }
     }
 
     /// The next rows; none behind the last.
-    pub(super) fn rows(&mut self) -> Result<Option<Vec<Row>>, FormatError> {
-        match self.frame()? {
+    pub(super) fn rows(&mut self) -> Result<Option<Vec<Row>>, ChainError> {
+        match self.chain.frame()? {
             Frame::Rows(rows) => {
                 self.rows += rows.len() as u64;
                 Ok(Some(rows))
             }
-            Frame::End(rows) if rows == self.rows => match self.from.read(&mut [0])? {
-                0 => Ok(None),
-                _ => Err(FormatError::Behind),
-            },
-            Frame::About(_) | Frame::End(_) => Err(FormatError::Code),
+            Frame::End(rows) if rows == self.rows => self.chain.end().map(|()| None),
+            Frame::About(_) | Frame::End(_) => Err(ChainError::Code),
         }
-    }
-
-    fn frame(&mut self) -> Result<Frame, FormatError> {
-        let length = bytes::<4>(&mut self.from)?;
-        let count = u32::from_le_bytes(length);
-        if count >= FRAME_MAX {
-            return Err(FormatError::Hash);
-        }
-        // Nothing is set aside for a length that may be wrong.
-        let mut frame = Vec::new();
-        self.from.by_ref().take(count.into()).read_to_end(&mut frame)?;
-        if frame.len() != count as usize {
-            return Err(FormatError::CutOff);
-        }
-        let known = bytes::<32>(&mut self.from)?;
-        self.before = hash(&self.before, &length, &frame);
-        if self.before != known {
-            return Err(FormatError::Hash);
-        }
-        match postcard::take_from_bytes(&frame) {
-            Ok((frame, [])) => Ok(frame),
-            _ => Err(FormatError::Code),
-        }
-    }
-}
-
-fn hash(before: &blake3::Hash, length: &[u8; 4], frame: &[u8]) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(before.as_bytes()).update(length).update(frame).finalize()
-}
-
-fn bytes<const N: usize>(from: &mut impl Read) -> Result<[u8; N], FormatError> {
-    let mut bytes = [0; N];
-    match from.read_exact(&mut bytes) {
-        Ok(()) => Ok(bytes),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(FormatError::CutOff),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -230,7 +143,7 @@ mod tests {
         writer.finish().unwrap().0
     }
 
-    fn read(bytes: &[u8]) -> Result<Vec<Vec<Row>>, FormatError> {
+    fn read(bytes: &[u8]) -> Result<Vec<Vec<Row>>, ChainError> {
         let (mut reader, about_it) = Reader::new(bytes)?;
         assert_eq!(about_it, about());
         let mut all = Vec::new();
@@ -292,14 +205,14 @@ mod tests {
         let mut swapped = whole.clone();
         swapped[end - 2 * frame..end - frame].copy_from_slice(&whole[end - frame..end]);
         swapped[end - frame..end].copy_from_slice(&whole[end - 2 * frame..end - frame]);
-        assert!(matches!(read(&swapped), Err(FormatError::Hash)));
+        assert!(matches!(read(&swapped), Err(ChainError::Hash)));
     }
 
     #[test]
     fn a_later_format_is_told_from_damage() {
         let mut later = written(&[]);
         later[8] = 9;
-        assert!(matches!(read(&later), Err(FormatError::Version(9))));
-        assert!(matches!(read(b"something else altogether"), Err(FormatError::Foreign)));
+        assert!(matches!(read(&later), Err(ChainError::Version(9))));
+        assert!(matches!(read(b"something else altogether"), Err(ChainError::Foreign)));
     }
 }

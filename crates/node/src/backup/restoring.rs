@@ -6,7 +6,7 @@ use super::format::About;
 use super::name;
 use crate::data::{DataDir, Identity};
 use crate::group::Restored;
-use crate::shares_server::{Shares, utc_secs};
+use crate::shares_server::{Shares, utc_secs, wall_clock};
 use crate::small::replace_file;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     std::fs::create_dir(&server).map_err(io("make", &server))?;
     let mut filling = Filling {
         archive: &archive,
-        shares: Shares::open(&order.data.join("shares"), Arc::new(|_| ()))
+        shares: Shares::open(&order.data.join("shares"), wall_clock(), Arc::new(|_| ()))
             .map_err(|error| BackupError::Shares(error.into()))?,
         together: Vec::new(),
         bytes: 0,
@@ -146,7 +146,8 @@ impl Filling<'_> {
     fn store(&mut self) -> Result<(), BackupError> {
         self.bytes = 0;
         let shares = std::mem::take(&mut self.together);
-        let stored = self.shares.server().store_many(shares, self.shares.group, None);
+        let end = self.shares.server().lease_end();
+        let stored = self.shares.server().store_many(shares, self.shares.group, Some(end));
         stored.map_err(|error| BackupError::Shares(error.into()))
     }
 

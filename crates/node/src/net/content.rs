@@ -5,7 +5,7 @@
 
 use super::authority::machine_of;
 use super::frames;
-use super::link::{End, Stream, greet};
+use super::link::{End, Stream, agree};
 use super::tls::{self, Caller};
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
@@ -23,7 +23,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_util::codec::{Framed, LengthDelimitedCodec};
 use wire::{
-    GreetingError, MachineId, Purpose, ShareCall, ShareReply, ShareRequest, Welcome, decode_with_body, encode,
+    GreetingError, MachineId, Purpose, ShareCall, ShareReply, ShareRequest, Version, Welcome,
+    decode_with_body, encode,
 };
 
 /// How long a host may take to take a call, and to greet: another host may have the share.
@@ -244,7 +245,8 @@ impl ShareLink {
         }
     }
 
-    async fn connect(&self, address: &str, config: &Caller) -> Result<Frames, End> {
+    /// The connection, and the version that is spoken over it.
+    async fn connect(&self, address: &str, config: &Caller) -> Result<(Frames, Version), End> {
         let tcp = TcpStream::connect(address).await?;
         frames::prepare(&tcp)?;
         let stream = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), tcp).await?;
@@ -254,16 +256,17 @@ impl ShareLink {
             return Err(End::Refused("another machine answers at this address".to_owned()));
         }
         let mut frames = frames::greetings(stream);
-        if greet(&mut frames, config.knows, &Purpose::Content).await? != Welcome::Content {
+        let (version, welcome) = agree(&mut frames, config.knows, &Purpose::Content).await?;
+        if welcome != Welcome::Content {
             return Err(GreetingError::Foreign.into());
         }
         frames::messages(&mut frames);
-        Ok(frames)
+        Ok((frames, version))
     }
 
     async fn hold(&mut self, address: &str, config: &Caller, pause: &mut Duration) -> Over {
         let connected = timeout(CALL_TIMEOUT, self.connect(address, config)).await;
-        let frames = match connected.map_err(End::from) {
+        let (frames, version) = match connected.map_err(End::from) {
             Ok(Ok(frames)) => frames,
             Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
         };
@@ -273,6 +276,7 @@ impl ShareLink {
         // Both at once: a server that waits for its answers to be taken takes no requests.
         let ShareLink { requests, waiting, last, reach, .. } = self;
         let waiting = RefCell::new(waiting);
+        waiting.borrow_mut().retain(|_, request| request.what.since() <= version);
         let again: Vec<Bytes> = waiting.borrow().iter().map(|(number, r)| frame(*number, r)).collect();
         let writing = async {
             for frame in again {
@@ -286,6 +290,10 @@ impl ShareLink {
                     Err(_) if waiting.borrow().is_empty() => return Ok(Over::Idle),
                     Err(_) => continue,
                 };
+                if request.what.since() > version {
+                    // Whoever asked is told that there is no answer.
+                    continue;
+                }
                 *last += 1;
                 let frame = frame(*last, &request);
                 waiting.borrow_mut().insert(*last, request);

@@ -1,6 +1,7 @@
 //! The network: TLS connections between machines, on one thread with tokio.
 
 mod authority;
+mod carrier;
 mod content;
 mod frames;
 mod join;
@@ -19,6 +20,8 @@ mod token;
 
 pub use authority::CertificateError;
 pub(crate) use authority::{Authority, Credentials};
+pub use carrier::CarrierError;
+pub(crate) use carrier::ShareCarrier;
 pub(crate) use content::{Pending, ShareClient, ShareLink, Unanswered};
 pub use join::{JoinError, join};
 pub(crate) use link::{Link, LinkStatus};

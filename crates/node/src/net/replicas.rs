@@ -12,6 +12,7 @@ use crate::hosts::Host;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::peers::Peers;
+use crate::stored::{AccountClient, AccountClientError, KeyFile};
 use bytes::Bytes;
 use client::Upload;
 use content::TAG_BYTES;
@@ -19,18 +20,20 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::Mutex;
-use shares::{AccountId, Health, Holds};
+use shares::{AccountId, AccountKey, AccountSecret, Health, Holds, NewShare, Usage};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use wire::{MachineId, Purpose, ShareCall, Welcome};
+use wire::{
+    AccountAnswer, AccountCall, AccountRefusal, AccountRequest, MachineId, Purpose, ShareCall, Welcome,
+};
 
 const CLIENT: MachineId = MachineId(99);
 const SESSION: SessionId = SessionId(7);
@@ -89,6 +92,8 @@ struct Group {
     keeps: Vec<bool>,
     /// Whether each host takes calls, and does not answer.
     frozen: Vec<Arc<AtomicBool>>,
+    /// What all hosts' clocks say, UTC seconds.
+    now: Arc<AtomicU64>,
 }
 
 impl Group {
@@ -106,6 +111,7 @@ impl Group {
             client,
             keeps: vec![true; count],
             frozen: (0..count).map(|_| Arc::default()).collect(),
+            now: Arc::new(AtomicU64::new(1_000_000_000)),
         };
         for at in 0..count {
             group.addresses.push("127.0.0.1:0".parse().unwrap());
@@ -133,7 +139,9 @@ impl Group {
         let deadline = Instant::now() + Duration::from_secs(10);
         let (keeper, chores) = loop {
             // What a connection was at may be under way still.
-            match Keeper::open(&self.dir(at).join("shares"), peers.clone()) {
+            let now = self.now.clone();
+            let clock = Arc::new(move || now.load(Ordering::SeqCst));
+            match Keeper::open(&self.dir(at).join("shares"), clock, peers.clone()) {
                 Ok(opened) => break opened,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -575,4 +583,194 @@ fn a_host_that_is_another_machine_is_not_talked_to() {
     let second = hosts.all()[1].machine;
     assert!(ask(hosts.all()[0].machine).unwrap().wait(None).is_ok());
     assert!(ask(second).is_none_or(|pending| pending.wait(None).is_err()));
+}
+
+const DAY: u64 = 24 * 3600;
+
+/// A share that the group has leased at a host and that nothing refers to: as what another server left there.
+fn leave_behind(group: &Group, at: usize, number: u64) -> ShareId {
+    let left = NewShare { id: share(number), parts: vec![plain(number)] };
+    assert_eq!(group.keeper(at).shares().store_for_group(vec![left]), [Ok(())]);
+    share(number)
+}
+
+#[test]
+fn a_host_that_was_off_for_months_lets_go_of_nothing_that_is_referred_to_and_of_all_else() {
+    for count in [1, 3] {
+        let mut group = Group::new(count);
+        let shares = store(&group.client(), 0..5);
+        group.publish(&shares);
+        until("adopted", || shares.iter().all(|share| group.keeping(share).len() == count));
+        let left = leave_behind(&group, 0, 9);
+        group.stop(0);
+        group.now.fetch_add(62 * DAY, Ordering::SeqCst);
+        // What is committed is not known yet.
+        group.state.old.store(true, Ordering::SeqCst);
+        let referenced = std::mem::take(&mut *group.state.referenced.lock());
+        group.start(0);
+        let server = || group.keeper(0).shares().server();
+        let all =
+            || shares.iter().chain([&left]).filter(|share| server().share(share).unwrap().is_some()).count();
+        std::thread::sleep(Duration::from_millis(300));
+        server().confirm_clock().unwrap();
+        server().expire().unwrap();
+        group.now.fetch_add(2 * DAY, Ordering::SeqCst);
+        server().confirm_clock().unwrap();
+        server().expire().unwrap();
+        server().reap().unwrap();
+        assert_eq!((all(), server().vouched()), (6, None), "{count} hosts");
+        *group.state.referenced.lock() = referenced;
+        group.state.old.store(false, Ordering::SeqCst);
+        until("vouched for", || server().vouched().is_some());
+        server().expire().unwrap();
+        server().reap().unwrap();
+        until("gone", || server().share(&left).unwrap().is_none());
+        assert_eq!(all(), 5);
+        // All that files refer to is leased for another term.
+        let end = server().lease_end();
+        for share in &shares {
+            let leases = server().leases_of(share).unwrap();
+            assert_eq!(leases.iter().map(|lease| lease.expires_at).collect::<Vec<_>>(), [Some(end)]);
+        }
+    }
+}
+
+#[test]
+fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_there() {
+    let group = Group::new(1);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
+    let server = group.keeper(0).shares().server();
+    let renewed = |at: u64| server.leases_of(&share(at)).unwrap()[0].renewed_at;
+    let begin = renewed(0);
+    let look = |days: u64| {
+        group.now.fetch_add(days * DAY, Ordering::SeqCst);
+        server.confirm_clock().unwrap();
+        group.keeper(0).compare();
+        until("looked", || server.vouched() == Some(server.now()));
+    };
+    look(6);
+    assert_eq!(renewed(0), begin);
+    look(1);
+    assert_eq!(renewed(0), begin + 7 * DAY);
+    // Damaged, it may be all that there is of it.
+    std::fs::write(group.file(0, &share(1)), b"else").unwrap();
+    assert!(server.verify(&share(1)).is_err());
+    look(7);
+    assert_eq!(renewed(1), begin + 14 * DAY);
+    // What went while it was copied stays until that is over.
+    let hold = group.hosts[0].as_ref().unwrap().keeper.hold();
+    group.state.referenced.lock().remove(&share(2));
+    group.keeper(0).work(vec![ShareWork::Drop(share(2))]);
+    let vouched = server.vouched();
+    for _ in 0..40 {
+        group.now.fetch_add(DAY, Ordering::SeqCst);
+        server.confirm_clock().unwrap();
+    }
+    group.keeper(0).compare();
+    std::thread::sleep(Duration::from_millis(300));
+    server.expire().unwrap();
+    server.reap().unwrap();
+    assert_eq!((server.vouched(), server.share(&share(2)).unwrap().is_some()), (vouched, true));
+    drop(hold);
+    until("let go", || server.share(&share(2)).unwrap().is_none());
+    until("looked", || server.vouched() > vouched);
+    assert_eq!(renewed(0), begin + 54 * DAY);
+}
+
+#[test]
+fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
+    let mut group = Group::new(2);
+    let key = |name: &str| {
+        let file = group.dirs[0].path().join(name);
+        let public = KeyFile::generate(&file).unwrap();
+        assert_eq!(KeyFile::public(&file).unwrap(), public);
+        let bytes = data_encoding::HEXLOWER.decode(public.as_bytes()).unwrap();
+        (file, AccountKey(bytes.try_into().unwrap()))
+    };
+    let ((mine, my_key), (other, other_key)) = (key("mine"), key("other"));
+    let connect = |group: &Group, at: usize, key: &Path| {
+        AccountClient::connect(group.dirs[0].path(), &group.addresses[at].to_string(), key).unwrap()
+    };
+    let refusal = |result: Result<ShareId, AccountClientError>| match result {
+        Err(AccountClientError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let mut account = connect(&group, 0, &mine);
+    assert_eq!(refusal(account.store(b"early")), AccountRefusal::Unknown);
+    let quota = Usage { shares: 3, bytes: 40_000 };
+    let add = |at: usize, key, name, quota| {
+        group.keeper(at).shares().server().key_account(key, name, quota).unwrap().unwrap()
+    };
+    let mine_id = add(0, my_key, "mine", Some(quota));
+    add(0, other_key, "other", None);
+    let first = account.store(&plain(1)).unwrap();
+    let second = account.store(&plain(2)).unwrap();
+    assert_eq!(account.read(first).unwrap(), plain(1));
+    assert_eq!(refusal(account.store(&vec![0; 30_000])), AccountRefusal::Quota);
+    assert_eq!(account.usage().unwrap(), (Usage { shares: 2, bytes: 20_003 }, Some(quota)));
+    let mut all = vec![first, second];
+    all.sort_unstable();
+    assert_eq!(account.list().unwrap(), all);
+    let (held, end) = account.lease(vec![first, share(77)]).unwrap();
+    assert_eq!((held, end), (vec![first], group.keeper(0).shares().server().lease_end()));
+    // Somebody else reads it, and can lease it, but lets go of nothing but his own.
+    let mut others = connect(&group, 0, &other);
+    assert_eq!(others.read(second).unwrap(), plain(2));
+    others.let_go(vec![first, second]).unwrap();
+    assert_eq!(others.lease(vec![second]).unwrap().0, [second]);
+    account.let_go(vec![first, second]).unwrap();
+    let server = group.keeper(0).shares().server();
+    until("gone", || server.share(&first).unwrap().is_none());
+    assert!(server.share(&second).unwrap().is_some());
+    assert_eq!((account.list().unwrap(), others.list().unwrap()), (vec![], vec![second]));
+    assert!(matches!(account.read(first), Err(AccountClientError::NotFound { .. })));
+    // For this store only, and by nobody who listened, or without a signature.
+    let carry = |at: usize, request: AccountRequest, body: &[u8]| {
+        let body = Bytes::copy_from_slice(body);
+        let (results, told) = group.keeper(at).answer(CLIENT, ShareCall::Account(request), body);
+        assert_eq!(results, [Ok(())]);
+        wire::decode::<AccountAnswer>(&told).unwrap()
+    };
+    let secret = AccountSecret::read(&std::fs::read(&mine).unwrap()).unwrap();
+    let signed = |call: Vec<u8>, nonce: u64| {
+        let signed = secret.sign(&server.id().unwrap(), nonce, call);
+        let (first, second) = signed.signature.split_at(32);
+        let signature = (first.try_into().unwrap(), second.try_into().unwrap());
+        AccountRequest { key: my_key.0, nonce, signature, call: signed.request }
+    };
+    let refused = |request: AccountRequest, body: &[u8]| match carry(0, request, body) {
+        AccountAnswer::Refused(why) => why,
+        other => panic!("{other:?}"),
+    };
+    let nonce = 1 << 62;
+    let usage = || signed(wire::encode(&AccountCall::Usage), nonce);
+    assert_eq!(carry(1, usage(), b""), AccountAnswer::Refused(AccountRefusal::Signature));
+    assert_eq!(carry(0, usage(), b""), AccountAnswer::Usage { usage: (0, 0), quota: Some((3, 40_000)) });
+    assert_eq!(refused(usage(), b""), AccountRefusal::Replayed);
+    let changed = AccountRequest { nonce: nonce + 1, ..usage() };
+    assert_eq!(refused(changed, b""), AccountRefusal::Signature);
+    assert_eq!(refused(signed(b"nothing".to_vec(), nonce + 2), b""), AccountRefusal::Malformed);
+    // Under a name of its own, with the body that it signed for, of the length that it says.
+    let hash = *blake3::hash(b"body").as_bytes();
+    let store = |name, length, at| {
+        let call = AccountCall::Store { shares: vec![(name, length)], body: hash };
+        signed(wire::encode(&call), nonce + at)
+    };
+    let name = my_key.name([9; 8]);
+    assert_eq!(refused(store(share(5), 4, 3), b"body"), AccountRefusal::Malformed);
+    assert_eq!(refused(store(other_key.name([9; 8]), 4, 4), b"body"), AccountRefusal::Malformed);
+    assert_eq!(refused(store(name, 4, 5), b"else"), AccountRefusal::Malformed);
+    assert_eq!(refused(store(name, 5, 6), b"body"), AccountRefusal::Malformed);
+    assert_eq!(refused(store(name, u32::MAX, 7), b"body"), AccountRefusal::Malformed);
+    assert!(matches!(carry(0, store(name, 4, 8), b"body"), AccountAnswer::Held { .. }));
+    // Its leases are its own, also of what files refer to.
+    group.publish(&[name]);
+    until("adopted", || server.leases_of(&name).unwrap().len() == 2);
+    group.state.referenced.lock().remove(&name);
+    group.keeper(0).work(vec![ShareWork::Drop(name)]);
+    until("let go", || server.leases_of(&name).unwrap().len() == 1);
+    assert_eq!(server.usage(mine_id).unwrap().shares, 1);
+    group.stop(1);
 }

@@ -2,12 +2,10 @@
 
 use std::fs;
 
-use ring::signature::Ed25519KeyPair;
-
 use super::{ME, World, body, check_quiet, id};
 use crate::{
-    AccountKey, Deletion, Holds, ReadError, Refusal, SignatureError, Signed, StoreError, Usage, digest,
-    share::file_name,
+    AccountError, AccountId, AccountKey, AccountSecret, Deletion, Holds, ReadError, Refusal, ShareLease,
+    SignatureError, Signed, StoreError, Usage, digest, share::file_name,
 };
 
 const KEY: AccountKey = AccountKey([5; 32]);
@@ -27,14 +25,129 @@ fn who_takes_shares_over_holds_them_alone() {
     for n in [1, 2] {
         assert_eq!(server.leases_of(&id(n)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
     }
-    // Of what is damaged nothing changes: whoever has a lease keeps it.
+    // What is damaged is not held, may be all that there is, and stays leased by whoever has a lease.
     running.store(&[(id(4), &body(4))], uploader).unwrap();
     let name = file_name(&id(4));
     fs::write(world.dir().join("shares").join(&name[..2]).join(&name), b"else").unwrap();
     assert!(server.verify(&id(4)).is_err());
     assert!(server.take_over(ME, &[id(4)]).unwrap().is_empty());
-    assert_eq!(server.leases_of(&id(4)).unwrap().len(), 1);
+    assert_eq!(server.leases_of(&id(4)).unwrap().len(), 2);
     assert_eq!(server.holds(uploader, &[id(4)]).unwrap(), [Holds::Nothing]);
+}
+
+#[test]
+fn nobody_ends_the_leases_of_a_key_but_itself() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let stranger = server.key_account(KEY, "stranger", None).unwrap().unwrap();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2))], stranger).unwrap();
+    let group = server.account("group").unwrap();
+    assert_eq!(server.take_over(group, &[id(1)]).unwrap(), [id(1)]);
+    server.let_go_all(&[id(1), id(2)], Deletion::AtOnce).unwrap();
+    server.reap().unwrap();
+    assert_eq!(server.holds(stranger, &[id(1), id(2)]).unwrap(), [Holds::Leased; 2]);
+    assert_eq!(server.usage(group).unwrap(), Usage::default());
+    server.let_go(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
+    server.reap().unwrap();
+    assert_eq!(server.stored().unwrap(), Usage::default());
+}
+
+#[test]
+fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let group = server.account("group").unwrap();
+    running.store(&[(id(1), &body(1)), (id(2), &body(2))], group).unwrap();
+    let ends = |n| server.leases_of(&id(n)).unwrap()[0].expires_at;
+    assert_eq!(ends(1), None, "as an earlier version leased");
+    let day = 24 * 3600;
+    world.advance(7 * day - 1);
+    assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Leased]);
+    world.advance(1);
+    assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Due]);
+    server.take_over(group, &[id(1)]).unwrap();
+    assert_eq!(
+        (server.holds(group, &[id(1)]).unwrap(), ends(1)),
+        (vec![Holds::Leased], Some(world.now() + 31 * day))
+    );
+    assert_eq!(ends(1), Some(server.lease_end()));
+    // It is never shortened.
+    let longest = ends(1);
+    world.set(world.now() - 3 * day);
+    server.take_over(group, &[id(1)]).unwrap();
+    assert_eq!((ends(1), ends(2)), (longest, None));
+}
+
+#[test]
+fn an_account_is_known_by_one_name_and_never_taken_for_the_clusters() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let add = |key, name| server.key_account(AccountKey([key; 32]), name, None).unwrap();
+    let first = add(1, "group-1").unwrap();
+    assert_ne!(server.account("group-1").unwrap(), first);
+    assert_ne!(server.account("key-other").unwrap(), add(4, "other-one").unwrap());
+    assert_eq!(add(1, "group-1"), Ok(first));
+    assert_eq!(add(2, "group-1"), Err(AccountError::Taken));
+    assert_eq!(add(1, "else"), Err(AccountError::Renamed));
+    for unfit in ["", "a b", "a/b", "\u{e9}", &"a".repeat(65)] {
+        assert_eq!(add(3, unfit), Err(AccountError::Unfit));
+    }
+    let known = server.accounts().unwrap().into_iter().find(|account| account.id == first).unwrap();
+    assert_eq!((known.name.as_str(), known.key), ("group-1", Some(AccountKey([1; 32]))));
+}
+
+#[test]
+fn an_account_names_its_shares_so_that_no_other_can() {
+    let (one, other) = (AccountKey([1; 32]), AccountKey([2; 32]));
+    let share = one.name([9; 8]);
+    assert_eq!(share.0, [9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1]);
+    assert!(one.may_name(&share) && !other.may_name(&share) && !one.may_name(&id(1)));
+    let document = AccountSecret::generate().unwrap();
+    let (secret, again) = (AccountSecret::read(&document).unwrap(), AccountSecret::read(&document).unwrap());
+    assert_eq!(secret.key(), again.key());
+    for at in [0, document.len() / 2, document.len() - 1] {
+        assert!(AccountSecret::read(&document[..at]).is_err());
+    }
+}
+
+#[test]
+fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    let (group, stranger) =
+        (server.account("group").unwrap(), server.key_account(KEY, "stranger", Some(Usage::default())));
+    let stranger = stranger.unwrap().unwrap();
+    let lease = |account, renewed_at, expires_at| ShareLease { account, renewed_at, expires_at };
+    let now = world.now();
+    let leases = [lease(group, 5, Some(now + 10)), lease(stranger, now + 99, None)];
+    server.bring(super::new_share(id(1), &body(1)), &leases[..1]).unwrap();
+    let starter = lease(AccountId::STARTER, now, Some(now + 60 * 24 * 3600));
+    assert_eq!(server.leases_of(&id(1)).unwrap(), [starter, leases[0]]);
+    // Whose lease is over does not keep it, and who holds it is the one who does.
+    server.bring(super::new_share(id(1), &body(1)), &[lease(stranger, now, Some(now))]).unwrap();
+    assert_eq!(server.leases_of(&id(1)).unwrap().len(), 3);
+    server.bring(super::new_share(id(1), &body(1)), &leases).unwrap();
+    let mut brought = vec![leases[0], lease(stranger, now, None)];
+    assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
+    // Once more, what is held longer stays so.
+    server.bring(super::new_share(id(1), &body(1)), &[lease(group, 4, Some(3))]).unwrap();
+    assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
+    server.bring(super::new_share(id(1), &body(1)), &[lease(group, 6, None)]).unwrap();
+    brought[0] = lease(group, 6, None);
+    assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
+    assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
+    // Bytes that are lost come back.
+    let name = file_name(&id(1));
+    fs::remove_file(world.dir().join("shares").join(&name[..2]).join(&name)).unwrap();
+    server.bring(super::new_share(id(1), &body(1)), &[]).unwrap();
+    assert!(server.verify(&id(1)).is_ok());
+    let other = server.bring(super::new_share(id(1), &body(2)), &leases).unwrap_err();
+    assert!(matches!(other, StoreError::Refused { why: Refusal::Different, .. }));
+    check_quiet(&world, &running);
 }
 
 #[test]
@@ -46,10 +159,10 @@ fn an_account_that_ends_lets_go_of_all_that_it_holds() {
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], uploader).unwrap();
     server.lease(ME, &[id(2)], None).unwrap();
     assert_eq!(server.end_account(uploader).unwrap(), 2);
-    assert!(server.accounts().unwrap().iter().all(|(_, name)| name != "uploader"));
+    assert!(server.accounts().unwrap().iter().all(|account| account.name != "uploader"));
     assert!(server.leases_of(&id(1)).unwrap().is_empty());
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
-    assert_ne!(server.account("uploader").unwrap(), crate::AccountId::STARTER);
+    assert_ne!(server.account("uploader").unwrap(), AccountId::STARTER);
     assert_eq!(server.end_account(uploader).unwrap(), 0);
 }
 
@@ -100,7 +213,8 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else() {
     let world = World::new();
     let running = world.open();
     let server = &running.server;
-    let quota = |shares, bytes| server.key_account(KEY, Some(Usage { shares, bytes })).unwrap();
+    let quota =
+        |shares, bytes| server.key_account(KEY, "bounded", Some(Usage { shares, bytes })).unwrap().unwrap();
     let account = quota(2, 1000);
     // Bodies of 50, 100, 150 and 200 bytes.
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], account).unwrap();
@@ -122,7 +236,7 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else() {
     assert_eq!(quota(1, 1), account);
     assert_eq!(server.lease(account, &[id(1), id(2)], None).unwrap(), [id(1), id(2)]);
     assert_eq!(server.usage(account).unwrap(), Usage { shares: 3, bytes: 300 });
-    server.key_account(KEY, None).unwrap();
+    server.key_account(KEY, "bounded", None).unwrap().unwrap();
     running.store(&[(id(4), &body(4))], account).unwrap();
     server.reap().unwrap();
     check_quiet(&world, &running);
@@ -132,7 +246,8 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else() {
 fn uploads_at_the_same_time_do_not_get_past_a_quota_together() {
     let world = World::new();
     let server = crate::ShareServer::open(&world.dir(), world.settings()).unwrap();
-    let account = server.key_account(KEY, Some(Usage { shares: 5, bytes: 1 << 20 })).unwrap();
+    let account = server.key_account(KEY, "bounded", Some(Usage { shares: 5, bytes: 1 << 20 }));
+    let account = account.unwrap().unwrap();
     let stored: usize = std::thread::scope(|scope| {
         let store = |n| {
             let server = &server;
@@ -148,20 +263,16 @@ fn uploads_at_the_same_time_do_not_get_past_a_quota_together() {
 
 #[test]
 fn a_signed_request_is_believed_once_from_its_account_for_its_store() {
-    let random = ring::rand::SystemRandom::new();
-    let new_pair = || {
-        let document = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
-        Ed25519KeyPair::from_pkcs8(document.as_ref()).unwrap()
-    };
-    let (pair, other_pair) = (new_pair(), new_pair());
+    let new_secret = || AccountSecret::read(&AccountSecret::generate().unwrap()).unwrap();
+    let (secret, other_secret) = (new_secret(), new_secret());
     let world = World::new();
     let running = world.open();
     let server = &running.server;
     let store = server.id().unwrap();
-    let sign = |nonce, request: &[u8]| Signed::new(&pair, &store, nonce, request.to_vec()).unwrap();
+    let sign = |nonce, request: &[u8]| secret.sign(&store, nonce, request.to_vec());
     let request = sign(5, b"lease");
     assert_eq!(server.admit(&request).unwrap(), Err(SignatureError::Unknown));
-    let account = server.key_account(request.key, None).unwrap();
+    let account = server.key_account(request.key, "asker", None).unwrap().unwrap();
     assert_eq!(server.admit(&request).unwrap(), Ok(account));
     for (nonce, expected) in [
         (5, Err(SignatureError::Replayed)),
@@ -173,8 +284,8 @@ fn a_signed_request_is_believed_once_from_its_account_for_its_store() {
     }
     // Anything else than what was signed.
     let good = sign(10, b"lease");
-    let elsewhere = Signed::new(&pair, &[1; 16], 10, b"lease".to_vec()).unwrap();
-    let mut forged = Signed::new(&other_pair, &store, 10, b"lease".to_vec()).unwrap();
+    let elsewhere = secret.sign(&[1; 16], 10, b"lease".to_vec());
+    let mut forged = other_secret.sign(&store, 10, b"lease".to_vec());
     forged.key = good.key;
     let mut flipped = good.clone();
     flipped.signature[9] ^= 1;

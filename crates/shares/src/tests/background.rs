@@ -4,8 +4,9 @@ use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{Fault, ME, Random, Running, World, body, check_quiet, files, id, let_go_now, new_share};
 use crate::{
-    AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Process, ReadError, Refusal, Settings,
-    ShareServer, StoreError, Suspended, header::HEADER_BYTES, server::Server, share::file_name,
+    AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Inventory, Process, ReadError, Refusal,
+    Settings, ShareServer, StoreError, Suspended, Usage, header::HEADER_BYTES, server::Server,
+    share::file_name,
 };
 
 const DAY: u64 = 24 * 3600;
@@ -124,7 +125,7 @@ fn fault_9_nobody_deletes_what_he_holds_no_lease_on() {
     let world = World::new();
     let running = world.open();
     let server = &running.server;
-    let stranger = server.key_account(AccountKey([1; 32]), None).unwrap();
+    let stranger = server.key_account(AccountKey([1; 32]), "stranger", None).unwrap().unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
     server.let_go(ME, &[id(2)], Deletion::AfterGrace).unwrap();
     server.let_go(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
@@ -235,8 +236,10 @@ fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_whe
         world.expiry = expiry;
         let running = world.open();
         let server = &running.server;
-        let (own, stranger) =
-            (server.account("own").unwrap(), server.key_account(stranger_key, None).unwrap());
+        let (own, stranger) = (
+            server.account("own").unwrap(),
+            server.key_account(stranger_key, "stranger", None).unwrap().unwrap(),
+        );
         let begin = world.now();
         for (n, account) in [(1, own), (2, stranger), (3, ME)] {
             server.store_many(vec![new_share(id(n), &body(n))], account, Some(begin + 1000)).unwrap();
@@ -253,6 +256,81 @@ fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_whe
         server.expire().unwrap();
         assert_eq!(server.usage(own).unwrap().shares, 0);
     }
+}
+
+#[test]
+fn what_the_cluster_has_not_vouched_for_does_not_expire() {
+    let mut world = World::new();
+    world.expiry = Some(Expiry::Age);
+    let running = world.open();
+    let own = running.server.account("own").unwrap();
+    let until = |seconds| Some(world.now() + seconds);
+    for (n, account, end) in [(1, own, until(10)), (2, own, until(20)), (3, ME, until(10))] {
+        running.server.store_many(vec![new_share(id(n), &body(n))], account, end).unwrap();
+    }
+    deposit(&world, 4);
+    running.server.discover().unwrap();
+    drop(running);
+    // It starts anew, long after.
+    let begin = world.now();
+    let server = ShareServer::open(&world.dir(), world.settings()).unwrap();
+    for _ in 0..100 {
+        world.advance(DAY);
+        server.account("own").unwrap();
+    }
+    let leased = || {
+        server.expire().unwrap();
+        [1, 2, 3, 4].map(|n| server.leases_of(&id(n)).unwrap().len())
+    };
+    assert_eq!((server.vouched(), leased()), (None, [1, 1, 0, 1]));
+    server.vouch(begin + 10);
+    assert_eq!(leased(), [0, 1, 0, 1]);
+    // An earlier word takes back no later one.
+    server.vouch(begin);
+    assert_eq!(server.vouched(), Some(begin + 10));
+    server.vouch(begin + 99 * DAY);
+    assert_eq!(leased(), [0, 0, 0, 0]);
+}
+
+#[test]
+fn an_inventory_says_how_all_that_is_stored_stands() {
+    let world = World::new();
+    let running = world.open();
+    let server = &running.server;
+    for n in 1..=6 {
+        running.store(&[(id(n), &body(n))], ME).unwrap();
+    }
+    let usage = |shares: u64, numbers: &[u64]| Usage {
+        shares,
+        bytes: numbers.iter().map(|n| body(*n).len() as u64).sum(),
+    };
+    server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    world.advance(60);
+    server.let_go(ME, &[id(3)], Deletion::AfterGrace).unwrap();
+    server.let_go(ME, &[id(4)], Deletion::AtOnce).unwrap();
+    fs::remove_file(place(&world, 5)).unwrap();
+    fs::write(place(&world, 6), b"else").unwrap();
+    server.scrub().unwrap();
+    let sums = Inventory {
+        stable: usage(6, &[1, 2, 3, 4, 5, 6]),
+        unleased: usage(4, &[1, 2, 3, 4]),
+        due: usage(1, &[4]),
+        next_due: Some(world.now() + 40),
+        missing: usage(1, &[5]),
+        corrupt: usage(1, &[6]),
+        ..Inventory::default()
+    };
+    assert_eq!(server.inventory().unwrap(), sums);
+    world.advance(40);
+    assert_eq!(server.inventory().unwrap().due, usage(3, &[1, 2, 4]));
+    // What the reaper cannot delete is going.
+    running.disk.set_fault(0, Fault::Fail(std::io::ErrorKind::Other));
+    server.reap().unwrap_err();
+    let sums = server.inventory().unwrap();
+    assert_eq!(sums.stable.shares + sums.going.shares + sums.coming.shares, server.stored().unwrap().shares);
+    server.reap().unwrap();
+    let sums = server.inventory().unwrap();
+    assert_eq!((sums.going, sums.stable), (Usage::default(), usage(3, &[3, 5, 6])));
 }
 
 #[test]

@@ -45,8 +45,8 @@ fn ask(server: &ShareServer) -> Result<Told, DatabaseError> {
         shares.insert(row.id, (row.clone(), server.leases_of(&row.id)?));
     }
     let mut accounts = Vec::new();
-    for (account, name) in server.accounts()? {
-        accounts.push((account.0, name, server.usage(account)?));
+    for account in server.accounts()? {
+        accounts.push((account.id.0, account.name, server.usage(account.id)?));
     }
     Ok(Told { shares, accounts, stored: server.stored()?, incidents: server.incidents()?.len() })
 }
@@ -57,7 +57,8 @@ fn store(clean: bool) -> (World, Store) {
     let mut running = world.open();
     let mut server = &running.server;
     let group = server.account("group-1").unwrap();
-    let stranger = server.key_account(KEY, Some(Usage { shares: 50, bytes: 1 << 20 })).unwrap();
+    let stranger =
+        server.key_account(KEY, "stranger", Some(Usage { shares: 50, bytes: 1 << 20 })).unwrap().unwrap();
     for n in 0..LEASED + UNLEASED {
         running.store(&[(id(n), &body(n))], if n % 2 == 0 { group } else { ME }).unwrap();
     }

@@ -107,7 +107,10 @@ impl World {
                 return Err(error);
             }
         };
-        Ok(Running { server: ShareServer::without_threads(server), disk: kept.unwrap() })
+        let server = ShareServer::without_threads(server);
+        // Whoever does not say otherwise has renewed what it wants kept.
+        server.vouch(Seconds::MAX);
+        Ok(Running { server, disk: kept.unwrap() })
     }
 }
 

@@ -134,6 +134,7 @@ fn what_a_frame_makes_its_reader_allocate_is_bounded() {
     is_bounded(&Ok::<(), Error>(()));
     is_bounded(&(namespace::ShareId([0; 16]), 0u32));
     is_bounded(&namespace::ShareId([0; 16]));
+    is_bounded(&0u8);
     is_bounded(&0u32);
     is_bounded(&label);
     is_bounded(&root);

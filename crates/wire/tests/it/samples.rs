@@ -5,8 +5,9 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
-    AskMode, FileGrant, LogEntry, MachineId, Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest,
-    ShareStanding, Space, ToClient, ToServer, Values, Versions, Welcome,
+    AccountAnswer, AccountCall, AccountRefusal, AccountRequest, AskMode, FileGrant, LogEntry, MachineId,
+    Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest, ShareStanding, Space, ToClient, ToServer,
+    Values, Version, Versions, Welcome,
 };
 
 /// A message of any kind.
@@ -19,9 +20,20 @@ pub enum Message {
     ShareRequest(ShareRequest),
     ShareReply(ShareReply),
     ShareStanding(ShareStanding),
+    AccountCall(AccountCall),
+    AccountAnswer(AccountAnswer),
 }
 
 impl Message {
+    /// The first version that has it.
+    pub fn since(&self) -> Version {
+        match self {
+            Message::AccountCall(_) | Message::AccountAnswer(_) => Version(4),
+            Message::ShareRequest(request) => request.what.since(),
+            _ => Version::OLDEST,
+        }
+    }
+
     /// As who knows `ours` sends it to another such.
     pub fn encode(&self, ours: Versions) -> Vec<u8> {
         match self {
@@ -32,6 +44,8 @@ impl Message {
             Message::ShareRequest(request) => wire::encode(request),
             Message::ShareReply(reply) => wire::encode(reply),
             Message::ShareStanding(standing) => wire::encode(standing),
+            Message::AccountCall(call) => wire::encode(call),
+            Message::AccountAnswer(answer) => wire::encode(answer),
         }
     }
 
@@ -45,6 +59,8 @@ impl Message {
             wire::decode_with_body(bytes).ok().map(|(request, _)| Message::ShareRequest(request)),
             wire::decode_with_body(bytes).ok().map(|(reply, _)| Message::ShareReply(reply)),
             wire::decode(bytes).ok().map(Message::ShareStanding),
+            wire::decode(bytes).ok().map(Message::AccountCall),
+            wire::decode(bytes).ok().map(Message::AccountAnswer),
         ];
         any.into_iter().flatten().collect()
     }
@@ -87,6 +103,31 @@ every! { share_calls -> ShareCall {
     Keep(vec![share(1), share(2)]),
     Doubt(share(1)),
     Standing,
+    Report,
+    Which,
+    Account(AccountRequest {
+        key: [1; 32],
+        nonce: 300,
+        signature: ([2; 32], [3; 32]),
+        call: wire::encode(&AccountCall::Usage),
+    }),
+} }
+every! { account_calls -> AccountCall {
+    Store { shares: vec![(share(1), 300), (share(2), 0)], body: [4; 32] },
+    Lease(vec![share(1)]),
+    LetGo(vec![share(1), share(2)]),
+    List(Some(share(1))),
+    Usage,
+} }
+every! { account_answers -> AccountAnswer {
+    Refused(AccountRefusal::Signature),
+    Held { shares: vec![share(1)], until: 1_800_000_000 },
+    Done,
+    Leased(vec![share(1), share(2)]),
+    Usage { usage: (3, 300), quota: Some((4, 400)) },
+} }
+every! { account_refusals -> AccountRefusal {
+    Signature, Unknown, Replayed, Malformed, Quota, Taken, Busy, NoSpace, Failed,
 } }
 every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport } }
 every! { log_entries -> LogEntry {
@@ -159,6 +200,16 @@ pub fn samples() -> Vec<(String, Message)> {
     }
     for (name, what) in share_calls() {
         add("ShareRequest", name, Message::ShareRequest(ShareRequest { number: 9, what }));
+    }
+    for (name, call) in account_calls() {
+        add("AccountCall", name, Message::AccountCall(call));
+    }
+    for (name, answer) in account_answers() {
+        add("AccountAnswer", name, Message::AccountAnswer(answer));
+    }
+    for (name, refusal) in account_refusals() {
+        let answer = AccountAnswer::Refused(refusal);
+        add("AccountAnswer.Refused", name, Message::AccountAnswer(answer));
     }
     let results = vec![Ok(()), Err(Error::Damaged)];
     add("ShareReply", "Results", Message::ShareReply(ShareReply { number: 9, results }));

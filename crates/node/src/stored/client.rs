@@ -1,0 +1,196 @@
+//! A share server as a program sees it that has an account's key. Its machine, which is one of the cluster, carries what it asks.
+
+use crate::machine::fill_random;
+use crate::net::{CarrierError, CertificateError, Credentials, ShareCarrier};
+use bytes::Bytes;
+use namespace::ShareId;
+use shares::{AccountSecret, SecretError, Usage};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest, ShareCall};
+
+/// Leases that are asked for at a time.
+const LEASED_TOGETHER: usize = 1000;
+
+/// Why an account did not get what it asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum AccountClientError {
+    /// The key's file.
+    #[error("the key in {file}: {why}")]
+    Key {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// This machine is none of the cluster.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// The share server cannot be asked.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+    /// It says no.
+    #[error(transparent)]
+    Refused(#[from] AccountRefusal),
+    /// It has no sound share of that name.
+    #[error("there is no sound share {share} at this server")]
+    NotFound {
+        /// Which.
+        share: String,
+    },
+    /// Its answer is none to what was asked.
+    #[error("the share server's answer makes no sense")]
+    Foreign,
+    /// No random numbers.
+    #[error("the system gives no random numbers")]
+    Random(#[source] std::io::Error),
+}
+
+/// The file that a key is kept in.
+#[derive(Debug)]
+pub struct KeyFile;
+
+impl KeyFile {
+    /// Makes a new key, in a file that must not be there yet; returns its public half in words.
+    pub fn generate(file: &Path) -> Result<String, AccountClientError> {
+        let wrong = |why: String| AccountClientError::Key { file: file.to_path_buf(), why };
+        let document = AccountSecret::generate().map_err(|error| wrong(error.to_string()))?;
+        let written = || {
+            let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+            new.write_all(&document)?;
+            new.sync_all()
+        };
+        written().map_err(|error: std::io::Error| wrong(error.to_string()))?;
+        Ok(public(&KeyFile::read(file)?))
+    }
+
+    /// The public half of the key in `file`, in words.
+    pub fn public(file: &Path) -> Result<String, AccountClientError> {
+        Ok(public(&KeyFile::read(file)?))
+    }
+
+    fn read(file: &Path) -> Result<AccountSecret, AccountClientError> {
+        let wrong = |why: String| AccountClientError::Key { file: file.to_path_buf(), why };
+        let document = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+        AccountSecret::read(&document).map_err(|error: SecretError| wrong(error.to_string()))
+    }
+}
+
+fn public(secret: &AccountSecret) -> String {
+    data_encoding::HEXLOWER.encode(&secret.key().0)
+}
+
+/// An account at one share server.
+pub struct AccountClient {
+    carrier: ShareCarrier,
+    store: [u8; 16],
+    secret: AccountSecret,
+    nonce: u64,
+}
+
+impl AccountClient {
+    /// Calls the share server at `address` as the machine in `data`, for the account whose key is in `key`.
+    pub fn connect(data: &Path, address: &str, key: &Path) -> Result<AccountClient, AccountClientError> {
+        let secret = KeyFile::read(key)?;
+        let mut carrier = ShareCarrier::connect(address, &Credentials::open(data)?)?;
+        let (_, store) = carrier.call(ShareCall::Which, &[])?;
+        let store = store.as_ref().try_into().map_err(|_| AccountClientError::Foreign)?;
+        Ok(AccountClient { carrier, store, secret, nonce: 0 })
+    }
+
+    /// Stores a new share, leased by the account; returns its name.
+    pub fn store(&mut self, body: &[u8]) -> Result<ShareId, AccountClientError> {
+        let mut name = [0; 8];
+        fill_random(&mut name).map_err(AccountClientError::Random)?;
+        let share = self.secret.key().name(name);
+        let length = u32::try_from(body.len()).map_err(|_| AccountRefusal::Malformed)?;
+        let call = AccountCall::Store { shares: vec![(share, length)], body: *blake3::hash(body).as_bytes() };
+        match self.ask(&call, body)? {
+            AccountAnswer::Held { shares, .. } if shares == [share] => Ok(share),
+            _ => Err(AccountClientError::Foreign),
+        }
+    }
+
+    /// All of a share, as it was stored.
+    pub fn read(&mut self, share: ShareId) -> Result<Bytes, AccountClientError> {
+        let (results, mut whole) = self.carrier.call(ShareCall::Fetch(share), &[])?;
+        let absent = || AccountClientError::NotFound { share: super::name_of(&share) };
+        if results != [Ok(())] || whole.len() < 16 {
+            return Err(absent());
+        }
+        let digest = whole.split_to(16);
+        if *digest == shares::digest(&whole) { Ok(whole) } else { Err(absent()) }
+    }
+
+    /// Takes or renews leases; returns the shares that are leased then, and until when.
+    pub fn lease(&mut self, shares: Vec<ShareId>) -> Result<(Vec<ShareId>, u64), AccountClientError> {
+        match self.ask(&AccountCall::Lease(shares), &[])? {
+            AccountAnswer::Held { shares, until } => Ok((shares, until)),
+            _ => Err(AccountClientError::Foreign),
+        }
+    }
+
+    /// Renews leases, as many as there are; returns the shares that are leased then.
+    pub fn renew(&mut self, shares: &[ShareId]) -> Result<Vec<ShareId>, AccountClientError> {
+        let mut held = Vec::with_capacity(shares.len());
+        for some in shares.chunks(LEASED_TOGETHER) {
+            held.extend(self.lease(some.to_vec())?.0);
+        }
+        Ok(held)
+    }
+
+    /// Lets go of leases.
+    pub fn let_go(&mut self, shares: Vec<ShareId>) -> Result<(), AccountClientError> {
+        match self.ask(&AccountCall::LetGo(shares), &[])? {
+            AccountAnswer::Done => Ok(()),
+            _ => Err(AccountClientError::Foreign),
+        }
+    }
+
+    /// All that the account has leased.
+    pub fn list(&mut self) -> Result<Vec<ShareId>, AccountClientError> {
+        let mut all: Vec<ShareId> = Vec::new();
+        loop {
+            match self.ask(&AccountCall::List(all.last().copied()), &[])? {
+                AccountAnswer::Leased(some) if some.is_empty() => return Ok(all),
+                // In order, or this would never end.
+                AccountAnswer::Leased(some) if some.first() > all.last() && some.is_sorted() => {
+                    all.extend(some)
+                }
+                _ => return Err(AccountClientError::Foreign),
+            }
+        }
+    }
+
+    /// What the account has leased, and what that may be at most.
+    pub fn usage(&mut self) -> Result<(Usage, Option<Usage>), AccountClientError> {
+        let usage = |(shares, bytes)| Usage { shares, bytes };
+        match self.ask(&AccountCall::Usage, &[])? {
+            AccountAnswer::Usage { usage: its, quota } => Ok((usage(its), quota.map(usage))),
+            _ => Err(AccountClientError::Foreign),
+        }
+    }
+
+    fn ask(&mut self, call: &AccountCall, body: &[u8]) -> Result<AccountAnswer, AccountClientError> {
+        // Of whichever program with this key it is: the time goes on for all of them.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        self.nonce = u64::try_from(now).unwrap_or(u64::MAX).max(self.nonce.saturating_add(1));
+        let signed = self.secret.sign(&self.store, self.nonce, wire::encode(call));
+        let (first, second) = signed.signature.split_at(32);
+        let half = |half: &[u8]| <[u8; 32]>::try_from(half).unwrap_or_default();
+        let request = AccountRequest {
+            key: signed.key.0,
+            nonce: signed.nonce,
+            signature: (half(first), half(second)),
+            call: signed.request,
+        };
+        let (_, answer) = self.carrier.call(ShareCall::Account(request), body)?;
+        match wire::decode(&answer).map_err(|_| AccountClientError::Foreign)? {
+            AccountAnswer::Refused(why) => Err(why.into()),
+            answer => Ok(answer),
+        }
+    }
+}

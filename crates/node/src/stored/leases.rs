@@ -1,0 +1,203 @@
+//! Who keeps what: accounts with what they hold, and shares with who holds them, by names that people know.
+
+use super::{Sum, name_of, when};
+use crate::server::Server;
+use crate::shares_server::{GROUP, uploader};
+use namespace::ShareId;
+use serde::{Deserialize, Serialize};
+use shares::{Account, AccountId, DatabaseError, Health, State};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What each account has leased here.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UsageReport {
+    /// All of them.
+    pub accounts: Vec<AccountReport>,
+    /// What is stored. A share that several have leased counts with each of them.
+    pub stored: Sum,
+}
+
+/// An account.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AccountReport {
+    /// Who it is.
+    pub account: String,
+    /// Its key; nothing if it is the cluster's own.
+    pub key: Option<String>,
+    /// What it has leased.
+    #[serde(flatten)]
+    pub leased: Sum,
+    /// What it may lease at most.
+    pub quota: Option<Sum>,
+}
+
+/// Who has leased shares.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeasesReport {
+    /// What the share server's clock says, UTC seconds.
+    pub now: u64,
+    /// The shares that were asked for.
+    pub shares: Vec<ShareReport>,
+}
+
+/// A share.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ShareReport {
+    /// Its name.
+    pub share: String,
+    /// How it stands here.
+    pub standing: String,
+    /// Bytes of its body, if it is here.
+    pub bytes: Option<u32>,
+    /// Whether a file refers to it.
+    pub referenced: bool,
+    /// Who has leased it here.
+    pub leases: Vec<LeaseReport>,
+}
+
+/// A lease.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct LeaseReport {
+    /// Whose.
+    pub account: String,
+    /// When it was last taken or renewed, UTC seconds.
+    pub renewed: u64,
+    /// When it ends; never if absent.
+    pub ends: Option<u64>,
+}
+
+/// What accounts are called.
+pub(super) struct Names(BTreeMap<AccountId, String>);
+
+impl Names {
+    /// Of all accounts that there are now.
+    pub(super) fn new(server: &Server) -> Result<Names, DatabaseError> {
+        let machines: BTreeMap<u64, String> =
+            server.machines().into_iter().map(|known| (known.machine, known.name)).collect();
+        let accounts = server.shares().server().accounts()?;
+        Ok(Names(accounts.iter().map(|account| (account.id, name(account, &machines))).collect()))
+    }
+
+    pub(super) fn of(&self, account: AccountId) -> String {
+        self.0.get(&account).cloned().unwrap_or_else(|| format!("account {}, which is gone", account.0))
+    }
+}
+
+fn name(account: &Account, machines: &BTreeMap<u64, String>) -> String {
+    if account.key.is_some() {
+        return format!("key {}", account.name);
+    }
+    match (account.id, uploader(&account.name)) {
+        (AccountId::ANONYMOUS, _) => "nobody in particular".to_owned(),
+        (AccountId::STARTER, _) => "whoever it was when it was found".to_owned(),
+        (_, Some((machine, session))) => {
+            let machine =
+                machines.get(&machine.0).cloned().unwrap_or_else(|| format!("machine {}", machine.0));
+            format!("{machine}, uploads of session {}", session.0)
+        }
+        _ if account.name == GROUP => "files of the cluster".to_owned(),
+        _ => account.name.clone(),
+    }
+}
+
+/// What each account has leased.
+pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
+    let (names, store) = (Names::new(server)?, server.shares().server());
+    let accounts = store.accounts()?.into_iter().map(|account| AccountReport {
+        account: names.of(account.id),
+        key: account.key.map(|key| key.0.iter().map(|byte| format!("{byte:02x}")).collect()),
+        leased: account.usage.into(),
+        quota: account.quota.map(Sum::from),
+    });
+    // The two that every store has are no news while they hold nothing.
+    let accounts = accounts.filter(|account| account.leased.shares > 0 || account.key.is_some());
+    Ok(UsageReport { accounts: accounts.collect(), stored: store.stored()?.into() })
+}
+
+/// Who has leased each of `shares`.
+pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, DatabaseError> {
+    let (names, store) = (Names::new(server)?, server.shares().server());
+    let mut report = LeasesReport { now: store.now(), shares: Vec::with_capacity(shares.len()) };
+    let referenced = server.group().query(|_, rows| {
+        shares.iter().map(|share| directory::refers_to(rows, &share.whole())).collect::<Vec<_>>()
+    });
+    for (share, referenced) in shares.iter().zip(referenced) {
+        let known = store.share(share)?;
+        let standing = match known.as_ref().map(|known| (known.state, known.health)) {
+            None => "not here",
+            Some((State::Coming, _)) => "being written",
+            Some((State::Going, _)) => "being deleted",
+            Some((State::Stable, Health::Ok)) => "sound",
+            Some((State::Stable, Health::Missing)) => "its file is gone",
+            Some((State::Stable, Health::Partial | Health::Corrupt)) => "damaged",
+        };
+        let leases = store.leases_of(share)?.into_iter().map(|lease| LeaseReport {
+            account: names.of(lease.account),
+            renewed: lease.renewed_at,
+            ends: lease.expires_at,
+        });
+        report.shares.push(ShareReport {
+            share: name_of(share),
+            standing: standing.to_owned(),
+            bytes: known.map(|known| known.length),
+            referenced,
+            leases: leases.collect(),
+        });
+    }
+    Ok(report)
+}
+
+impl fmt::Display for UsageReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for AccountReport { account, leased, quota, .. } in &self.accounts {
+            write!(f, "{account:<40} {leased}")?;
+            match quota {
+                Some(quota) => writeln!(f, " of {:.1} MiB", quota.bytes as f64 / f64::from(1 << 20))?,
+                None => writeln!(f)?,
+            }
+        }
+        writeln!(f, "{:<40} {}", "stored in all", self.stored)
+    }
+}
+
+impl fmt::Display for LeasesReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ShareReport { share, standing, bytes, referenced, leases } in &self.shares {
+            let bytes = bytes.map_or(String::new(), |bytes| format!(", {bytes} bytes"));
+            let referenced = if *referenced { "a file refers to it" } else { "no file refers to it" };
+            writeln!(f, "{share}  {standing}{bytes}; {referenced}")?;
+            for LeaseReport { account, renewed, ends } in leases {
+                let ends =
+                    ends.map_or("never ends".to_owned(), |ends| format!("ends {}", when(ends, self.now)));
+                writeln!(f, "    {account:<40} renewed {}, {ends}", when(*renewed, self.now))?;
+            }
+        }
+        if self.shares.is_empty() {
+            writeln!(f, "no shares: content up to 4 KiB is kept with the file")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use shares::{AccountKey, Usage};
+
+    #[test]
+    fn accounts_are_called_what_people_know_them_by() {
+        let machines = BTreeMap::from([(3, "hall".to_owned())]);
+        let called = |id, text: &str, key| {
+            let (key, quota, usage) = (key, None, Usage::default());
+            let account =
+                Account { id: AccountId(id), name: text.to_owned(), key, created_at: 0, quota, usage };
+            name(&account, &machines)
+        };
+        assert_eq!(called(2, "group-1", None), "files of the cluster");
+        assert_eq!(called(5, "machine-3-17", None), "hall, uploads of session 17");
+        assert_eq!(called(6, "machine-4-2", None), "machine 4, uploads of session 2");
+        assert_eq!(called(7, "group-1", Some(AccountKey([1; 32]))), "key group-1");
+    }
+}

@@ -1,0 +1,250 @@
+//! What people and other programs do with the shares that a server's machine has stored: how they stand, who keeps them, what goes when, taking them elsewhere.
+
+mod accounts;
+mod client;
+mod garbage;
+mod leases;
+mod parcel;
+mod report;
+
+pub(crate) use accounts::answer as answer_account;
+pub use client::{AccountClient, AccountClientError, KeyFile};
+pub use garbage::{DeletionReport, GarbageReport};
+pub use leases::{LeasesReport, UsageReport};
+pub use parcel::ParcelReport;
+pub(crate) use report::StoreReport;
+pub use report::StoresReport;
+
+use crate::server::Server;
+use namespace::ShareId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::PathBuf;
+
+/// What is asked of the machine that has the store.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SharesRequest {
+    /// How the stores of all hosts stand.
+    Status,
+    /// What each account has leased here.
+    Usage,
+    /// Who has leased a share, or the shares of a path.
+    Leases(String),
+    /// What nothing needs any more, and why it is still there. Before that, unless it is a `dry_run`, what may go goes.
+    Collect {
+        /// Nothing is changed.
+        dry_run: bool,
+    },
+    /// How deleting stands.
+    Deletion,
+    /// Writes shares with their leases into a file.
+    Export {
+        /// The file, which must not be there yet.
+        file: PathBuf,
+        /// Shares and paths; everything if there are none.
+        which: Vec<String>,
+    },
+    /// Takes in what was exported.
+    Import {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Makes a key's account, or changes its quota.
+    AddAccount {
+        /// What it is called.
+        name: String,
+        /// Its key, 64 hexadecimal digits.
+        key: String,
+        /// Bytes that it may lease at most.
+        quota: Option<u64>,
+    },
+    /// Ends a key's account, by its name or key.
+    RemoveAccount(String),
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SharesReply {
+    /// To [`SharesRequest::Status`].
+    Status(StoresReport),
+    /// To [`SharesRequest::Usage`].
+    Usage(UsageReport),
+    /// To [`SharesRequest::Leases`].
+    Leases(LeasesReport),
+    /// To [`SharesRequest::Collect`].
+    Collected(GarbageReport),
+    /// To [`SharesRequest::Deletion`].
+    Deletion(DeletionReport),
+    /// To [`SharesRequest::Export`] and [`SharesRequest::Import`].
+    Parcel(ParcelReport),
+    /// What was done, in words.
+    Done(String),
+}
+
+impl SharesReply {
+    /// For programs.
+    pub fn json(&self) -> serde_json::Result<String> {
+        match self {
+            SharesReply::Status(report) => serde_json::to_string_pretty(report),
+            SharesReply::Usage(report) => serde_json::to_string_pretty(report),
+            SharesReply::Leases(report) => serde_json::to_string_pretty(report),
+            SharesReply::Collected(report) => serde_json::to_string_pretty(report),
+            SharesReply::Deletion(report) => serde_json::to_string_pretty(report),
+            SharesReply::Parcel(report) => serde_json::to_string_pretty(report),
+            SharesReply::Done(words) => serde_json::to_string_pretty(words),
+        }
+    }
+
+    /// Whether all that was asked for was done.
+    pub fn is_whole(&self) -> bool {
+        !matches!(self, SharesReply::Parcel(report) if !report.faults.is_empty())
+    }
+}
+
+impl fmt::Display for SharesReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SharesReply::Status(report) => report.fmt(f),
+            SharesReply::Usage(report) => report.fmt(f),
+            SharesReply::Leases(report) => report.fmt(f),
+            SharesReply::Collected(report) => report.fmt(f),
+            SharesReply::Deletion(report) => report.fmt(f),
+            SharesReply::Parcel(report) => report.fmt(f),
+            SharesReply::Done(words) => writeln!(f, "{words}"),
+        }
+    }
+}
+
+/// Does what is asked, for whoever may enter the data directory.
+pub(crate) fn reply(
+    server: &Server,
+    request: SharesRequest,
+    progress: &mut dyn FnMut(&str),
+) -> Result<SharesReply, String> {
+    Ok(match request {
+        SharesRequest::Status => SharesReply::Status(report::all(server)),
+        SharesRequest::Usage => SharesReply::Usage(leases::usage(server).map_err(words)?),
+        SharesRequest::Leases(which) => {
+            let shares = which_shares(server, &[which])?;
+            SharesReply::Leases(leases::of(server, &shares).map_err(words)?)
+        }
+        SharesRequest::Collect { dry_run } => {
+            SharesReply::Collected(garbage::collect(server, dry_run, progress)?)
+        }
+        SharesRequest::Deletion => SharesReply::Deletion(garbage::standing(server.keeper()).map_err(words)?),
+        SharesRequest::Export { file, which } => {
+            let shares = if which.is_empty() { None } else { Some(which_shares(server, &which)?) };
+            SharesReply::Parcel(parcel::export(server, &file, shares, progress)?)
+        }
+        SharesRequest::Import { file } => SharesReply::Parcel(parcel::import(server, &file, progress)?),
+        SharesRequest::AddAccount { name, key, quota } => {
+            SharesReply::Done(accounts::add(server.shares().server(), &name, &key, quota)?)
+        }
+        SharesRequest::RemoveAccount(who) => {
+            SharesReply::Done(accounts::remove(server.shares().server(), &who)?)
+        }
+    })
+}
+
+/// Shares by their names, and those of files by their paths.
+fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, String> {
+    let mut shares = Vec::new();
+    for name in which {
+        match share_of(name) {
+            Some(share) => shares.push(share),
+            None => {
+                let below = |path: &[u8]| {
+                    server.group().query(|directory, store| directory.shares_below(store, path))
+                };
+                let below = below(name.as_bytes()).ok_or_else(|| {
+                    format!(
+                        "{name} is neither a share, which has 32 hexadecimal digits, nor a file (paths begin at the root of the file system)"
+                    )
+                })?;
+                shares.extend(below.iter().flat_map(ShareId::kept_as));
+            }
+        }
+    }
+    shares.sort_unstable();
+    shares.dedup();
+    Ok(shares)
+}
+
+/// A share's name for people: 32 hexadecimal digits.
+pub fn name_of(share: &ShareId) -> String {
+    format!("{:032x}", u128::from_be_bytes(share.0))
+}
+
+/// The share that people call so.
+pub fn share_of(name: &str) -> Option<ShareId> {
+    let is_name = name.len() == 32 && name.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = is_name.then(|| u128::from_str_radix(name, 16).ok()).flatten()?;
+    Some(ShareId(number.to_be_bytes()))
+}
+
+/// With all its causes.
+fn words(error: impl std::error::Error) -> String {
+    crate::control::in_words(&error)
+}
+
+/// Shares and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sum {
+    /// How many.
+    pub shares: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+}
+
+impl From<shares::Usage> for Sum {
+    fn from(shares::Usage { shares, bytes }: shares::Usage) -> Sum {
+        Sum { shares, bytes }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, bytes: u32) {
+        self.shares += 1;
+        self.bytes += u64::from(bytes);
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = self.bytes as f64 / f64::from(1 << 20);
+        write!(f, "{} shares, {mib:.1} MiB", self.shares)
+    }
+}
+
+/// A time, as seen from `now`, in words.
+fn when(at: u64, now: u64) -> String {
+    let span = |seconds: u64| match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    };
+    if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_share_is_known_by_its_name_and_by_nothing_else(bytes: [u8; 16], text in ".{0,40}") {
+            let share = ShareId(bytes);
+            prop_assert_eq!(share_of(&name_of(&share)), Some(share));
+            prop_assert!(share_of(&text).is_none_or(|share| name_of(&share).eq_ignore_ascii_case(&text)));
+        }
+    }
+
+    #[test]
+    fn times_are_told_as_people_tell_them() {
+        assert_eq!(when(100, 130), "30 s ago");
+        assert_eq!(when(100 + 31 * 86_400, 100), "in 31 days");
+        assert_eq!(when(7300, 0), "in 2 h");
+    }
+}

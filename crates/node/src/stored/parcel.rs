@@ -1,0 +1,368 @@
+//! Shares with their leases in a file, to be taken in by another store, or by this one later (leasedb, "Next").
+//!
+//! A parcel is a chain ([`crate::chain`], `LHPARCEL`) of a [`Frame`] each. What is taken in is stored as if it were new, with a starter lease, and with those leases that it had of the
+//! cluster's files and of keys. Leases of sessions stay behind: what a session has uploaded and nothing refers to is for that session alone.
+
+use super::{name_of, words};
+use crate::chain::{self, ChainError};
+use crate::keeper::Keeper;
+use crate::peers::fetched;
+use crate::server::Server;
+use bytes::Bytes;
+use namespace::ShareId;
+use serde::{Deserialize, Serialize};
+use shares::{AccountId, AccountKey, DatabaseError, NewShare, ShareLease, State, Usage};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+use wire::ShareCall;
+
+const MAGIC: &[u8; 8] = b"LHPARCEL";
+/// The format that this program writes and reads.
+const FORMAT: u32 = 1;
+/// How long another host may say nothing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Shares between two reports of progress.
+const PROGRESS_EVERY: u64 = 100;
+
+/// A part of a parcel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Frame {
+    /// The next share.
+    Share(Parcelled),
+    /// The last frame: how many shares there were.
+    End(u64),
+}
+
+/// A share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Parcelled {
+    share: [u8; 16],
+    /// XXH3 of its body, as the store had it.
+    digest: [u8; 16],
+    leases: Vec<Lease>,
+    body: Vec<u8>,
+}
+
+/// A lease on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Lease {
+    holder: Holder,
+    renewed_at: u64,
+    expires_at: Option<u64>,
+}
+
+/// Whose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Holder {
+    /// Files of the cluster.
+    Group,
+    /// A key, and what its account was called.
+    Key([u8; 32], String),
+}
+
+/// What was exported, or taken in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParcelReport {
+    /// The file.
+    pub file: String,
+    /// Shares.
+    pub shares: u64,
+    /// Bytes of their bodies.
+    pub bytes: u64,
+    /// Leases, beside those for a start.
+    pub leases: u64,
+    /// What is not with them, in words.
+    pub faults: Vec<String>,
+}
+
+impl fmt::Display for ParcelReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.faults.iter().try_for_each(|fault| writeln!(f, "{fault}"))?;
+        let mib = self.bytes as f64 / f64::from(1 << 20);
+        writeln!(f, "{}: {} shares, {mib:.1} MiB, {} leases", self.file, self.shares, self.leases)
+    }
+}
+
+/// Writes these shares (`None`: all that are here) into `file`, which comes to be when all of it is durable.
+pub(super) fn export(
+    server: &Server,
+    file: &Path,
+    which: Option<Vec<ShareId>>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<ParcelReport, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", file.display());
+    if file.exists() {
+        return Err(format!("{} is there already", file.display()));
+    }
+    let which = match which {
+        Some(which) => which,
+        None => stored(server).map_err(words)?,
+    };
+    let new = file.with_added_extension("new");
+    let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let out = BufWriter::with_capacity(1 << 20, out.map_err(wrong)?);
+    let mut writer = chain::Writer::new(out, MAGIC, FORMAT).map_err(wrong)?;
+    let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
+    let holders = holders(server).map_err(words)?;
+    for share in which {
+        match parcelled(server, &holders, share).map_err(words)? {
+            Some(parcelled) => {
+                report.shares += 1;
+                report.bytes += parcelled.body.len() as u64;
+                report.leases += parcelled.leases.len() as u64;
+                writer.frame(&Frame::Share(parcelled)).map_err(wrong)?;
+            }
+            None => report.faults.push(format!("share {} cannot be had", name_of(&share))),
+        }
+        if report.shares.is_multiple_of(PROGRESS_EVERY) {
+            progress(&format!("{} shares, {} MiB", report.shares, report.bytes >> 20));
+        }
+    }
+    writer.frame(&Frame::End(report.shares)).map_err(wrong)?;
+    let (mut out, _) = writer.finish().map_err(wrong)?;
+    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(wrong)?;
+    std::fs::rename(&new, file).map_err(wrong)?;
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(wrong)?;
+    Ok(report)
+}
+
+fn stored(server: &Server) -> Result<Vec<ShareId>, DatabaseError> {
+    let mut all = Vec::new();
+    server.shares().server().for_each_share(|share| {
+        all.extend((share.state == State::Stable).then_some(share.id));
+        ControlFlow::Continue(())
+    })?;
+    Ok(all)
+}
+
+/// The accounts whose leases go along.
+fn holders(server: &Server) -> Result<BTreeMap<AccountId, Holder>, DatabaseError> {
+    let group = server.shares().group;
+    let accounts = server.shares().server().accounts()?.into_iter();
+    let holders = accounts.filter_map(|account| match account.key {
+        Some(AccountKey(key)) => Some((account.id, Holder::Key(key, account.name))),
+        None => (account.id == group).then_some((account.id, Holder::Group)),
+    });
+    Ok(holders.collect())
+}
+
+/// What another host keeps under this name.
+fn fetch(keeper: &Keeper, share: &ShareId) -> Option<Bytes> {
+    let hosts = keeper.peers().hosts().now();
+    let others = hosts.having(share).into_iter().filter(|machine| *machine != keeper.peers().me());
+    let mut asked = others.filter_map(|machine| {
+        let pending = keeper.peers().call(&hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
+        fetched(pending.wait(Some(PATIENCE)).ok()?)
+    });
+    asked.next()
+}
+
+/// From here, or from another host.
+fn parcelled(
+    server: &Server,
+    holders: &BTreeMap<AccountId, Holder>,
+    share: ShareId,
+) -> Result<Option<Parcelled>, DatabaseError> {
+    let store = server.shares().server();
+    let (body, digest) = match store.whole(&share) {
+        Ok(whole) => whole,
+        Err(_) => match fetch(server.keeper(), &share) {
+            Some(body) => (body.to_vec(), shares::digest(&body)),
+            None => return Ok(None),
+        },
+    };
+    let leases = store.leases_of(&share)?.into_iter().filter_map(|lease| {
+        let holder = holders.get(&lease.account)?.clone();
+        Some(Lease { holder, renewed_at: lease.renewed_at, expires_at: lease.expires_at })
+    });
+    Ok(Some(Parcelled { share: share.0, digest, leases: leases.collect(), body }))
+}
+
+/// Takes in what is in `file`. What of it is in before something is found wrong with the rest stays.
+pub(super) fn import(
+    server: &Server,
+    file: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> Result<ParcelReport, String> {
+    let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
+    let mut accounts = BTreeMap::new();
+    let mut take = |parcelled: Parcelled| -> Result<(), String> {
+        let Parcelled { share, digest, leases, body } = parcelled;
+        let share = ShareId(share);
+        if shares::digest(&body) != digest {
+            report.faults.push(format!("share {} is not what was stored", name_of(&share)));
+            return Ok(());
+        }
+        let mut held = Vec::with_capacity(leases.len());
+        for Lease { holder, renewed_at, expires_at } in leases {
+            match account(server, &mut accounts, holder)? {
+                Ok(account) => held.push(ShareLease { account, renewed_at, expires_at }),
+                Err(fault) => report.faults.push(fault),
+            }
+        }
+        let (bytes, leases) = (body.len() as u64, held.len() as u64);
+        let new = NewShare { id: share, parts: vec![body.into()] };
+        match server.shares().server().bring(new, &held) {
+            Ok(()) => {
+                report.shares += 1;
+                report.bytes += bytes;
+                report.leases += leases;
+            }
+            Err(shares::StoreError::Full) => return Err("the disk is full".to_owned()),
+            Err(error) => report.faults.push(error.to_string()),
+        }
+        if report.shares.is_multiple_of(PROGRESS_EVERY) {
+            progress(&format!("{} shares, {} MiB", report.shares, report.bytes >> 20));
+        }
+        Ok(())
+    };
+    let read = read(BufReader::with_capacity(1 << 20, opened), &mut take);
+    // What files refer to is leased by the group from now on.
+    server.keeper().compare();
+    match read {
+        Ok(()) => Ok(report),
+        Err(ReadError::Chain(error)) if report.shares == 0 => Err(format!("{}: {error}", file.display())),
+        Err(ReadError::Chain(error)) => {
+            report.faults.push(format!("{}: {error}; what came before is taken in", file.display()));
+            Ok(report)
+        }
+        Err(ReadError::Taking(why)) => Err(why),
+    }
+}
+
+/// Why a parcel was not taken in as a whole.
+#[derive(Debug)]
+enum ReadError {
+    Chain(ChainError),
+    Taking(String),
+}
+
+/// Goes through a parcel, one share in memory at a time.
+fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) -> Result<(), ReadError> {
+    let mut reader = chain::Reader::new(from, MAGIC, FORMAT).map_err(ReadError::Chain)?;
+    let mut count = 0;
+    loop {
+        match reader.frame().map_err(ReadError::Chain)? {
+            Frame::Share(parcelled) => take(parcelled).map_err(ReadError::Taking)?,
+            Frame::End(shares) if shares == count => return reader.end().map_err(ReadError::Chain),
+            Frame::End(_) => return Err(ReadError::Chain(ChainError::Code)),
+        }
+        count += 1;
+    }
+}
+
+/// The account here of whoever held a share there. A key that has none gets one, which may hold what is brought and nothing more.
+fn account(
+    server: &Server,
+    known: &mut BTreeMap<Vec<u8>, AccountId>,
+    holder: Holder,
+) -> Result<Result<AccountId, String>, String> {
+    let (key, name) = match holder {
+        Holder::Group => return Ok(Ok(server.shares().group)),
+        Holder::Key(key, name) => (key, name),
+    };
+    if known.is_empty() {
+        let accounts = server.shares().server().accounts().map_err(words)?.into_iter();
+        known.extend(accounts.filter_map(|account| Some((account.key?.0.to_vec(), account.id))));
+    }
+    if let Some(account) = known.get(key.as_slice()) {
+        return Ok(Ok(*account));
+    }
+    let made = server.shares().server().key_account(AccountKey(key), &name, Some(Usage::default()));
+    Ok(match made.map_err(words)? {
+        Ok(account) => {
+            known.insert(key.to_vec(), account);
+            Ok(account)
+        }
+        Err(why) => Err(format!("a lease of key {name} is not kept: {why}")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shares() -> impl Strategy<Value = Vec<Parcelled>> {
+        let holder = prop_oneof![
+            Just(Holder::Group),
+            (any::<[u8; 32]>(), "[a-z]{1,8}").prop_map(|(key, name)| Holder::Key(key, name)),
+        ];
+        let lease = (holder, any::<u64>(), any::<Option<u64>>())
+            .prop_map(|(holder, renewed_at, expires_at)| Lease { holder, renewed_at, expires_at });
+        let leases = prop::collection::vec(lease, 0..3);
+        let body = prop::collection::vec(any::<u8>(), 0..80);
+        let share = (any::<[u8; 16]>(), leases, body).prop_map(|(share, leases, body)| Parcelled {
+            share,
+            digest: shares::digest(&body),
+            leases,
+            body,
+        });
+        prop::collection::vec(share, 0..4)
+    }
+
+    fn written(shares: &[Parcelled]) -> Vec<u8> {
+        let mut writer = chain::Writer::new(Vec::new(), MAGIC, FORMAT).unwrap();
+        shares.iter().for_each(|share| writer.frame(&Frame::Share(share.clone())).unwrap());
+        writer.frame(&Frame::End(shares.len() as u64)).unwrap();
+        writer.finish().unwrap().0
+    }
+
+    fn all(bytes: &[u8]) -> (Vec<Parcelled>, Result<(), ReadError>) {
+        let mut taken = Vec::new();
+        let read = read(bytes, &mut |share| {
+            taken.push(share);
+            Ok(())
+        });
+        (taken, read)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(shares in shares()) {
+            let (taken, read) = all(&written(&shares));
+            prop_assert!(read.is_ok());
+            prop_assert_eq!(taken, shares);
+        }
+
+        #[test]
+        fn a_byte_that_is_changed_or_missing_or_too_much_is_an_error_and_what_comes_before_it_is_right(
+            shares in shares(), at: prop::sample::Index, by in 1..=255u8,
+        ) {
+            let whole = written(&shares);
+            let at = at.index(whole.len());
+            let mut flipped = whole.clone();
+            flipped[at] ^= by;
+            let mut missing = whole.clone();
+            missing.remove(at);
+            let cut = whole[..at].to_vec();
+            let more = [whole, vec![by]].concat();
+            for damaged in [flipped, missing, cut, more] {
+                let (taken, read) = all(&damaged);
+                prop_assert!(read.is_err());
+                prop_assert_eq!(&taken[..], &shares[..taken.len()]);
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_no_parcel(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(all(&bytes).1.is_err());
+            prop_assert!(all(&[MAGIC.as_slice(), &FORMAT.to_le_bytes(), &bytes].concat()).1.is_err());
+        }
+    }
+
+    #[test]
+    fn a_parcel_of_a_later_format_is_told_from_damage() {
+        let mut later = written(&[]);
+        later[8] = 9;
+        assert!(matches!(all(&later).1, Err(ReadError::Chain(ChainError::Version(9)))));
+    }
+}
