@@ -31,6 +31,10 @@ pub struct Up {
     /// invited get further than the handshake.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this machine. Said once, before it has any;
+    /// endpoint and keys are in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
+    #[arg(long, value_name = "URL")]
+    content: Option<node::Location>,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -97,6 +101,7 @@ impl Up {
             },
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
             knows: knows(self.hold_version),
+            content: self.content,
             ..MachineSettings::default()
         };
         let (every, keep) = (self.backup_every, self.backup_keep.map(|keep| keep as usize));

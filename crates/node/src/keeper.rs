@@ -14,7 +14,7 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
+use shares::{Clock, DatabaseError, Holds, Location, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -66,15 +66,16 @@ pub(crate) enum Chore {
 }
 
 impl Keeper {
-    /// Of the share server in `dir`, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`Keeper::run`].
+    /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`Keeper::run`].
     pub(crate) fn open(
         dir: &Path,
+        content: Option<Location>,
         clock: Clock,
         peers: Arc<Peers>,
     ) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
         let repair = Arc::new(Repair::default());
         let repairs = repair.clone();
-        let shares = Shares::open(dir, clock, Arc::new(move |share| repairs.want(share)))?;
+        let shares = Shares::open(dir, content, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
         Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))

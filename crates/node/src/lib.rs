@@ -63,6 +63,7 @@ pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, Tok
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
+pub use shares::Location;
 pub use shares_server::SharesError;
 pub use status::{HostReport, LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};

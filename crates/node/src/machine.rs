@@ -110,12 +110,14 @@ pub enum Listen {
 }
 
 /// How a machine is to run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MachineSettings {
     /// Its server's, if it has one.
     pub group: GroupSettings,
     /// Where it can be called.
     pub listen: Listen,
+    /// Where its share server is to keep content, if it has none yet; `None`: on this machine, or where it does.
+    pub content: Option<shares::Location>,
     /// What its program is to know: for who may want to go back to an older one.
     pub knows: Versions,
     /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is only looked at.
@@ -125,7 +127,7 @@ pub struct MachineSettings {
 impl Default for MachineSettings {
     fn default() -> MachineSettings {
         let (group, listen) = Default::default();
-        MachineSettings { group, listen, knows: Versions::KNOWN, raises: true }
+        MachineSettings { group, listen, content: None, knows: Versions::KNOWN, raises: true }
     }
 }
 

@@ -160,7 +160,8 @@ impl Part {
                 .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), keeps: true }], 1);
         }
         let shares = self.dir.join("shares");
-        let (keeper, chores) = Keeper::open(&shares, wall_clock(), self.peers.clone())?;
+        let content = self.settings.content.clone();
+        let (keeper, chores) = Keeper::open(&shares, content, wall_clock(), self.peers.clone())?;
         self.engine.copies().set_here(Some(keeper.clone()));
         let part = self.me.clone();
         let standing = Box::new(move |standing: &Standing| {

@@ -6,7 +6,7 @@ use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use shares::{
-    AccountId, Clock, DatabaseError, Deletion, NewShare, OpenError, Refusal, Seconds, ShareServer,
+    AccountId, Clock, DatabaseError, Deletion, Location, NewShare, OpenError, Refusal, Seconds, ShareServer,
     StoreError, Suspended, Tell,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,9 +43,14 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Opens the share server in `dir`, which says what it finds damaged. `clock` tells UTC seconds.
-    pub fn open(dir: &Path, clock: Clock, on_damage: Tell) -> Result<Shares, SharesError> {
-        let settings = shares::Settings { on_damage, ..shares::Settings::new(clock) };
+    /// Opens the share server in `dir`, whose content is to be at `content` if it has none yet, and which says what it finds damaged. `clock` tells UTC seconds.
+    pub fn open(
+        dir: &Path,
+        content: Option<Location>,
+        clock: Clock,
+        on_damage: Tell,
+    ) -> Result<Shares, SharesError> {
+        let settings = shares::Settings { content, on_damage, ..shares::Settings::new(clock) };
         let server = ShareServer::open(dir, settings)?;
         let group = server.account(GROUP)?;
         let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();

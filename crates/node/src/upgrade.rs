@@ -129,6 +129,7 @@ mod tests {
             log_bytes: 32 << 20,
         },
         listen: crate::Listen::Nowhere,
+        content: None,
         knows: Versions::KNOWN,
         raises: true,
     };

@@ -7,12 +7,11 @@ use rustc_hash::FxHashSet;
 use crate::{
     crawler::Step,
     error::{Damage, ReadError, ReapError},
+    file::OpenShare,
     passes,
-    rows::ShareRow,
     server::Server,
     share::{Process, State, from_file_name, successor},
-    transitions::{self, known_or_found},
-    tx::{self, Tx},
+    transitions, tx,
 };
 
 /// Shares of a transaction.
@@ -37,13 +36,12 @@ impl Server {
             && examined < BATCH as u64
         {
             // Files first, rows afterwards: what is stored meanwhile is not taken for a stranger, and what is deleted meanwhile is looked at once more.
-            let present = self.found(prefix)?;
+            let present = self.listed(prefix)?;
             for batch in present.chunks(BATCH) {
-                let batch = batch.to_vec();
-                acted += self.database.write("taking in shares", move |tx| take_in(tx, &batch))?;
+                acted += self.take_in(batch)?;
             }
             examined += present.len() as u64;
-            acted += self.look_for_missing(prefix, &present.into_iter().collect())?;
+            acted += self.go_through_rows(prefix, &present.into_iter().collect())?;
             next += 1;
         }
         if next == begun_at {
@@ -70,9 +68,9 @@ impl Server {
         Ok(Step { work: examined, is_last })
     }
 
-    fn found(&self, prefix: u8) -> Result<Vec<ShareId>, ReapError> {
+    fn listed(&self, prefix: u8) -> Result<Vec<ShareId>, ReapError> {
         let mut present = Vec::new();
-        for name in self.disk.list(prefix)? {
+        for name in self.backend.list(prefix)? {
             match from_file_name(&name).filter(|id| id.0[0] == prefix) {
                 Some(id) => present.push(id),
                 None => {
@@ -83,42 +81,61 @@ impl Server {
         Ok(present)
     }
 
-    /// Shares that the database knows and the directory did not have: each is confirmed by itself, in a transaction (leasedb, fault 5).
-    fn look_for_missing(&self, prefix: u8, present: &FxHashSet<ShareId>) -> Result<u64, ReapError> {
+    /// How many were strangers.
+    fn take_in(&self, present: &[ShareId]) -> Result<u64, ReapError> {
+        let mut strangers = Vec::new();
+        for id in present {
+            if self.is_unknown(id)? {
+                strangers.push(*id);
+            }
+        }
+        Ok(self.find(&self.turns.take(&strangers), &strangers)??)
+    }
+
+    /// Shares that the database knows and the list did not have: each is confirmed by itself (leasedb, fault 5). Whatever has a row and is not
+    /// lost gets a starter lease if all are to get one, listed or not. Returns how many are lost.
+    fn go_through_rows(&self, prefix: u8, present: &FxHashSet<ShareId>) -> Result<u64, ReapError> {
+        let starters_for_all =
+            self.database.read("looking what discovery is for", tx::store)?.starters_for_all;
         let mut vanished = 0;
         let mut first = Some(first_of(prefix));
         while let Some(from) = first {
             let page = self.database.read("listing shares", |c| transitions::page(c, &from, BATCH))?;
             first = page.last().and_then(|last| successor(&last.id)).filter(|id| id.0[0] == prefix);
-            let lost =
-                |row: &&ShareRow| row.id.0[0] == prefix && row.is_sound() && !present.contains(&row.id);
-            for row in page.iter().filter(lost) {
+            let rows = page.iter().filter(|row| row.id.0[0] == prefix);
+            let (listed, unlisted): (Vec<_>, Vec<_>) = rows.partition(|row| present.contains(&row.id));
+            let mut here: Vec<ShareId> = listed.into_iter().map(|row| row.id).collect();
+            for row in unlisted {
+                if !row.is_sound() {
+                    // What was damaged by these rows may have been repaired since.
+                    if starters_for_all
+                        && OpenShare::open(&*self.backend, &row.id)?.err() != Some(Damage::Missing)
+                    {
+                        here.push(row.id);
+                    }
+                    continue;
+                }
                 match self.confirm_damage(row.id, Damage::Missing) {
-                    Ok(is_lost) => vanished += u64::from(is_lost),
+                    Ok(true) => vanished += 1,
+                    Ok(false) => here.push(row.id),
                     Err(ReadError::Disk(error)) => return Err(error.into()),
                     Err(ReadError::Database(error)) => return Err(error.into()),
                     Err(_) => {}
                 }
             }
+            if starters_for_all && !here.is_empty() {
+                self.database.write("giving starter leases", move |tx| {
+                    for id in here {
+                        if let Some(row) = tx.share(&id)?.filter(|row| row.state == State::Stable) {
+                            transitions::give_starter(tx, &row)?;
+                        }
+                    }
+                    Ok(())
+                })?;
+            }
         }
         Ok(vanished)
     }
-}
-
-/// How many were strangers.
-fn take_in(tx: &mut Tx<'_>, found: &[ShareId]) -> rusqlite::Result<u64> {
-    let mut strangers = 0;
-    for id in found {
-        let known = tx.share(id)?;
-        match known {
-            None => strangers += u64::from(known_or_found(tx, id)?.is_some()),
-            Some(row) if tx.store.starters_for_all && row.state == State::Stable => {
-                transitions::give_starter(tx, &row)?;
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(strangers)
 }
 
 /// The first share that a prefix directory may have.

@@ -35,7 +35,7 @@ pub(crate) enum Dirty {
     Prefix(u8),
 }
 
-/// The steps that the share server's durability is made of. Beside the local disk there is one that loses power at a chosen step.
+/// The steps that the durability of files is made of (`local`). Beside the local disk there is one that loses power at a chosen step.
 pub(crate) trait Disk: Debug + Send + Sync {
     /// Writes an upload's file. It is not durable yet, but on its way to the device.
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError>;
@@ -53,10 +53,6 @@ pub(crate) trait Disk: Debug + Send + Sync {
     fn read_ahead(&self, share: &ShareId);
     /// Names of the files in a prefix directory.
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
-    /// The database is about to commit.
-    fn before_commit(&self) -> Result<(), DiskError>;
-    /// The database has committed; nobody has been told.
-    fn after_commit(&self) -> Result<(), DiskError>;
 }
 
 /// The real one.
@@ -170,14 +166,6 @@ impl Disk for LocalDisk {
 
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
         names(&self.prefix(prefix))
-    }
-
-    fn before_commit(&self) -> Result<(), DiskError> {
-        Ok(())
-    }
-
-    fn after_commit(&self) -> Result<(), DiskError> {
-        Ok(())
     }
 }
 

@@ -138,6 +138,32 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The shares of this directory are kept where it was said first.
+    #[error(
+        "the shares are kept in {kept}, and cannot be moved to {wanted}; start without it, or on another data directory"
+    )]
+    Elsewhere {
+        /// Where they are.
+        kept: String,
+        /// Where they were to be now.
+        wanted: String,
+    },
+    /// Another directory keeps its shares there.
+    #[error(
+        "the objects at {location} belong to another share server; give each a prefix of its own (if that one is lost, delete the object `store` there to take its shares over)"
+    )]
+    Taken {
+        /// Where.
+        location: String,
+    },
+    /// What the environment says of the object store is wrong.
+    #[error("the object store for {location}: {why}")]
+    Objects {
+        /// Where.
+        location: String,
+        /// What is wrong.
+        why: String,
+    },
     /// No thread could be started.
     #[error("starting a thread of the share server: {0}")]
     Thread(#[source] io::Error),

@@ -20,22 +20,31 @@ const RENEWED_EVERY: Seconds = 7 * 24 * 3600;
 pub(crate) const OF_ACCOUNT: &str =
     "SELECT * FROM leases WHERE account = ?1 AND share > ?2 ORDER BY share LIMIT ?3";
 
-/// Takes or renews leases; returns the shares that are now held: stable and undamaged ones only. Never shortens one.
+/// What became of shares that were to be leased; those in neither list may not be relied on.
+#[derive(Debug, Default)]
+pub(crate) struct Leased {
+    /// Held now: stable and undamaged ones only.
+    pub held: Vec<ShareId>,
+    /// Have no row.
+    pub unknown: Vec<ShareId>,
+}
+
+/// Takes or renews leases. Never shortens one.
 pub(crate) fn lease(
     tx: &mut Tx<'_>,
     account: AccountId,
     ids: &[ShareId],
     until: Option<Seconds>,
-) -> rusqlite::Result<Vec<ShareId>> {
-    let mut held = Vec::new();
+) -> rusqlite::Result<Leased> {
+    let mut leased = Leased::default();
     for id in ids {
-        if let Some(row) = transitions::known_or_found(tx, id)?.filter(ShareRow::is_sound)
-            && lease_row(tx, &row, account, until)?
-        {
-            held.push(*id);
+        match tx.share(id)? {
+            None => leased.unknown.push(*id),
+            Some(row) if row.is_sound() && lease_row(tx, &row, account, until)? => leased.held.push(*id),
+            Some(_) => {}
         }
     }
-    Ok(held)
+    Ok(leased)
 }
 
 /// Takes or renews a lease on a stable share. `false`: the account's quota does not allow another.
@@ -196,18 +205,19 @@ fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec
     Ok(own)
 }
 
-/// Leases shares for one account of the cluster's and for no other of them, from now on for [`TERM`]; returns those that are held now. What is damaged is leased,
+/// Leases shares for one account of the cluster's and for no other of them, from now on for [`TERM`]. What is damaged is leased,
 /// too, for it may be all that there is, but is not held, and stays leased by whoever leased it.
-pub(crate) fn take_over(
-    tx: &mut Tx<'_>,
-    account: AccountId,
-    ids: &[ShareId],
-) -> rusqlite::Result<Vec<ShareId>> {
+pub(crate) fn take_over(tx: &mut Tx<'_>, account: AccountId, ids: &[ShareId]) -> rusqlite::Result<Leased> {
     let until = i64::try_from(TERM).unwrap_or(i64::MAX).saturating_add(tx.now);
-    let mut held = Vec::new();
+    let mut leased = Leased::default();
     for id in ids {
-        let stable = transitions::known_or_found(tx, id)?.filter(|row| row.state == State::Stable);
-        let Some(share) = stable else { continue };
+        let Some(share) = tx.share(id)? else {
+            leased.unknown.push(*id);
+            continue;
+        };
+        if share.state != State::Stable {
+            continue;
+        }
         let old = tx.lease(id, account)?;
         // One without an end, which an earlier version took, gets one.
         let end = old.and_then(|old| old.expires_at).map_or(until, |end| end.max(until));
@@ -226,9 +236,9 @@ pub(crate) fn take_over(
         for other in leases_of_the_clusters(tx, id)?.into_iter().filter(|lease| lease.account != account) {
             share = tx.remove_lease(&share, other.account)?;
         }
-        held.push(*id);
+        leased.held.push(*id);
     }
-    Ok(held)
+    Ok(leased)
 }
 
 /// Leases that a share had elsewhere, by accounts of this store; what they have here is never shortened. That they had it is what was asked for, so no quota is asked.

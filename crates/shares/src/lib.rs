@@ -12,17 +12,20 @@
 //! | 2 objects vanish | row and leases stay, `health` and an incident, not held, may be stored again |
 //! | 3 corrupted shares | the same, in quarantine; storing again replaces the file atomically |
 //! | 4 duplicate upload took no lease | announcing leases what is there already, in the same transaction |
-//! | 5 crawler races | files are listed before rows; whatever is noted, taken in or doomed is looked at again within its transaction |
+//! | 5 crawler races | files are listed before rows; whatever is noted or taken in is looked at again in turn, and what is doomed within its transaction |
 //! | 6 discovered shares were never stable | found, stable and leased for 60 days in one transaction |
 //! | 7 stuck coming and going | both are put right at restart |
 //! | 8 names that begin others | fixed length, exact match |
 //! | 9 cancel secrets | there are none: an account lets go of its own leases, and of nothing that it has none on |
-//! | 10 negative answers from the database | whatever has no row is looked for on the disk |
+//! | 10 negative answers from the database | whatever has no row is looked for where the files are |
 //! | 11 deposits | taken in when they are asked for, by discovery, or from a parcel |
 //! | 12 expiry anxiety | deletion needs no lease *and* the grace period; leases that never end, and quotas |
 
 mod accounts;
+mod backend;
+mod bridge;
 mod check;
+mod content;
 mod crawler;
 mod database;
 mod digest;
@@ -31,15 +34,19 @@ mod disk;
 mod error;
 mod expirer;
 mod file;
+mod finding;
 mod header;
 mod inventory;
 mod leases;
+mod local;
+mod objects;
 mod passes;
 mod reading;
 mod reaper;
 mod restart;
 mod rounds;
 mod rows;
+mod s3;
 mod schema;
 mod scrub;
 mod seal;
@@ -50,11 +57,13 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 mod transitions;
+mod turns;
 mod tx;
 mod upload;
 mod wal;
 
 pub use accounts::{Account, AccountError, AccountKey, AccountSecret, SecretError, SignatureError, Signed};
+pub use content::{Location, LocationError};
 pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};

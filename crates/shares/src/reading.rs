@@ -5,8 +5,8 @@ use std::sync::Arc;
 use namespace::ShareId;
 
 use crate::{
+    backend::Backend,
     digest::{Digest, digest},
-    disk::Disk,
     error::{Damage, DatabaseError, DiskError, ReadError},
     file::OpenShare,
     leases,
@@ -60,7 +60,7 @@ impl Server {
 
     pub(crate) fn read_unsound(&self, id: &ShareId, at: u32, length: u32) -> Result<Vec<u8>, ReadError> {
         let damaged = |damage| ReadError::Damaged { share: *id, damage };
-        let share = OpenShare::open(&*self.disk, id)?.map_err(damaged)?;
+        let share = OpenShare::open(&*self.backend, id)?.map_err(damaged)?;
         share.read(at, length)?.map_err(damaged)
     }
 
@@ -76,7 +76,7 @@ impl Server {
                 Some(row) => row.digest,
                 None => return Err(ReadError::NotFound(*id)),
             };
-            let checked = check(&*self.disk, id, digest.as_ref())?;
+            let checked = check(&*self.backend, id, digest.as_ref())?;
             // Without a digest there is nothing to show that the file is what was once stored.
             if was_damaged && checked.is_ok() && digest.is_some() {
                 self.on_recovery(*id)?;
@@ -134,7 +134,7 @@ impl Server {
                 return Err(ReadError::Damaged { share: *id, damage: Damage::Quarantined });
             }
         };
-        Ok(match OpenShare::open(&*self.disk, id)? {
+        Ok(match OpenShare::open(&*self.backend, id)? {
             Ok(share) => {
                 let share = Arc::new(share);
                 self.shelf.keep(&share, changes);
@@ -154,31 +154,38 @@ impl Server {
         let by_row = self
             .database
             .read("looking up leases", |c| leases::holds(c, account, id, (self.settings.clock)()))?;
-        let lies_there = || matches!(OpenShare::open(&*self.disk, id), Ok(Ok(_)));
+        let lies_there = || matches!(OpenShare::open(&*self.backend, id), Ok(Ok(_)));
         Ok(by_row.unwrap_or_else(|| if lies_there() { Holds::Unleased } else { Holds::Nothing }))
     }
 
     /// Only now is the database asked: was there to be a share? If so it is put in quarantine, and what is known of it stays (leasedb, faults
-    /// 2 and 3). The file is looked at again within the transaction: while a row is stable and no upload has its number in it, nobody of ours
-    /// changes the file (leasedb, fault 5).
+    /// 2 and 3). The file is looked at again when it is our turn: nobody of ours changes it then (leasedb, fault 5).
     fn on_damage(&self, id: ShareId, damage: Damage) -> Result<Finding, ReadError> {
-        let state = |row: Option<ShareRow>| row.map(|row| row.state);
-        match state(self.database.read("looking up a share", |c| transitions::row(c, &id))?) {
-            None => return Ok(Finding::NoShare),
-            Some(State::Coming) => return Ok(Finding::Coming),
-            Some(State::Going) => return Ok(Finding::Going),
-            Some(State::Stable) => {}
+        let row = || self.database.read("looking up a share", |c| transitions::row(c, &id));
+        if let Err(finding) = to_be_sound(row()?) {
+            return Ok(finding);
         }
+        let _turn = self.turns.take(&[id]);
+        let known = match to_be_sound(row()?) {
+            Ok(row) => row.digest,
+            Err(finding) => return Ok(finding),
+        };
+        let again = if matches!(damage, Damage::Digest | Damage::Unreadable) {
+            check(&*self.backend, &id, known.as_ref())?.map(|_| ())
+        } else {
+            OpenShare::open(&*self.backend, &id)?.map(|_| ())
+        };
+        let Err(damage) = again else { return Ok(Finding::Sound) };
         let shelf = self.shelf.clone();
         let finding = self.database.write_then(
             "looking into damage",
-            move |tx| confirm(tx, &id, damage),
+            move |tx| note(tx, &id, damage),
             move |finding| {
-                if matches!(finding, Ok(Finding::Confirmed(_))) {
+                if matches!(finding, Finding::Confirmed(_)) {
                     shelf.withhold(&[id], Withheld::Damaged);
                 }
             },
-        )??;
+        )?;
         if let Finding::Confirmed(damage) = finding {
             tracing::error!(share = file_name(&id), %damage, "a share is damaged");
             (self.settings.on_damage)(id);
@@ -203,8 +210,12 @@ impl Server {
 
 /// Reads all of a share; `digest` is what the database knows: the header's is in the same file as the body, and proves nothing if the
 /// file as a whole is another one. Returns its length.
-fn check(disk: &dyn Disk, id: &ShareId, digest: Option<&Digest>) -> Result<Result<u32, Damage>, DiskError> {
-    let share = match OpenShare::open(disk, id)? {
+fn check(
+    backend: &dyn Backend,
+    id: &ShareId,
+    digest: Option<&Digest>,
+) -> Result<Result<u32, Damage>, DiskError> {
+    let share = match OpenShare::open(backend, id)? {
         Ok(share) => share,
         Err(damage) => return Ok(Err(damage)),
     };
@@ -215,27 +226,25 @@ fn check(disk: &dyn Disk, id: &ShareId, digest: Option<&Digest>) -> Result<Resul
     Ok(if same { Ok(share.header.length) } else { Err(Damage::Digest) })
 }
 
-fn confirm(tx: &mut Tx<'_>, id: &ShareId, damage: Damage) -> rusqlite::Result<Result<Finding, DiskError>> {
-    let Some(row) = tx.share(id)? else { return Ok(Ok(Finding::NoShare)) };
+/// The row, if its file is to be whole and in its place now.
+fn to_be_sound(row: Option<ShareRow>) -> Result<ShareRow, Finding> {
+    let row = row.ok_or(Finding::NoShare)?;
     match row.state {
-        State::Coming => return Ok(Ok(Finding::Coming)),
-        State::Going => return Ok(Ok(Finding::Going)),
-        State::Stable if row.upload.is_some() => return Ok(Ok(Finding::Coming)),
-        State::Stable => {}
+        State::Going => Err(Finding::Going),
+        State::Coming => Err(Finding::Coming),
+        State::Stable if row.upload.is_some() => Err(Finding::Coming),
+        State::Stable => Ok(row),
     }
-    let again = if matches!(damage, Damage::Digest | Damage::Unreadable) {
-        check(tx.disk, id, row.digest.as_ref()).map(|checked| checked.map(|_| ()))
-    } else {
-        OpenShare::open(tx.disk, id).map(|opened| opened.map(|_| ()))
-    };
-    let damage = match again {
-        Ok(Ok(())) => return Ok(Ok(Finding::Sound)),
-        Ok(Err(damage)) => damage,
-        Err(error) => return Ok(Err(error)),
-    };
+}
+
+/// Notes damage, unless the share has been doomed meanwhile.
+fn note(tx: &mut Tx<'_>, id: &ShareId, damage: Damage) -> rusqlite::Result<Finding> {
+    if let Err(finding) = to_be_sound(tx.share(id)?) {
+        return Ok(finding);
+    }
     let health = if damage == Damage::Missing { Health::Missing } else { Health::Corrupt };
     transitions::note_health(tx, id, health, &damage.to_string())?;
-    Ok(Ok(Finding::Confirmed(damage)))
+    Ok(Finding::Confirmed(damage))
 }
 
 #[cfg(test)]
@@ -247,8 +256,7 @@ mod tests {
     #[test]
     fn damage_that_is_not_there_any_more_is_not_noted() {
         let dir = tempfile::tempdir().unwrap();
-        let server =
-            Server::open(dir.path(), Settings::new(Arc::new(|| 1)), |local| Arc::new(local)).unwrap();
+        let server = Server::open(dir.path(), Settings::new(Arc::new(|| 1))).unwrap();
         let id = ShareId([1; 16]);
         let share = NewShare { id, parts: vec!["body".into()] };
         server.store_many(vec![share], AccountId::ANONYMOUS, None).unwrap();

@@ -1,5 +1,4 @@
-//! The reaper deletes what nobody holds any more: going is committed, then the file is unlinked and its directory synced, then the row
-//! is removed. It works in bounded batches, retries what fails with growing pauses, and sleeps while nothing is queued.
+//! The reaper deletes what nobody holds any more: going is committed, then the file is durably deleted, then the row is removed. It works in bounded batches, retries what fails with growing pauses, and sleeps while nothing is queued.
 //!
 //! Only `Server::open` and this thread's own batches make shares go, so the queue in memory knows of every share that is going.
 
@@ -20,7 +19,6 @@ use crate::{
     server::Server,
     shelf::Withheld,
     transitions,
-    upload::temporary_name,
 };
 
 /// Shares that are deleted together.
@@ -229,28 +227,22 @@ impl Server {
     }
 
     fn clear_abandoned(&self, upload: i64, ids: &[ShareId]) -> Result<Vec<ShareId>, ReapError> {
-        for id in ids {
-            self.disk.discard(&temporary_name(id, upload))?;
-        }
+        self.backend.discard(upload, ids)?;
         Ok(self.settle_abandoned(upload, ids)?)
     }
 
-    /// Deletes files, then rows. A file that cannot be unlinked does not hold up the others.
-    fn delete(&self, ids: Vec<ShareId>, failures: u32) -> Result<(), ReapError> {
-        let mut unlinked = Vec::with_capacity(ids.len());
+    /// Deletes files, then rows. A file that cannot be deleted does not hold up the others.
+    fn delete(&self, mut ids: Vec<ShareId>, failures: u32) -> Result<(), ReapError> {
+        let _turn = self.turns.take(&ids);
         let mut stuck = Vec::new();
         let mut failed = Ok(());
-        for id in ids {
-            match self.disk.unlink(&id) {
-                Ok(()) => unlinked.push(id),
-                Err(error) => {
-                    stuck.push(id);
-                    failed = Err(ReapError::Disk(error));
-                }
-            }
+        for (id, error) in self.backend.delete(&ids) {
+            stuck.push(id);
+            failed = Err(ReapError::Disk(error));
         }
-        if let Err(error) = self.forget(&unlinked) {
-            stuck.append(&mut unlinked);
+        ids.retain(|id| !stuck.contains(id));
+        if let Err(error) = self.forget(&ids) {
+            stuck.append(&mut ids);
             failed = Err(error);
         }
         if !stuck.is_empty() {
@@ -259,12 +251,11 @@ impl Server {
         failed
     }
 
-    fn forget(&self, unlinked: &[ShareId]) -> Result<(), ReapError> {
-        if unlinked.is_empty() {
+    fn forget(&self, deleted: &[ShareId]) -> Result<(), ReapError> {
+        if deleted.is_empty() {
             return Ok(());
         }
-        self.sync_prefixes(unlinked)?;
-        let (ids, shelf): (Arc<[ShareId]>, _) = (unlinked.into(), self.shelf.clone());
+        let (ids, shelf): (Arc<[ShareId]>, _) = (deleted.into(), self.shelf.clone());
         let gone = ids.clone();
         self.database.write_then(
             "removing deleted shares",

@@ -15,7 +15,7 @@ use rusqlite::Connection;
 use crate::{
     Clock, check,
     database::{self, SUSPECT},
-    disk::{Disk, replace_file, sync_dir},
+    disk::{replace_file, sync_dir},
     error::{DatabaseError, DiskError, OpenError},
     schema::{self, Found},
     share::Seconds,
@@ -79,16 +79,11 @@ pub(crate) struct LastRun {
 }
 
 /// Opens the database, or a new one when there is none to be trusted.
-pub(crate) fn open_database(
-    dir: &Path,
-    disk: &dyn Disk,
-    clock: &Clock,
-    nothing_there: bool,
-) -> Result<LastRun, OpenError> {
+pub(crate) fn open_database(dir: &Path, clock: &Clock, nothing_there: bool) -> Result<LastRun, OpenError> {
     let path = dir.join(database::FILE);
     let now = signed((clock)());
     let present = fs::metadata(&path).is_ok_and(|m| m.len() > 0);
-    let known = if present { look_at(dir, disk, now)? } else { None };
+    let known = if present { look_at(dir, now)? } else { None };
     let last_run = match known {
         Some(last_run) => last_run,
         None => {
@@ -96,7 +91,7 @@ pub(crate) fn open_database(
             let opening = |e| DatabaseError::new("creating", e);
             let mut connection = database::connect(dir).map_err(opening)?;
             schema::create(&mut connection, now, nothing_there).map_err(opening)?;
-            begin_run(dir, disk, now, connection, false).map_err(opening)?
+            begin_run(dir, now, connection, false).map_err(opening)?
         }
     };
     // The database first: it is never behind but when it was restored.
@@ -109,7 +104,7 @@ pub(crate) fn open_database(
 }
 
 /// `None`: the database is corrupt, or empty.
-fn look_at(dir: &Path, disk: &dyn Disk, now: i64) -> Result<Option<LastRun>, OpenError> {
+fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     let path = dir.join(database::FILE);
     let log = dir.join(format!("{}-wal", database::FILE));
     // Before SQLite looks at it, which forgets what it does not take.
@@ -133,7 +128,7 @@ fn look_at(dir: &Path, disk: &dyn Disk, now: i64) -> Result<Option<LastRun>, Ope
                 return Ok((found, None));
             }
             let behind = cut_short || epoch_beside(dir) > tx::store(&connection)?.epoch;
-            begin_run(dir, disk, now, connection, behind).map(|last_run| (found, Some(last_run)))
+            begin_run(dir, now, connection, behind).map(|last_run| (found, Some(last_run)))
         }
         _ => Ok((found, None)),
     });
@@ -157,15 +152,9 @@ fn epoch_beside(dir: &Path) -> i64 {
 }
 
 /// Puts right what the last run left. If the database is behind what is beside it, all is discovered again.
-fn begin_run(
-    dir: &Path,
-    disk: &dyn Disk,
-    now: i64,
-    mut connection: Connection,
-    behind: bool,
-) -> rusqlite::Result<LastRun> {
+fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> rusqlite::Result<LastRun> {
     let transaction = connection.transaction()?;
-    let mut tx = Tx::begin(&transaction, disk, now)?;
+    let mut tx = Tx::begin(&transaction, now)?;
     let epoch = tx.store.epoch.max(epoch_beside(dir)).saturating_add(1);
     tx.store.epoch = epoch;
     if behind {

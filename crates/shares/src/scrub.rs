@@ -71,7 +71,7 @@ impl Server {
             // Where the disk is fast, asking it takes as long as looking at what it has brought.
             scope.spawn(move || {
                 page.iter().all(|row| {
-                    self.disk.read_ahead(&row.id);
+                    self.backend.read_ahead(&row.id);
                     asked.send(row).is_ok()
                 })
             });

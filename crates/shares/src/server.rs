@@ -17,23 +17,24 @@ use parking_lot::Mutex;
 use crate::{
     NewShare, Settings,
     accounts::{self, Account, AccountError, AccountKey, SignatureError, Signed},
+    backend::Backend,
+    content,
     crawler::{self, Crawler, Step},
-    database::Database,
-    disk::{Disk, LocalDisk},
+    database::{Commits, Database},
     error::{DatabaseError, OpenError, ReadError, ReapError, StoreError},
     inventory::{self, Inventory},
     leases, passes, reaper,
     reaper::Reaper,
     restart,
-    rounds::SyncRounds,
     rows::{IncidentRow, LeaseRow},
-    seal,
+    s3, seal,
     share::{
         AccountId, Deletion, Holds, Incident, Pass, Process, Seconds, ShareLease, StoredShare, Usage,
         successor,
     },
     shelf::{Shelf, Withheld},
     transitions::{self, STARTER_SECONDS},
+    turns::Turns,
     tx::{self, Tx},
 };
 
@@ -52,10 +53,10 @@ pub struct ShareServer {
 pub(crate) struct Server {
     pub dir: PathBuf,
     pub settings: Settings,
-    pub disk: Arc<dyn Disk>,
+    pub backend: Arc<dyn Backend>,
     pub database: Database,
     pub shelf: Arc<Shelf>,
-    pub rounds: SyncRounds,
+    pub turns: Turns,
     pub reaper: Arc<Reaper>,
     pub crawler: Arc<Crawler>,
     /// Held during a step of the scrub: somebody in a hurry may be at it as well.
@@ -71,7 +72,12 @@ pub(crate) struct Server {
 impl ShareServer {
     /// Opens the share server in `dir`, which is made if there is nothing yet.
     pub fn open(dir: &Path, settings: Settings) -> Result<ShareServer, OpenError> {
-        let server = Arc::new(Server::open(dir, settings, |local| Arc::new(local))?);
+        ShareServer::start(Server::open(dir, settings)?)
+    }
+
+    /// Starts what goes on in the background.
+    pub(crate) fn start(server: Server) -> Result<ShareServer, OpenError> {
+        let server = Arc::new(server);
         // What has been started ends with this.
         let mut opened = ShareServer { server: server.clone(), threads: Vec::new() };
         let (weak, reaper) = (Arc::downgrade(&server), server.reaper.clone());
@@ -205,9 +211,8 @@ impl ShareServer {
     /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of those of the cluster's other accounts in the same moment. Returns the
     /// shares that are held now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the others.
     pub fn take_over(&self, account: AccountId, ids: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
-        let ids = ids.to_vec();
-        let work = move |tx: &mut Tx<'_>| leases::take_over(tx, account, &ids);
-        self.server.database.write("taking over shares", work)
+        let lease = move |tx: &mut Tx<'_>, ids: &[ShareId]| leases::take_over(tx, account, ids);
+        self.server.lease_with("taking over shares", ids, lease)
     }
 
     /// Takes or renews the account's lease on each share, never shortening it (`None`: it never ends). Returns the shares that are
@@ -218,9 +223,8 @@ impl ShareServer {
         ids: &[ShareId],
         until: Option<Seconds>,
     ) -> Result<Vec<ShareId>, DatabaseError> {
-        let ids = ids.to_vec();
-        let work = move |tx: &mut Tx<'_>| leases::lease(tx, account, &ids, until);
-        self.server.database.write("leasing shares", work)
+        let lease = move |tx: &mut Tx<'_>, ids: &[ShareId]| leases::lease(tx, account, ids, until);
+        self.server.lease_with("leasing shares", ids, lease)
     }
 
     /// Lets go of the account's leases on these shares.
@@ -488,18 +492,24 @@ impl Drop for ShareServer {
 }
 
 impl Server {
-    /// Opens everything but the threads. `on` may put another disk over the local one.
-    pub(crate) fn open(
+    /// Opens everything but the threads.
+    pub(crate) fn open(dir: &Path, settings: Settings) -> Result<Server, OpenError> {
+        let wanted = settings.content.clone();
+        let backend = || content::open(dir, wanted.as_ref(), s3::connect);
+        Server::open_on(dir, settings, Arc::new(()), backend)
+    }
+
+    /// As [`Self::open`], on what `backend` opens once the directory is ours; it says whether nothing can be there yet.
+    pub(crate) fn open_on(
         dir: &Path,
         settings: Settings,
-        on: impl FnOnce(LocalDisk) -> Arc<dyn Disk>,
+        commits: Arc<dyn Commits>,
+        backend: impl FnOnce() -> Result<(Arc<dyn Backend>, bool), OpenError>,
     ) -> Result<Server, OpenError> {
         let lock = restart::claim(dir)?;
-        let disk = LocalDisk::open(dir)?;
-        let is_new = disk.is_new;
-        let disk = on(disk);
-        let last_run = restart::open_database(dir, &*disk, &settings.clock, is_new)?;
-        let database = Database::start(dir, last_run.connection, disk.clone(), settings.clock.clone())?;
+        let (backend, is_new) = backend()?;
+        let last_run = restart::open_database(dir, &settings.clock, is_new)?;
+        let database = Database::start(dir, last_run.connection, settings.clock.clone(), commits)?;
         let shelf = Arc::new(Shelf::new(settings.open_files_max));
         shelf.withhold(&last_run.going, Withheld::Going);
         shelf.withhold(&last_run.damaged, Withheld::Damaged);
@@ -508,10 +518,10 @@ impl Server {
         Ok(Server {
             dir: dir.to_owned(),
             settings,
-            disk,
+            backend,
             database,
             shelf,
-            rounds: SyncRounds::default(),
+            turns: Turns::default(),
             reaper,
             crawler: Arc::default(),
             scrubbing: Mutex::default(),

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use namespace::ShareId;
 
-use crate::{crawler::Pace, expirer::Expiry, share::Seconds};
+use crate::{content::Location, crawler::Pace, expirer::Expiry, share::Seconds};
 
 /// Tells UTC seconds.
 pub type Clock = Arc<dyn Fn() -> Seconds + Send + Sync>;
@@ -17,6 +17,8 @@ pub type Tell = Arc<dyn Fn(ShareId) + Send + Sync>;
 pub struct Settings {
     /// The wall clock.
     pub clock: Clock,
+    /// Where the files of shares are to be kept, of a directory that has none yet; `None`: in it, or where it says.
+    pub content: Option<Location>,
     /// How long a share stays after its last lease, unless it is let go for [`crate::Deletion::AtOnce`].
     pub grace: Duration,
     /// Files kept open for reading at most.
@@ -35,6 +37,7 @@ impl Settings {
         let (grace, open_files_max) = (Duration::from_secs(24 * 3600), 256);
         Settings {
             clock,
+            content: None,
             grace,
             open_files_max,
             expiry: None,
@@ -46,8 +49,9 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { clock: _, grace, open_files_max, expiry, pace, on_damage: _ } = self;
+        let Settings { clock: _, content, grace, open_files_max, expiry, pace, on_damage: _ } = self;
         f.debug_struct("Settings")
+            .field("content", content)
             .field("grace", grace)
             .field("open_files_max", open_files_max)
             .field("expiry", expiry)

@@ -117,18 +117,24 @@ impl State {
 mod tests {
     use super::*;
     use crate::{
-        disk::{Disk, LocalDisk},
+        backend::{Backend, ShareFile},
+        disk::LocalDisk,
         header::Header,
+        local::LocalFiles,
     };
 
     const WITHOUT_BODY: u32 = 0;
 
-    fn open(disk: &LocalDisk, n: u8) -> Arc<OpenShare> {
+    fn files(dir: &tempfile::TempDir) -> LocalFiles {
+        LocalFiles::new(Arc::new(LocalDisk::open(dir.path()).unwrap()))
+    }
+
+    fn open(files: &LocalFiles, n: u8) -> Arc<OpenShare> {
         let id = ShareId([n; 16]);
         let header = Header { id, length: WITHOUT_BODY, digest: [0; 16] };
-        let temporary = disk.write(n.to_string(), &[&header.encode()]).unwrap();
-        disk.put_in_place(&temporary.name, &id).unwrap();
-        Arc::new(OpenShare::open(disk, &id).unwrap().unwrap())
+        let file = [ShareFile { id, header: header.encode(), parts: Vec::new() }];
+        files.stage(1, &file).and_then(|()| files.place(1, &file)).unwrap();
+        Arc::new(OpenShare::open(files, &id).unwrap().unwrap())
     }
 
     fn closed(shelf: &Shelf, n: u8) -> u64 {
@@ -141,14 +147,14 @@ mod tests {
     #[test]
     fn the_file_used_longest_ago_is_closed_first() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = LocalDisk::open(dir.path()).unwrap();
+        let files = files(&dir);
         let shelf = Shelf::new(2);
         let is_open = |n: u8| matches!(shelf.look(&ShareId([n; 16])), Look::Open(_));
         for n in [1, 2] {
-            shelf.keep(&open(&disk, n), closed(&shelf, n));
+            shelf.keep(&open(&files, n), closed(&shelf, n));
         }
         assert!(is_open(2) && is_open(1));
-        shelf.keep(&open(&disk, 3), closed(&shelf, 3));
+        shelf.keep(&open(&files, 3), closed(&shelf, 3));
         assert!(is_open(1) && !is_open(2) && is_open(3));
         shelf.withhold(&[ShareId([1; 16])], Withheld::Going);
         assert!(matches!(shelf.look(&ShareId([1; 16])), Look::Withheld(Withheld::Going)));
@@ -159,10 +165,10 @@ mod tests {
     #[test]
     fn a_file_opened_before_it_was_deleted_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = LocalDisk::open(dir.path()).unwrap();
+        let files = files(&dir);
         let shelf = Shelf::new(2);
         let changes = closed(&shelf, 1);
-        let deleted = open(&disk, 1);
+        let deleted = open(&files, 1);
         shelf.withhold(&[ShareId([1; 16])], Withheld::Going);
         shelf.release(&[ShareId([1; 16])]);
         shelf.keep(&deleted, changes);

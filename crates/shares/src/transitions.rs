@@ -7,7 +7,7 @@
 //! | coming → going | [`abandon`], [`interrupt_all`] | the upload failed, or did not outlive the server |
 //! | stable → going | [`doom`] | re-tests that nobody holds the share and no upload writes it |
 //! | going → none | [`forget`] | the file is gone, durably |
-//! | none → stable | [`find`] | a complete share was found; with a starter lease |
+//! | none → stable | [`find`] | a share was found; with a starter lease |
 //!
 //! Shares never change, so stable → coming is the repair of a damaged one only: its row stays stable and in quarantine while [`begin`]'s upload writes the
 //! new file beside the old.
@@ -18,7 +18,7 @@ use rusqlite::{Connection, OptionalExtension, Row, types::Type};
 use crate::{
     digest::Digest,
     error::{Damage, Refusal},
-    file::OpenShare,
+    header::Header,
     leases,
     rows::ShareRow,
     seal,
@@ -65,7 +65,7 @@ pub(crate) fn begin(
     let (mut to_write, mut more) = (Vec::new(), Usage::default());
     for share in coming {
         let refused = |why| Ok(Err((share.id, why)));
-        let Some(row) = known_or_found(tx, &share.id)? else {
+        let Some(row) = tx.share(&share.id)? else {
             let row = ShareRow {
                 id: share.id,
                 state: State::Coming,
@@ -243,32 +243,16 @@ pub(crate) fn forget(tx: &mut Tx<'_>, ids: &[ShareId]) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// A share's row. If there is none, the disk is asked (leasedb, fault 10): what lies there, whoever put it there, is taken in with a starter lease.
-pub(crate) fn known_or_found(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
-    if let Some(row) = tx.share(id)? {
-        return Ok(Some(row));
+/// Takes in a file that was found and has no row, damaged or not.
+pub(crate) fn find(tx: &mut Tx<'_>, id: &ShareId, found: Result<&Header, Damage>) -> rusqlite::Result<bool> {
+    if tx.share(id)?.is_some() {
+        return Ok(false);
     }
-    find(tx, id)
-}
-
-/// Takes in a file without a row, if there is one. Looked for within the transaction: while there is no row, nobody of ours writes or deletes
-/// the file (leasedb, fault 5).
-fn find(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
-    let found = match OpenShare::open(tx.disk, id) {
-        Ok(Err(Damage::Missing)) => return Ok(None),
-        Ok(found) => found.map(|file| file.header),
-        // Not known: asked again by the next who needs to know.
-        Err(error) => {
-            tracing::warn!(%error, "a file that may be a share cannot be opened");
-            return Ok(None);
-        }
-    };
-    let damage = found.as_ref().err().copied();
     let row = ShareRow {
         id: *id,
         state: State::Stable,
-        health: if damage.is_none() { Health::Ok } else { Health::Corrupt },
-        length: found.as_ref().map_or(0, |header| header.length),
+        health: if found.is_ok() { Health::Ok } else { Health::Corrupt },
+        length: found.map_or(0, |header| header.length),
         digest: found.ok().map(|header| header.digest),
         leases: 0,
         unleased_since: Some(tx.now),
@@ -276,11 +260,11 @@ fn find(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Option<ShareRow>> {
         upload: None,
     };
     tx.add_share(&row)?;
-    let row = give_starter(tx, &row)?;
-    if let Some(damage) = damage {
+    give_starter(tx, &row)?;
+    if let Err(damage) = found {
         tx.incident(Some(*id), format!("found damaged: {damage}"))?;
     }
-    Ok(Some(row))
+    Ok(true)
 }
 
 /// The starter lease on a stable share, damaged or not.

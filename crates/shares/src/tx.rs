@@ -9,7 +9,6 @@ use namespace::ShareId;
 use rusqlite::{Connection, params};
 
 use crate::{
-    disk::Disk,
     rows::{AccountRow, IncidentRow, LeaseRow, ShareRow, StoreRow},
     seal,
     share::{AccountId, Usage},
@@ -26,7 +25,6 @@ const JUMP_SECONDS: i64 = 24 * 3600;
 /// See the module.
 pub(crate) struct Tx<'a> {
     pub connection: &'a Connection,
-    pub disk: &'a dyn Disk,
     /// The time of all that is done in it.
     pub now: i64,
     pub store: StoreRow,
@@ -39,10 +37,10 @@ pub(crate) struct Tx<'a> {
 
 impl<'a> Tx<'a> {
     /// Begins what is one transaction of `connection`.
-    pub fn begin(connection: &'a Connection, disk: &'a dyn Disk, now: i64) -> rusqlite::Result<Tx<'a>> {
+    pub fn begin(connection: &'a Connection, now: i64) -> rusqlite::Result<Tx<'a>> {
         let store = store(connection)?;
         let (accounts, touched) = (BTreeMap::new(), BTreeMap::new());
-        let mut tx = Tx { connection, disk, now, before: store, store, accounts, touched };
+        let mut tx = Tx { connection, now, before: store, store, accounts, touched };
         tx.look_at_the_clock()?;
         tx.keep();
         Ok(tx)

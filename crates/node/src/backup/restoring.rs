@@ -82,7 +82,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     std::fs::create_dir(&server).map_err(io("make", &server))?;
     let mut filling = Filling {
         archive: &archive,
-        shares: Shares::open(&order.data.join("shares"), wall_clock(), Arc::new(|_| ()))
+        shares: Shares::open(&order.data.join("shares"), None, wall_clock(), Arc::new(|_| ()))
             .map_err(|error| BackupError::Shares(error.into()))?,
         together: Vec::new(),
         bytes: 0,

@@ -141,7 +141,7 @@ impl Group {
             // What a connection was at may be under way still.
             let now = self.now.clone();
             let clock = Arc::new(move || now.load(Ordering::SeqCst));
-            match Keeper::open(&self.dir(at).join("shares"), clock, peers.clone()) {
+            match Keeper::open(&self.dir(at).join("shares"), None, clock, peers.clone()) {
                 Ok(opened) => break opened,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),

@@ -1,18 +1,29 @@
 //! What accounts are to shares: taken over, ended, compared.
 
-use std::fs;
-
-use super::{ME, World, body, check_quiet, id};
+use super::{ME, On, World, body, check_quiet, everywhere, id};
 use crate::{
     AccountError, AccountId, AccountKey, AccountSecret, Deletion, Holds, ReadError, Refusal, ShareLease,
-    SignatureError, Signed, StoreError, Usage, digest, share::file_name,
+    SignatureError, Signed, StoreError, Usage, digest,
 };
+
+everywhere! {
+    who_takes_shares_over_holds_them_alone,
+    nobody_ends_the_leases_of_a_key_but_itself,
+    what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week,
+    an_account_is_known_by_one_name_and_never_taken_for_the_clusters,
+    a_share_that_is_brought_is_leased_as_it_was_and_for_a_start,
+    an_account_that_ends_lets_go_of_all_that_it_holds,
+    what_an_account_holds_is_listed_in_steps,
+    a_whole_share_comes_with_the_digest_that_it_has,
+    a_quota_bounds_what_an_account_leases_and_nobody_else,
+    uploads_at_the_same_time_do_not_get_past_a_quota_together,
+    a_signed_request_is_believed_once_from_its_account_for_its_store,
+}
 
 const KEY: AccountKey = AccountKey([5; 32]);
 
-#[test]
-fn who_takes_shares_over_holds_them_alone() {
-    let world = World::new();
+fn who_takes_shares_over_holds_them_alone(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let (uploader, other) = (server.account("uploader").unwrap(), server.account("other").unwrap());
@@ -27,17 +38,15 @@ fn who_takes_shares_over_holds_them_alone() {
     }
     // What is damaged is not held, may be all that there is, and stays leased by whoever has a lease.
     running.store(&[(id(4), &body(4))], uploader).unwrap();
-    let name = file_name(&id(4));
-    fs::write(world.dir().join("shares").join(&name[..2]).join(&name), b"else").unwrap();
+    world.write_file(&id(4), b"else");
     assert!(server.verify(&id(4)).is_err());
     assert!(server.take_over(ME, &[id(4)]).unwrap().is_empty());
     assert_eq!(server.leases_of(&id(4)).unwrap().len(), 2);
     assert_eq!(server.holds(uploader, &[id(4)]).unwrap(), [Holds::Nothing]);
 }
 
-#[test]
-fn nobody_ends_the_leases_of_a_key_but_itself() {
-    let world = World::new();
+fn nobody_ends_the_leases_of_a_key_but_itself(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let stranger = server.key_account(KEY, "stranger", None).unwrap().unwrap();
@@ -53,9 +62,8 @@ fn nobody_ends_the_leases_of_a_key_but_itself() {
     assert_eq!(server.stored().unwrap(), Usage::default());
 }
 
-#[test]
-fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week() {
-    let world = World::new();
+fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let group = server.account("group").unwrap();
@@ -80,9 +88,8 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week() {
     assert_eq!((ends(1), ends(2)), (longest, None));
 }
 
-#[test]
-fn an_account_is_known_by_one_name_and_never_taken_for_the_clusters() {
-    let world = World::new();
+fn an_account_is_known_by_one_name_and_never_taken_for_the_clusters(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let add = |key, name| server.key_account(AccountKey([key; 32]), name, None).unwrap();
@@ -113,9 +120,8 @@ fn an_account_names_its_shares_so_that_no_other_can() {
     }
 }
 
-#[test]
-fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
-    let world = World::new();
+fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let (group, stranger) =
@@ -141,8 +147,7 @@ fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
     assert_eq!(server.leases_of(&id(1)).unwrap(), brought);
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
     // Bytes that are lost come back.
-    let name = file_name(&id(1));
-    fs::remove_file(world.dir().join("shares").join(&name[..2]).join(&name)).unwrap();
+    world.remove_file(&id(1));
     server.bring(super::new_share(id(1), &body(1)), &[]).unwrap();
     assert!(server.verify(&id(1)).is_ok());
     let other = server.bring(super::new_share(id(1), &body(2)), &leases).unwrap_err();
@@ -150,9 +155,8 @@ fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start() {
     check_quiet(&world, &running);
 }
 
-#[test]
-fn an_account_that_ends_lets_go_of_all_that_it_holds() {
-    let world = World::new();
+fn an_account_that_ends_lets_go_of_all_that_it_holds(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let uploader = server.account("uploader").unwrap();
@@ -166,9 +170,8 @@ fn an_account_that_ends_lets_go_of_all_that_it_holds() {
     assert_eq!(server.end_account(uploader).unwrap(), 0);
 }
 
-#[test]
-fn what_an_account_holds_is_listed_in_steps() {
-    let world = World::new();
+fn what_an_account_holds_is_listed_in_steps(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let other = running.server.account("other").unwrap();
     for n in 0..10 {
@@ -188,29 +191,25 @@ fn what_an_account_holds_is_listed_in_steps() {
     assert_eq!(found, all);
 }
 
-#[test]
-fn a_whole_share_comes_with_the_digest_that_it_has() {
-    let world = World::new();
+fn a_whole_share_comes_with_the_digest_that_it_has(on: On) {
+    let world = World::on(on);
     let running = world.open();
     running.store(&[(id(5), &body(5))], ME).unwrap();
     let (bytes, its) = running.server.whole(&id(5)).unwrap();
     assert_eq!((&bytes, its), (&body(5), digest(&body(5))));
     assert!(matches!(running.server.whole(&id(6)), Err(ReadError::NotFound(_))));
     // A bit of its body, which a read of a part would not notice.
-    let name = file_name(&id(5));
-    let file = world.dir().join("shares").join(&name[..2]).join(&name);
-    let mut bytes = fs::read(&file).unwrap();
+    let mut bytes = world.file(&id(5)).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
-    fs::write(&file, bytes).unwrap();
+    world.write_file(&id(5), &bytes);
     assert!(matches!(running.server.whole(&id(5)), Err(ReadError::Damaged { .. })));
     // It is stored anew, by whoever has it.
     running.store(&[(id(5), &body(5))], ME).unwrap();
     assert_eq!(running.server.whole(&id(5)).unwrap().0, body(5));
 }
 
-#[test]
-fn a_quota_bounds_what_an_account_leases_and_nobody_else() {
-    let world = World::new();
+fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let quota =
@@ -242,10 +241,9 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else() {
     check_quiet(&world, &running);
 }
 
-#[test]
-fn uploads_at_the_same_time_do_not_get_past_a_quota_together() {
-    let world = World::new();
-    let server = crate::ShareServer::open(&world.dir(), world.settings()).unwrap();
+fn uploads_at_the_same_time_do_not_get_past_a_quota_together(on: On) {
+    let world = World::on(on);
+    let server = world.serve(world.settings());
     let account = server.key_account(KEY, "bounded", Some(Usage { shares: 5, bytes: 1 << 20 }));
     let account = account.unwrap().unwrap();
     let stored: usize = std::thread::scope(|scope| {
@@ -261,11 +259,10 @@ fn uploads_at_the_same_time_do_not_get_past_a_quota_together() {
     assert_eq!(server.usage(account).unwrap().shares, stored as u64);
 }
 
-#[test]
-fn a_signed_request_is_believed_once_from_its_account_for_its_store() {
+fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: On) {
     let new_secret = || AccountSecret::read(&AccountSecret::generate().unwrap()).unwrap();
     let (secret, other_secret) = (new_secret(), new_secret());
-    let world = World::new();
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let store = server.id().unwrap();

@@ -2,25 +2,42 @@
 
 use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
-use super::{Fault, ME, Random, Running, World, body, check_quiet, files, id, let_go_now, new_share};
+use super::{
+    ME, On, Random, Running, World, body, check_quiet, everywhere, id, let_go_now, new_share,
+    trouble::{DELETE, Fault, PLACE},
+};
 use crate::{
     AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Inventory, Process, ReadError, Refusal,
     Settings, ShareServer, StoreError, Suspended, Usage, header::HEADER_BYTES, server::Server,
     share::file_name,
 };
 
+everywhere! {
+    fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger,
+    fault_5_who_renews_in_time_wins_against_the_reaper,
+    fault_6_discovered_shares_are_stable_and_leased,
+    fault_9_nobody_deletes_what_he_holds_no_lease_on,
+    fault_10_what_has_no_row_is_looked_for_on_the_disk,
+    fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart,
+    nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was,
+    leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says,
+    what_the_cluster_has_not_vouched_for_does_not_expire,
+    an_inventory_says_how_all_that_is_stored_stands,
+    a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_time,
+    the_expirer_goes_on_where_it_was_and_remembers_ten_passes,
+    a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it,
+    a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever,
+    the_scrub_finds_what_has_rotted_and_goes_on_where_it_was,
+    a_damaged_database_deletes_nothing_until_it_was_made_anew,
+    the_threads_do_all_this_by_themselves,
+    power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from,
+}
+
 const DAY: u64 = 24 * 3600;
 
 fn place(world: &World, n: u64) -> PathBuf {
     let name = file_name(&id(n));
     world.dir().join("shares").join(&name[..2]).join(&name)
-}
-
-/// Puts share `n` there as `scp` does: a file, and no row.
-fn deposit(world: &World, n: u64) {
-    let elsewhere = World::new();
-    elsewhere.open().store(&[(id(n), &body(n))], ME).unwrap();
-    fs::copy(place(&elsewhere, n), place(world, n)).unwrap();
 }
 
 /// Days go by one by one, and each has a request: no jump of the clock.
@@ -31,11 +48,10 @@ fn days(world: &World, running: &Running, count: u64) {
     }
 }
 
-#[test]
-fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger() {
-    let world = World::new();
-    let server = ShareServer::open(&world.dir(), world.settings()).unwrap();
-    let rounds = 30;
+fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger(on: On) {
+    let world = World::on(on);
+    let server = world.serve(world.settings());
+    let rounds = if on == On::S3 { 1 } else { 30 };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {
@@ -79,9 +95,8 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
     check_quiet(&world, &running);
 }
 
-#[test]
-fn fault_5_who_renews_in_time_wins_against_the_reaper() {
-    let world = World::new();
+fn fault_5_who_renews_in_time_wins_against_the_reaper(on: On) {
+    let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
     running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
@@ -89,15 +104,14 @@ fn fault_5_who_renews_in_time_wins_against_the_reaper() {
     // The index finds both; by the time that they are to go one is leased.
     running.server.lease(ME, &[id(1)], None).unwrap();
     running.server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1)]);
+    assert_eq!(world.files().0, [id(1)]);
 }
 
-#[test]
-fn fault_6_discovered_shares_are_stable_and_leased() {
-    let world = World::new();
+fn fault_6_discovered_shares_are_stable_and_leased(on: On) {
+    let world = World::on(on);
     drop(world.open());
     for n in [1, 2, 10, 11] {
-        deposit(&world, n);
+        world.deposit(n);
     }
     let running = world.open();
     running.server.discover().unwrap();
@@ -117,12 +131,11 @@ fn fault_6_discovered_shares_are_stable_and_leased() {
     running.server.expire().unwrap();
     days(&world, &running, 1);
     running.server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(10)]);
+    assert_eq!(world.files().0, [id(10)]);
 }
 
-#[test]
-fn fault_9_nobody_deletes_what_he_holds_no_lease_on() {
-    let world = World::new();
+fn fault_9_nobody_deletes_what_he_holds_no_lease_on(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let stranger = server.key_account(AccountKey([1; 32]), "stranger", None).unwrap().unwrap();
@@ -131,16 +144,15 @@ fn fault_9_nobody_deletes_what_he_holds_no_lease_on() {
     server.let_go(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
     assert_eq!(server.end_account(stranger).unwrap(), 0);
     server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1), id(2)], "held, and within its grace period");
+    assert_eq!(world.files().0, [id(1), id(2)], "held, and within its grace period");
     assert_eq!(server.leases_of(&id(1)).unwrap().len(), 1);
 }
 
-#[test]
-fn fault_10_what_has_no_row_is_looked_for_on_the_disk() {
-    let world = World::new();
+fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: On) {
+    let world = World::on(on);
     let running = world.open();
     for n in 1..=3 {
-        deposit(&world, n);
+        world.deposit(n);
     }
     let server = &running.server;
     assert_eq!(server.holds(ME, &[id(1), id(4)]).unwrap(), [Holds::Unleased, Holds::Nothing]);
@@ -148,28 +160,28 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk() {
     assert_eq!(server.take_over(ME, &[id(2)]).unwrap(), [id(2)]);
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
     // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of that name are refused, and delete nothing.
-    let placed = |running: &Running| running.disk.steps().iter().filter(|step| **step == "rename").count();
+    let placed = |running: &Running| running.disk.steps().iter().filter(|step| PLACE.contains(step)).count();
+    let before = placed(&running);
     running.store(&[(id(3), b"other bytes")], ME).unwrap_err();
     running.server.reap().unwrap();
     running.store(&[(id(3), &body(3))], ME).unwrap();
-    assert_eq!(placed(&running), 0);
+    assert_eq!(placed(&running), before);
     for n in 1..=3 {
         assert_eq!(running.read_all(&id(n)).unwrap(), body(n));
     }
     check_quiet(&world, &running);
 }
 
-#[test]
-fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart() {
-    let world = World::new();
+fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart(on: On) {
+    let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
     for n in [2, 3] {
-        deposit(&world, n);
+        world.deposit(n);
     }
-    let whole = fs::read(place(&world, 3)).unwrap();
-    fs::write(place(&world, 3), &whole[..whole.len() - 1]).unwrap();
-    fs::write(world.dir().join("shares/00/README"), "not a share").unwrap();
+    let whole = world.file(&id(3)).unwrap();
+    world.write_file(&id(3), &whole[..whole.len() - 1]);
+    world.set_stranger(true);
     running.server.discover().unwrap();
     let row = |n| running.server.share(&id(n)).unwrap().unwrap();
     assert_eq!((row(2).health, row(2).leases), (Health::Ok, 1));
@@ -180,13 +192,12 @@ fn fault_11_deposits_are_taken_in_by_discovery_and_damaged_ones_kept_apart() {
     // Whoever has the bytes stores them anew.
     running.store(&[(id(3), &body(3))], ME).unwrap();
     assert_eq!(running.read_all(&id(3)).unwrap(), body(3));
-    fs::remove_file(world.dir().join("shares/00/README")).unwrap();
+    world.set_stranger(false);
     check_quiet(&world, &running);
 }
 
-#[test]
-fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was() {
-    let mut world = World::new();
+fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on: On) {
+    let mut world = World::on(on);
     world.grace = Duration::ZERO;
     // More than one step, in several directories.
     let (first, second) = (0..600_u64, 600..640);
@@ -200,7 +211,7 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was() 
     running.server.take_over(ME, &[id(4)]).unwrap();
     running.server.let_go_all(&[id(4)], Deletion::AtOnce).unwrap();
     running.server.reap().unwrap();
-    assert!(place(&world, 4).exists());
+    assert!(world.file(&id(4)).is_some());
     assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Discovering));
     let server: &Server = running.server.inner();
     assert!(!server.discover_some().unwrap().is_last);
@@ -217,13 +228,12 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was() 
     assert_eq!(passes.len(), 1);
     assert_eq!((passes[0].cycle, passes[0].examined, passes[0].progress), (1, 640, 1.0), "the same pass");
     running.server.reap().unwrap();
-    assert!(!place(&world, 4).exists());
-    assert_eq!(files(&world.dir()).0.len(), 639);
+    assert!(world.file(&id(4)).is_none());
+    assert_eq!(world.files().0.len(), 639);
     check_quiet(&world, &running);
 }
 
-#[test]
-fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says() {
+fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_when_a_policy_says(on: On) {
     let stranger_key = AccountKey([3; 32]);
     // Each policy, and the first second at which a lease renewed at 0 that says 1000 is over.
     for (expiry, ends) in [
@@ -232,7 +242,7 @@ fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_whe
         (Some(Expiry::Override(300)), Some(300)),
         (Some(Expiry::Override(3000)), Some(3000)),
     ] {
-        let mut world = World::new();
+        let mut world = World::on(on);
         world.expiry = expiry;
         let running = world.open();
         let server = &running.server;
@@ -258,9 +268,8 @@ fn leases_of_the_clusters_own_accounts_end_when_they_say_and_those_of_others_whe
     }
 }
 
-#[test]
-fn what_the_cluster_has_not_vouched_for_does_not_expire() {
-    let mut world = World::new();
+fn what_the_cluster_has_not_vouched_for_does_not_expire(on: On) {
+    let mut world = World::on(on);
     world.expiry = Some(Expiry::Age);
     let running = world.open();
     let own = running.server.account("own").unwrap();
@@ -268,12 +277,12 @@ fn what_the_cluster_has_not_vouched_for_does_not_expire() {
     for (n, account, end) in [(1, own, until(10)), (2, own, until(20)), (3, ME, until(10))] {
         running.server.store_many(vec![new_share(id(n), &body(n))], account, end).unwrap();
     }
-    deposit(&world, 4);
+    world.deposit(4);
     running.server.discover().unwrap();
     drop(running);
     // It starts anew, long after.
     let begin = world.now();
-    let server = ShareServer::open(&world.dir(), world.settings()).unwrap();
+    let server = world.serve(world.settings());
     for _ in 0..100 {
         world.advance(DAY);
         server.account("own").unwrap();
@@ -292,9 +301,8 @@ fn what_the_cluster_has_not_vouched_for_does_not_expire() {
     assert_eq!(leased(), [0, 0, 0, 0]);
 }
 
-#[test]
-fn an_inventory_says_how_all_that_is_stored_stands() {
-    let world = World::new();
+fn an_inventory_says_how_all_that_is_stored_stands(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     for n in 1..=6 {
@@ -308,8 +316,8 @@ fn an_inventory_says_how_all_that_is_stored_stands() {
     world.advance(60);
     server.let_go(ME, &[id(3)], Deletion::AfterGrace).unwrap();
     server.let_go(ME, &[id(4)], Deletion::AtOnce).unwrap();
-    fs::remove_file(place(&world, 5)).unwrap();
-    fs::write(place(&world, 6), b"else").unwrap();
+    world.remove_file(&id(5));
+    world.write_file(&id(6), b"else");
     server.scrub().unwrap();
     let sums = Inventory {
         stable: usage(6, &[1, 2, 3, 4, 5, 6]),
@@ -324,7 +332,7 @@ fn an_inventory_says_how_all_that_is_stored_stands() {
     world.advance(40);
     assert_eq!(server.inventory().unwrap().due, usage(3, &[1, 2, 4]));
     // What the reaper cannot delete is going.
-    running.disk.set_fault(0, Fault::Fail(std::io::ErrorKind::Other));
+    running.disk.set_fault_among(DELETE, 0, Fault::Fail(std::io::ErrorKind::Other));
     server.reap().unwrap_err();
     let sums = server.inventory().unwrap();
     assert_eq!(sums.stable.shares + sums.going.shares + sums.coming.shares, server.stored().unwrap().shares);
@@ -333,12 +341,11 @@ fn an_inventory_says_how_all_that_is_stored_stands() {
     assert_eq!((sums.going, sums.stable), (Usage::default(), usage(3, &[3, 5, 6])));
 }
 
-#[test]
-fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_time() {
-    let mut world = World::new();
+fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_time(on: On) {
+    let mut world = World::on(on);
     world.expiry = Some(Expiry::CutOff(world.now() + 10));
     let running = world.open();
-    deposit(&world, 4);
+    world.deposit(4);
     running.server.discover().unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
     world.advance(9);
@@ -357,9 +364,8 @@ fn a_cut_off_date_ends_leases_renewed_before_it_and_starter_leases_keep_their_ti
     assert_eq!(running.server.leases_of(&id(4)).unwrap().len(), 1);
 }
 
-#[test]
-fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes() {
-    let world = World::new();
+fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let own = running.server.account("own").unwrap();
     let shares = (0..1500).map(|n| new_share(id(n), &[])).collect();
@@ -382,9 +388,8 @@ fn the_expirer_goes_on_where_it_was_and_remembers_ten_passes() {
     assert_eq!(cycles, (7..=16).rev().collect::<Vec<u64>>());
 }
 
-#[test]
-fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it() {
-    let world = World::new();
+fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it(on: On) {
+    let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let own = server.account("own").unwrap();
@@ -395,31 +400,30 @@ fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it() {
     server.expire().unwrap();
     server.reap().unwrap();
     assert_eq!(server.suspended().unwrap(), Some(Suspended::Clock { at: world.now() }));
-    assert_eq!(files(&world.dir()).0.len(), 3);
+    assert_eq!(world.files().0.len(), 3);
     // Who knows that nothing refers to a share needs no clock.
     server.let_go(own, &[id(3)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1), id(2)]);
+    assert_eq!(world.files().0, [id(1), id(2)]);
     // A restart is no confirmation.
     drop(running);
     let running = world.open();
     let server = &running.server;
     server.expire().unwrap();
     server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1), id(2)]);
+    assert_eq!(world.files().0, [id(1), id(2)]);
     assert_eq!(server.incidents().unwrap().len(), 1);
     server.confirm_clock().unwrap();
     server.expire().unwrap();
     server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1)], "unleased for a year");
+    assert_eq!(world.files().0, [id(1)], "unleased for a year");
     days(&world, &running, 1);
     running.server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, []);
+    assert_eq!(world.files().0, []);
 }
 
-#[test]
-fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever() {
-    let world = World::new();
+fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever(on: On) {
+    let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
     let right = world.now();
@@ -427,29 +431,28 @@ fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever() {
     running.server.let_go(ME, &[id(1)], Deletion::AfterGrace).unwrap();
     world.set(right);
     running.server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1)], "its grace begins now");
+    assert_eq!(world.files().0, [id(1)], "its grace begins now");
     world.advance(99);
     running.server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, [id(1)]);
+    assert_eq!(world.files().0, [id(1)]);
     world.advance(1);
     running.server.reap().unwrap();
-    assert_eq!(files(&world.dir()).0, []);
+    assert_eq!(world.files().0, []);
 }
 
-#[test]
-fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was() {
-    let world = World::new();
+fn the_scrub_finds_what_has_rotted_and_goes_on_where_it_was(on: On) {
+    let world = World::on(on);
     let running = world.open();
     for n in 0..200 {
         running.store(&[(id(n), &body(n))], ME).unwrap();
     }
     let rotten = [6, 13, 55];
     for n in rotten {
-        let mut bytes = fs::read(place(&world, n)).unwrap();
+        let mut bytes = world.file(&id(n)).unwrap();
         *bytes.last_mut().unwrap() ^= 4;
-        fs::write(place(&world, n), bytes).unwrap();
+        world.write_file(&id(n), &bytes);
     }
-    fs::remove_file(place(&world, 100)).unwrap();
+    world.remove_file(&id(100));
     assert!(!running.server.inner().scrub_some().unwrap().is_last);
     drop(running);
     let running = world.open();
@@ -479,7 +482,7 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
     let (tell, told) = std::sync::mpsc::channel();
     let settings =
         Settings { on_damage: Arc::new(move |share| tell.send(share).unwrap()), ..world.settings() };
-    let open = || Server::open(&world.dir(), settings.clone(), |local| Arc::new(local)).unwrap();
+    let open = || Server::open(&world.dir(), settings.clone()).unwrap();
     let server = ShareServer::without_threads(open());
     server.finish_discovery().unwrap();
     for n in 0..100 {
@@ -521,9 +524,8 @@ fn whoever_is_in_a_hurry_has_all_read_from_the_beginning_and_is_told_what_is_dam
     server.verify(&id(99)).unwrap();
 }
 
-#[test]
-fn a_damaged_database_deletes_nothing_until_it_was_made_anew() {
-    let mut world = World::new();
+fn a_damaged_database_deletes_nothing_until_it_was_made_anew(on: On) {
+    let mut world = World::on(on);
     world.grace = Duration::ZERO;
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
@@ -537,7 +539,7 @@ fn a_damaged_database_deletes_nothing_until_it_was_made_anew() {
     let_go_now(&running, &[id(2)]);
     running.server.reap().unwrap();
     running.server.expire().unwrap();
-    assert_eq!(files(&world.dir()).0.len(), 3);
+    assert_eq!(world.files().0.len(), 3);
     assert_eq!(running.server.read(&id(1), 0, 50).unwrap(), body(1));
     drop(running);
     let running = world.open();
@@ -547,17 +549,16 @@ fn a_damaged_database_deletes_nothing_until_it_was_made_anew() {
     check_quiet(&world, &running);
 }
 
-#[test]
-fn the_threads_do_all_this_by_themselves() {
-    let mut world = World::new();
+fn the_threads_do_all_this_by_themselves(on: On) {
+    let mut world = World::on(on);
     world.grace = Duration::ZERO;
     drop(world.open());
-    deposit(&world, 1);
+    world.deposit(1);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     let mut settings = world.settings();
     settings.pace.expire_every = Duration::from_millis(1);
     settings.pace.scrub_every = Duration::from_millis(1);
-    let server = ShareServer::open(&world.dir(), settings).unwrap();
+    let server = world.serve(settings);
     let own = server.account("own").unwrap();
     let until = |what: &str, is: &dyn Fn() -> bool| {
         for _ in 0..2000 {
@@ -571,13 +572,12 @@ fn the_threads_do_all_this_by_themselves() {
     until("discovered", &|| server.leases_of(&id(1)).unwrap().len() == 1);
     server.store_many(vec![new_share(id(6), &body(6)), new_share(id(7), &body(7))], own, Some(0)).unwrap();
     until("expired and deleted", &|| server.stored().unwrap().shares == 1);
-    fs::remove_file(place(&world, 1)).unwrap();
+    world.remove_file(&id(1));
     until("found missing", &|| server.share(&id(1)).unwrap().unwrap().health == Health::Missing);
     assert!(matches!(server.read(&id(1), 0, 1), Err(ReadError::Damaged { .. })));
 }
 
-#[test]
-fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from() {
+fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from(on: On) {
     let scenario = |world: &World, running: &Running| -> Result<(), crate::DatabaseError> {
         world.advance(10);
         running.server.expire()?;
@@ -590,14 +590,14 @@ fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from() {
         running.store(&[(id(2), &body(2))], ME).unwrap();
         running
     };
-    let world = World::new();
+    let world = World::on(on);
     let running = begin(&world);
     let before = running.disk.steps().len();
     scenario(&world, &running).unwrap();
     let steps = running.disk.steps().len() - before;
     assert!(steps >= 4, "{steps}");
-    for at in 0..steps {
-        let world = World::new();
+    for at in on.some_of(steps) {
+        let world = World::on(on);
         let running = begin(&world);
         running.disk.set_fault(at, Fault::Cut);
         scenario(&world, &running).unwrap_err();
@@ -606,7 +606,7 @@ fn power_lost_at_any_step_of_expiring_and_scrubbing_is_recovered_from() {
         scenario(&world, &running).unwrap();
         world.advance(100);
         running.server.reap().unwrap();
-        assert_eq!(files(&world.dir()).0, [id(2)], "cut at {at}");
+        assert_eq!(world.files().0, [id(2)], "cut at {at}");
         check_quiet(&world, &running);
     }
 }

@@ -130,7 +130,7 @@ fn memory(what: &str) -> u64 {
 
 /// Rows of so many shares, each leased, without files.
 fn fill(dir: &Path, shares: u64) {
-    let server = Server::open(dir, settings(), |local| Arc::new(local)).unwrap();
+    let server = Server::open(dir, settings()).unwrap();
     for first in (0..shares).step_by(20_000) {
         server
             .database
@@ -251,9 +251,7 @@ fn bars_of_files() {
     let stored = server.stored().unwrap();
     drop(server);
     fs::remove_file(bench.dir().join("leases.sqlite")).unwrap();
-    let server = ShareServer::without_threads(
-        Server::open(&bench.dir(), settings(), |local| Arc::new(local)).unwrap(),
-    );
+    let server = ShareServer::without_threads(Server::open(&bench.dir(), settings()).unwrap());
     let found = per_second(|| {
         server.finish_discovery().unwrap();
         stored.shares as usize

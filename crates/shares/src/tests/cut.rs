@@ -5,39 +5,32 @@ use std::{
     fs::{self, File},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
 
-use super::Random;
+use super::{
+    Random,
+    trouble::{Told, Trouble},
+};
 use crate::{
     DiskError, ShareId,
     disk::{Dirty, Disk, LocalDisk, Temporary},
     share::file_name,
 };
 
-/// What happens at the chosen step.
-#[derive(Clone, Copy, Debug)]
-pub enum Fault {
-    /// The step, and everything after it, does not happen.
-    Cut,
-    /// The step fails, once.
-    Fail(io::ErrorKind),
-}
-
 #[derive(Debug)]
 pub struct CutDisk {
     local: LocalDisk,
     dir: PathBuf,
     limbo: PathBuf,
+    trouble: Arc<Trouble>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    steps: Vec<&'static str>,
-    fault: Option<(usize, Fault)>,
-    dead: bool,
     /// Files whose bytes were not synced, by the name that they were written under, and where they are now.
     unsynced: BTreeMap<String, PathBuf>,
     /// Changes of entries that were not synced, in order.
@@ -53,46 +46,8 @@ struct Change {
 }
 
 impl CutDisk {
-    pub fn new(local: LocalDisk, dir: &Path, limbo: &Path, fault: Option<(usize, Fault)>) -> CutDisk {
-        let state = State { fault, ..State::default() };
-        CutDisk { local, dir: dir.to_owned(), limbo: limbo.to_owned(), state: Mutex::new(state) }
-    }
-
-    /// From now on, `fault` happens `after` so many more steps.
-    pub fn set_fault(&self, after: usize, fault: Fault) {
-        let mut state = self.state.lock();
-        state.fault = Some((state.steps.len() + after, fault));
-    }
-
-    pub fn clear_fault(&self) {
-        self.state.lock().fault = None;
-    }
-
-    pub fn steps(&self) -> Vec<&'static str> {
-        self.state.lock().steps.clone()
-    }
-
-    pub fn is_dead(&self) -> bool {
-        self.state.lock().dead
-    }
-
-    fn step(&self, what: &'static str) -> Result<(), DiskError> {
-        let mut state = self.state.lock();
-        let error = |kind: io::ErrorKind| Err(DiskError::new(what, "the disk of the tests", kind.into()));
-        if state.dead {
-            return error(io::ErrorKind::BrokenPipe);
-        }
-        let number = state.steps.len();
-        state.steps.push(what);
-        match state.fault {
-            Some((at, Fault::Cut)) if at == number => {
-                state.dead = true;
-                error(io::ErrorKind::BrokenPipe)
-            }
-            // SQLite takes a failed commit back: there is no failure after one.
-            Some((at, Fault::Fail(kind))) if at == number && what != "committed" => error(kind),
-            _ => Ok(()),
-        }
+    pub fn new(local: LocalDisk, dir: &Path, limbo: &Path, trouble: Arc<Trouble>) -> CutDisk {
+        CutDisk { local, dir: dir.to_owned(), limbo: limbo.to_owned(), trouble, state: Mutex::default() }
     }
 
     fn share(&self, share: &ShareId) -> PathBuf {
@@ -139,53 +94,68 @@ impl CutDisk {
     }
 }
 
+fn error(cause: io::Error) -> DiskError {
+    DiskError::new("trying", "the disk of the tests", cause)
+}
+
+fn told(step: Told) -> Result<(), DiskError> {
+    step.told().map_err(error)
+}
+
 impl Disk for CutDisk {
     fn write(&self, name: String, parts: &[&[u8]]) -> Result<Temporary, DiskError> {
         let path = self.dir.join("tmp").join(&name);
-        if let Err(error) = self.step("write") {
-            if self.is_dead() {
-                // Torn.
-                let _ = fs::write(&path, parts[0]);
-                self.state.lock().unsynced.insert(name, path);
+        let step = match self.trouble.step("write") {
+            Ok(step) => step,
+            Err(cause) => {
+                if self.trouble.is_dead() {
+                    // Torn.
+                    let _ = fs::write(&path, parts[0]);
+                    self.state.lock().unsynced.insert(name, path);
+                }
+                return Err(error(cause));
             }
-            return Err(error);
-        }
+        };
         let temporary = self.local.write(name, parts)?;
         self.state.lock().unsynced.insert(temporary.name.clone(), path);
-        Ok(temporary)
+        told(step).map(|()| temporary)
     }
 
     fn sync(&self, dirty: &[Dirty]) -> Result<(), DiskError> {
         for each in dirty {
-            self.step("sync")?;
+            let step = self.trouble.step("sync").map_err(error)?;
             let mut state = self.state.lock();
             match each {
                 Dirty::File(temporary) => drop(state.unsynced.remove(&temporary.name)),
                 Dirty::Prefix(prefix) => drop(state.entries.remove(prefix)),
             }
+            told(step)?;
         }
         Ok(())
     }
 
     fn put_in_place(&self, temporary: &str, share: &ShareId) -> Result<(), DiskError> {
-        self.step("rename")?;
+        let step = self.trouble.step("rename").map_err(error)?;
         self.note_change(share);
         if let Some(path) = self.state.lock().unsynced.get_mut(temporary) {
             *path = self.share(share);
         }
-        self.local.put_in_place(temporary, share)
+        self.local.put_in_place(temporary, share)?;
+        told(step)
     }
 
     fn discard(&self, temporary: &str) -> Result<(), DiskError> {
-        self.step("discard")?;
+        let step = self.trouble.step("discard").map_err(error)?;
         self.state.lock().unsynced.remove(temporary);
-        self.local.discard(temporary)
+        self.local.discard(temporary)?;
+        told(step)
     }
 
     fn unlink(&self, share: &ShareId) -> Result<(), DiskError> {
-        self.step("unlink")?;
+        let step = self.trouble.step("unlink").map_err(error)?;
         self.note_change(share);
-        self.local.unlink(share)
+        self.local.unlink(share)?;
+        told(step)
     }
 
     fn open(&self, share: &ShareId) -> Result<File, DiskError> {
@@ -198,13 +168,5 @@ impl Disk for CutDisk {
 
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
         self.local.list(prefix)
-    }
-
-    fn before_commit(&self) -> Result<(), DiskError> {
-        self.step("commit")
-    }
-
-    fn after_commit(&self) -> Result<(), DiskError> {
-        self.step("committed")
     }
 }

@@ -1,59 +1,149 @@
-//! Tests of the server as a whole, on a disk that can fail or lose power at any step.
+//! Tests of the server as a whole, on disks and object stores that can fail or fall silent at any step.
 
 mod accounts;
 mod background;
 mod bars;
 mod cut;
 mod faults;
+mod flaky;
 mod flips;
 mod model;
+mod objects;
 mod older;
 mod opening;
 mod races;
 mod steps;
+mod trouble;
 
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
-use cut::{CutDisk, Fault};
+use cut::CutDisk;
+use flaky::{Flaky, Memory};
+use futures_util::TryStreamExt;
+use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path as Name};
 use tempfile::TempDir;
+use trouble::{Fault, Trouble};
 
 use crate::{
-    AccountId, Clock, Deletion, Expiry, NewShare, OpenError, Seconds, Settings, ShareId, ShareServer, State,
-    server::Server, share::from_file_name,
+    AccountId, Clock, Deletion, Expiry, Location, NewShare, OpenError, Seconds, Settings, ShareId,
+    ShareServer, State,
+    bridge::Bridge,
+    content,
+    disk::LocalDisk,
+    local::LocalFiles,
+    s3,
+    server::Server,
+    share::{file_name, from_file_name},
 };
+
+/// What shares are kept on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// Files.
+    Disk,
+    /// An object store in memory.
+    Memory,
+    /// An S3 server: that of the environment (`AWS_ENDPOINT_URL` and others), in the bucket `leasehold-test`.
+    S3,
+}
+
+impl On {
+    /// Which of so many cases to try: all that take milliseconds, a few of those whose requests go to another process.
+    pub fn some_of(self, cases: usize) -> impl Iterator<Item = usize> {
+        (0..cases).step_by(if self == On::S3 { (cases / 4).max(1) } else { 1 })
+    }
+}
+
+/// Each of these tests on everything. An S3 server comes with `tests/s3`.
+macro_rules! everywhere {
+    ($($test:ident,)*) => {
+        mod on_disk {
+            $(#[test] fn $test() { super::$test($crate::tests::On::Disk) })*
+        }
+        mod in_memory {
+            $(#[test] fn $test() { super::$test($crate::tests::On::Memory) })*
+        }
+        mod on_s3 {
+            $(#[test] #[ignore = "needs an S3 server: tests/s3"] fn $test() { super::$test($crate::tests::On::S3) })*
+        }
+    };
+}
+use everywhere;
 
 /// A directory, a clock, and what the next server's disk is to do.
 pub struct World {
     dir: TempDir,
     now: Arc<AtomicU64>,
+    objects: Option<Outside>,
     pub grace: Duration,
     pub open_files_max: usize,
     pub expiry: Option<Expiry>,
 }
 
+/// An object store, as whoever else uses it sees it.
+pub struct Outside {
+    pub store: Arc<dyn ObjectStore>,
+    pub location: Location,
+    pub memory: Arc<Memory>,
+}
+
 /// A server whose reaper works when it is told to.
 pub struct Running {
     pub server: ShareServer,
-    pub disk: Arc<CutDisk>,
+    pub disk: Arc<Trouble>,
+    cut: Option<Arc<CutDisk>>,
+}
+
+/// For who looks at objects from outside.
+static BRIDGE: LazyLock<Bridge> = LazyLock::new(|| Bridge::start().unwrap());
+
+impl Outside {
+    fn new(on: On) -> Option<Outside> {
+        static WORLDS: AtomicU64 = AtomicU64::new(0);
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let location: Location =
+            format!("s3://leasehold-test/{}/{number}", std::process::id()).parse().unwrap();
+        let store: Arc<dyn ObjectStore> = match on {
+            On::Disk => return None,
+            On::Memory => Arc::new(InMemory::new()),
+            On::S3 => s3::connect(&location).unwrap(),
+        };
+        Some(Outside { store, location, memory: Arc::default() })
+    }
+
+    fn name(&self, share: &ShareId) -> Name {
+        self.location.root().join("shares").join(format!("{:02x}", share.0[0])).join(file_name(share))
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let (store, root) = (self.store.clone(), self.location.root());
+        let listed = BRIDGE.wait(async move { store.list(Some(&root)).try_collect::<Vec<_>>().await });
+        listed.unwrap().unwrap().into_iter().map(|meta| meta.location.to_string()).collect()
+    }
 }
 
 impl World {
     pub fn new() -> World {
+        World::on(On::Disk)
+    }
+
+    pub fn on(on: On) -> World {
         // In memory where that is possible: what a power cut loses is decided by the disk of the tests, not by the real one.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         fs::create_dir(dir.path().join("limbo")).unwrap();
         World {
             dir,
             now: Arc::new(AtomicU64::new(1_000_000)),
+            objects: Outside::new(on),
             grace: Duration::from_secs(100),
             open_files_max: 4,
             expiry: None,
@@ -62,6 +152,21 @@ impl World {
 
     pub fn dir(&self) -> PathBuf {
         self.dir.path().join("server")
+    }
+
+    /// Another directory, whose objects are to be in the same store below the same name with `suffix` added.
+    pub fn neighbour(&self, suffix: &str) -> World {
+        let beside = |outside: &Outside| Outside {
+            store: outside.store.clone(),
+            location: format!("{}{suffix}", outside.location).parse().unwrap(),
+            memory: outside.memory.clone(),
+        };
+        World { objects: self.objects.as_ref().map(beside), ..World::new() }
+    }
+
+    /// The object store, if there is one.
+    pub fn outside(&self) -> Option<&Outside> {
+        self.objects.as_ref()
     }
 
     pub fn now(&self) -> Seconds {
@@ -80,7 +185,8 @@ impl World {
         let now = self.now.clone();
         let clock: Clock = Arc::new(move || now.load(Ordering::Relaxed));
         let World { grace, open_files_max, expiry, .. } = *self;
-        Settings { grace, open_files_max, expiry, ..Settings::new(clock) }
+        let content = self.objects.as_ref().map(|outside| outside.location.clone());
+        Settings { grace, open_files_max, expiry, content, ..Settings::new(clock) }
     }
 
     /// Opens it and lets discovery finish.
@@ -91,26 +197,112 @@ impl World {
     }
 
     pub fn try_open(&self, fault: Option<(usize, Fault)>) -> Result<Running, OpenError> {
-        let mut kept = None;
-        let limbo = self.dir.path().join("limbo");
-        let server = Server::open(&self.dir(), self.settings(), |local| {
-            let disk = Arc::new(CutDisk::new(local, &self.dir(), &limbo, fault));
-            kept = Some(disk.clone());
-            disk
-        });
-        let server = match server {
-            Ok(server) => server,
-            Err(error) => {
-                if let Some(disk) = kept {
-                    disk.lose(1);
-                }
-                return Err(error);
+        let trouble = Arc::new(Trouble::default());
+        if let Some((after, fault)) = fault {
+            trouble.set_fault(after, fault);
+        }
+        let mut cut = None;
+        match self.open_with(self.settings(), &trouble, &mut cut) {
+            Ok(server) => {
+                let server = ShareServer::without_threads(server);
+                // Whoever does not say otherwise has renewed what it wants kept.
+                server.vouch(Seconds::MAX);
+                Ok(Running { server, disk: trouble, cut })
             }
+            Err(error) => {
+                if let Some(cut) = cut {
+                    cut.lose(1);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As it is for users: with threads that do what is due.
+    pub fn serve(&self, settings: Settings) -> ShareServer {
+        ShareServer::start(self.open_with(settings, &Arc::default(), &mut None).unwrap()).unwrap()
+    }
+
+    fn open_with(
+        &self,
+        settings: Settings,
+        trouble: &Arc<Trouble>,
+        cut: &mut Option<Arc<CutDisk>>,
+    ) -> Result<Server, OpenError> {
+        Server::open_on(&self.dir(), settings, trouble.clone(), || match &self.objects {
+            None => {
+                let local = LocalDisk::open(&self.dir())?;
+                let is_new = local.is_new;
+                let limbo = self.dir.path().join("limbo");
+                let disk = Arc::new(CutDisk::new(local, &self.dir(), &limbo, trouble.clone()));
+                *cut = Some(disk.clone());
+                Ok((Arc::new(LocalFiles::new(disk)), is_new))
+            }
+            Some(Outside { store, location, memory }) => {
+                let flaky = Flaky::new(store.clone(), trouble.clone(), memory.clone());
+                content::open(&self.dir(), Some(location), |_| Ok(Arc::new(flaky)))
+            }
+        })
+    }
+
+    /// Puts share `n` there as `scp` does: a file, and no row.
+    pub fn deposit(&self, n: u64) {
+        let elsewhere = World::new();
+        elsewhere.open().store(&[(id(n), &body(n))], ME).unwrap();
+        self.write_file(&id(n), &elsewhere.file(&id(n)).unwrap());
+    }
+
+    /// Something among the shares that is none.
+    pub fn set_stranger(&self, present: bool) {
+        let Some(outside) = &self.objects else {
+            let path = self.dir().join("shares/00/README");
+            let done = if present { fs::write(path, "not a share") } else { fs::remove_file(path) };
+            return done.unwrap();
         };
-        let server = ShareServer::without_threads(server);
-        // Whoever does not say otherwise has renewed what it wants kept.
-        server.vouch(Seconds::MAX);
-        Ok(Running { server, disk: kept.unwrap() })
+        let (store, name) =
+            (outside.store.clone(), outside.location.root().join("shares").join("00").join("README"));
+        let done = BRIDGE.wait(async move {
+            match present {
+                true => store.put(&name, "not a share".into()).await.map(drop),
+                false => store.delete(&name).await,
+            }
+        });
+        done.unwrap().unwrap();
+    }
+
+    fn path(&self, share: &ShareId) -> PathBuf {
+        self.dir().join(format!("shares/{:02x}", share.0[0])).join(file_name(share))
+    }
+
+    /// A share's file, past the server.
+    pub fn file(&self, share: &ShareId) -> Option<Vec<u8>> {
+        let Some(outside) = &self.objects else { return fs::read(self.path(share)).ok() };
+        let (store, name) = (outside.store.clone(), outside.name(share));
+        let got = BRIDGE.wait(async move { store.get(&name).await?.bytes().await }).unwrap();
+        got.ok().map(Vec::from)
+    }
+
+    pub fn write_file(&self, share: &ShareId, bytes: &[u8]) {
+        let Some(outside) = &self.objects else { return fs::write(self.path(share), bytes).unwrap() };
+        let (store, name, bytes) = (outside.store.clone(), outside.name(share), bytes.to_vec());
+        BRIDGE.wait(async move { store.put(&name, bytes.into()).await }).unwrap().unwrap();
+    }
+
+    pub fn remove_file(&self, share: &ShareId) {
+        let Some(outside) = &self.objects else { return fs::remove_file(self.path(share)).unwrap() };
+        let (store, name) = (outside.store.clone(), outside.name(share));
+        BRIDGE.wait(async move { store.delete(&name).await }).unwrap().unwrap();
+    }
+
+    /// Files among the shares, and those of uploads under way.
+    pub fn files(&self) -> (Vec<ShareId>, usize) {
+        let Some(outside) = &self.objects else { return files(&self.dir()) };
+        let names = outside.names();
+        let shares = names.iter().filter_map(|name| from_file_name(name.rsplit('/').next()?));
+        let mut shares: Vec<ShareId> = shares.collect();
+        shares.sort();
+        assert_eq!(names.len(), shares.len() + 1, "the owner's mark: {names:?}");
+        (shares, 0)
     }
 }
 
@@ -118,7 +310,9 @@ impl Running {
     /// Power is lost, and with it a part of what was not synced.
     pub fn cut(self, seed: u64) {
         drop(self.server);
-        self.disk.lose(seed);
+        if let Some(cut) = self.cut {
+            cut.lose(seed);
+        }
     }
 
     pub fn store(&self, shares: &[(ShareId, &[u8])], account: AccountId) -> Result<(), crate::StoreError> {
@@ -149,7 +343,7 @@ pub fn body(n: u64) -> Vec<u8> {
 }
 
 /// Files among the shares and in `tmp/`.
-pub fn files(dir: &Path) -> (Vec<ShareId>, usize) {
+fn files(dir: &Path) -> (Vec<ShareId>, usize) {
     let mut found = Vec::new();
     for prefix in fs::read_dir(dir.join("shares")).unwrap() {
         for file in fs::read_dir(prefix.unwrap().path()).unwrap() {
@@ -180,7 +374,7 @@ pub fn check_quiet(world: &World, running: &Running) {
             std::ops::ControlFlow::Continue(())
         })
         .unwrap();
-    assert_eq!(files(&world.dir()), (rows.clone(), 0));
+    assert_eq!(world.files(), (rows.clone(), 0));
     let stored = running.server.stored().unwrap();
     assert_eq!((stored.shares, stored.bytes), (rows.len() as u64, bytes));
     for account in (0..6).map(AccountId) {

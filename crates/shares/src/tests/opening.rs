@@ -2,13 +2,26 @@
 
 use std::fs;
 
-use super::{ME, World, body, check_quiet, files, id, let_go_now};
-use crate::{AccountId, Damage, HeaderError, Health, OpenError, ReadError, share::file_name};
+use super::{ME, On, World, body, check_quiet, everywhere, id, let_go_now};
+use crate::{AccountId, Damage, HeaderError, Health, OpenError, ReadError};
+
+everywhere! {
+    a_missing_database_is_rebuilt,
+    a_log_without_its_database_is_not_replayed_into_the_new_one,
+    an_emptied_database_is_rebuilt,
+    a_truncated_database_is_rebuilt,
+    garbage_for_a_database_is_rebuilt,
+    corruption_found_while_running_is_looked_into_at_the_next_start,
+    a_newer_schema_or_layout_is_refused,
+    a_database_restored_from_a_backup_loses_no_share,
+    discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone,
+    a_directory_is_served_once,
+}
 
 const STARTER_SECONDS: u64 = 60 * 24 * 3600;
 
-fn with_two_shares() -> World {
-    let world = World::new();
+fn with_two_shares(on: On) -> World {
+    let world = World::on(on);
     let running = world.open();
     running.store(&[(id(5), &body(5)), (id(6), &body(6))], ME).unwrap();
     world
@@ -37,16 +50,14 @@ fn check_rebuilt(world: &World, kept: bool) {
     assert_eq!(running.server.lease(ME, &[id(5)], None).unwrap(), [id(5)]);
 }
 
-#[test]
-fn a_missing_database_is_rebuilt() {
-    let world = with_two_shares();
+fn a_missing_database_is_rebuilt(on: On) {
+    let world = with_two_shares(on);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     check_rebuilt(&world, false);
 }
 
-#[test]
-fn a_log_without_its_database_is_not_replayed_into_the_new_one() {
-    let world = World::new();
+fn a_log_without_its_database_is_not_replayed_into_the_new_one(on: On) {
+    let world = World::on(on);
     let running = world.open();
     running.store(&[(id(5), &body(5)), (id(6), &body(6))], ME).unwrap();
     for name in ["leases.sqlite", "leases.sqlite-wal"] {
@@ -58,32 +69,28 @@ fn a_log_without_its_database_is_not_replayed_into_the_new_one() {
     check_rebuilt(&world, false);
 }
 
-#[test]
-fn an_emptied_database_is_rebuilt() {
-    let world = with_two_shares();
+fn an_emptied_database_is_rebuilt(on: On) {
+    let world = with_two_shares(on);
     fs::write(world.dir().join("leases.sqlite"), b"").unwrap();
     check_rebuilt(&world, true);
 }
 
-#[test]
-fn a_truncated_database_is_rebuilt() {
-    let world = with_two_shares();
+fn a_truncated_database_is_rebuilt(on: On) {
+    let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() / 2 / 4096 * 4096]).unwrap();
     check_rebuilt(&world, true);
 }
 
-#[test]
-fn garbage_for_a_database_is_rebuilt() {
-    let world = with_two_shares();
+fn garbage_for_a_database_is_rebuilt(on: On) {
+    let world = with_two_shares(on);
     fs::write(world.dir().join("leases.sqlite"), [0x5a; 9000]).unwrap();
     check_rebuilt(&world, true);
 }
 
-#[test]
-fn corruption_found_while_running_is_looked_into_at_the_next_start() {
-    let world = with_two_shares();
+fn corruption_found_while_running_is_looked_into_at_the_next_start(on: On) {
+    let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let sound = fs::read(&path).unwrap();
     // Pages of tables that opening does not look at: the leases'.
@@ -110,9 +117,8 @@ fn corrupt_leases(database: &[u8]) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn a_newer_schema_or_layout_is_refused() {
-    let world = with_two_shares();
+fn a_newer_schema_or_layout_is_refused(on: On) {
+    let world = with_two_shares(on);
     let connection = rusqlite::Connection::open(world.dir().join("leases.sqlite")).unwrap();
     connection.pragma_update(None, "user_version", 3).unwrap();
     drop(connection);
@@ -123,7 +129,7 @@ fn a_newer_schema_or_layout_is_refused() {
     assert!(matches!(world.try_open(None), Err(OpenError::Newer { found: 9, .. })));
     fs::write(world.dir().join("format"), "something else").unwrap();
     assert!(matches!(world.try_open(None), Err(OpenError::Foreign { .. })));
-    assert_eq!(files(&world.dir()).0, [id(5), id(6)]);
+    assert_eq!(world.files().0, [id(5), id(6)]);
 }
 
 /// What a power cut in the first start left (tests/e2e/power-cut.sh): journal_mode was set, and no table made yet.
@@ -151,9 +157,8 @@ fn somebody_elses_database_is_left_alone() {
     );
 }
 
-#[test]
-fn a_database_restored_from_a_backup_loses_no_share() {
-    let world = with_two_shares();
+fn a_database_restored_from_a_backup_loses_no_share(on: On) {
+    let world = with_two_shares(on);
     let path = world.dir().join("leases.sqlite");
     let backup = fs::read(&path).unwrap();
     let running = world.open();
@@ -175,14 +180,12 @@ fn a_database_restored_from_a_backup_loses_no_share() {
     assert_eq!(world.open().server.leases_of(&id(6)).unwrap().len(), 2);
 }
 
-#[test]
-fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone() {
-    let world = with_two_shares();
+fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone(on: On) {
+    let world = with_two_shares(on);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
-    let path = world.dir().join("shares/00").join(file_name(&id(5)));
-    let sound = fs::read(&path).unwrap();
-    fs::write(&path, &sound[..100]).unwrap();
-    fs::write(world.dir().join("shares/00/README"), "not a share").unwrap();
+    let sound = world.file(&id(5)).unwrap();
+    world.write_file(&id(5), &sound[..100]);
+    world.set_stranger(true);
     let running = world.open();
     running.server.reap().unwrap();
     let row = running.server.share(&id(5)).unwrap().unwrap();
@@ -195,13 +198,12 @@ fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone() {
     // It has one lease, and its length counts from when it is known.
     running.store(&[(id(5), &body(5))], ME).unwrap();
     assert_eq!(running.read_all(&id(5)).unwrap(), body(5));
-    fs::remove_file(world.dir().join("shares/00/README")).unwrap();
+    world.set_stranger(false);
     check_quiet(&world, &running);
 }
 
-#[test]
-fn a_directory_is_served_once() {
-    let world = World::new();
+fn a_directory_is_served_once(on: On) {
+    let world = World::on(on);
     let running = world.open();
     assert!(matches!(world.try_open(None), Err(OpenError::InUse(_))));
     drop(running);

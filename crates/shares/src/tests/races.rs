@@ -6,15 +6,19 @@ use std::{
     time::Duration,
 };
 
-use super::{ME, Random, World, body, check_quiet, id, new_share};
-use crate::{Deletion, ReadError, Refusal, ShareServer, StoreError};
+use super::{ME, On, Random, World, body, check_quiet, everywhere, id, new_share};
+use crate::{Deletion, ReadError, Refusal, StoreError};
+
+everywhere! {
+    what_is_held_is_readable_whatever_the_others_do,
+    concurrent_batches_are_all_stored,
+}
 
 /// Each thread works on the same few shares with an account of its own: what it has been told it holds must be readable.
-#[test]
-fn what_is_held_is_readable_whatever_the_others_do() {
-    let mut world = World::new();
+fn what_is_held_is_readable_whatever_the_others_do(on: On) {
+    let mut world = World::on(on);
     world.grace = Duration::ZERO;
-    let server = ShareServer::open(&world.dir(), world.settings()).unwrap();
+    let server = world.serve(world.settings());
     thread::scope(|scope| {
         for number in 0..4 {
             let server = &server;
@@ -51,10 +55,9 @@ fn what_is_held_is_readable_whatever_the_others_do() {
 }
 
 /// Batches that are under way at the same time share syncs and transactions, and each is complete when it returns.
-#[test]
-fn concurrent_batches_are_all_stored() {
-    let world = World::new();
-    let server = ShareServer::open(&world.dir(), world.settings()).unwrap();
+fn concurrent_batches_are_all_stored(on: On) {
+    let world = World::on(on);
+    let server = world.serve(world.settings());
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let uploaders: Vec<_> = (0..3)

@@ -2,8 +2,19 @@
 
 use std::{collections::BTreeMap, io::ErrorKind};
 
-use super::{Fault, ME, Running, World, body, check_quiet, id};
+use super::{
+    ME, On, Running, World, body, check_quiet, everywhere, id,
+    trouble::{Fault, PLACE},
+};
 use crate::{Deletion, ShareId, StoreError};
+
+everywhere! {
+    the_scenario_has_every_kind_of_step,
+    power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind,
+    a_failure_at_any_step_is_reported_and_cleared_away,
+    power_lost_while_recovering_is_recovered_from,
+    power_lost_while_discovering_is_recovered_from,
+}
 
 /// What was acknowledged: `true`, the share is stored and leased; `false`, it was let go.
 type Acknowledged = BTreeMap<ShareId, bool>;
@@ -65,29 +76,31 @@ fn check(world: &World, running: &Running, acknowledged: &Acknowledged, what: &s
         .unwrap();
 }
 
-fn steps_of_scenario() -> Vec<&'static str> {
-    let world = World::new();
+fn steps_of_scenario(on: On) -> Vec<&'static str> {
+    let world = World::on(on);
     let running = world.open();
     let opening = running.disk.steps().len();
     scenario(&running, &mut Acknowledged::new()).unwrap();
     running.disk.steps().split_off(opening)
 }
 
-#[test]
-fn the_scenario_has_every_kind_of_step() {
-    let steps = steps_of_scenario();
-    for step in ["commit", "committed", "write", "sync", "rename", "unlink"] {
-        assert!(steps.contains(&step), "{step}");
+fn the_scenario_has_every_kind_of_step(on: On) {
+    let steps = steps_of_scenario(on);
+    let kinds: &[&str] = match on {
+        On::Disk => &["commit", "committed", "write", "sync", "rename", "unlink"],
+        On::Memory | On::S3 => &["commit", "committed", "get", "put", "delete"],
+    };
+    for step in kinds {
+        assert!(steps.contains(step), "{step}");
     }
 }
 
-#[test]
-fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind() {
-    for at in 0..steps_of_scenario().len() {
-        for seed in 0..4 {
-            let world = World::new();
+fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind(on: On) {
+    for at in on.some_of(steps_of_scenario(on).len()) {
+        for seed in 0..if on == On::S3 { 1 } else { 4 } {
+            let world = World::on(on);
             let running = world.open();
-            running.disk.set_fault(at, Fault::Cut);
+            running.disk.set_fault(at, if seed % 2 == 0 { Fault::Cut } else { Fault::CutAfter });
             let mut acknowledged = Acknowledged::new();
             let done = scenario(&running, &mut acknowledged);
             assert!(running.disk.is_dead() && (done.is_err() || at > 0));
@@ -98,15 +111,14 @@ fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind()
     }
 }
 
-#[test]
-fn a_failure_at_any_step_is_reported_and_cleared_away() {
-    for at in 0..steps_of_scenario().len() {
-        for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
-            let world = World::new();
+fn a_failure_at_any_step_is_reported_and_cleared_away(on: On) {
+    for at in on.some_of(steps_of_scenario(on).len()) {
+        for fault in [Fault::Fail(ErrorKind::StorageFull), Fault::Fail(ErrorKind::Other), Fault::Lost] {
+            let world = World::on(on);
             let running = world.open();
-            running.disk.set_fault(at, Fault::Fail(kind));
+            running.disk.set_fault(at, fault);
             let mut acknowledged = Acknowledged::new();
-            let what = format!("{kind:?} at step {at}");
+            let what = format!("{fault:?} at step {at}");
             scenario(&running, &mut acknowledged).unwrap_or_else(|e| panic!("{what}: {e}"));
             check(&world, &running, &acknowledged, &what);
             drop(running);
@@ -115,24 +127,23 @@ fn a_failure_at_any_step_is_reported_and_cleared_away() {
     }
 }
 
-#[test]
-fn power_lost_while_recovering_is_recovered_from() {
+fn power_lost_while_recovering_is_recovered_from(on: On) {
     // Interrupted in the middle of an upload with files in place: the database still says coming.
     let interrupted = |world: &World| {
         let running = world.open();
         running.store(&[(id(7), &body(7))], ME).unwrap();
-        running.disk.set_fault(9, Fault::Cut);
+        running.disk.set_fault_among(PLACE, 1, Fault::CutAfter);
         running.store(&[(id(8), &body(8)), (id(9), &body(9))], ME).unwrap_err();
         running.cut(3);
     };
-    let world = World::new();
+    let world = World::on(on);
     interrupted(&world);
     let running = world.open();
     running.server.reap().unwrap();
     let steps = running.disk.steps().len();
     assert!(steps > 3);
-    for at in 0..steps {
-        let world = World::new();
+    for at in on.some_of(steps) {
+        let world = World::on(on);
         interrupted(&world);
         let Ok(running) = world.try_open(Some((at, Fault::Cut))) else { continue };
         let _ = running.server.reap();
@@ -141,19 +152,18 @@ fn power_lost_while_recovering_is_recovered_from() {
     }
 }
 
-#[test]
-fn power_lost_while_discovering_is_recovered_from() {
+fn power_lost_while_discovering_is_recovered_from(on: On) {
     let begin = |world: &World| {
         let running = world.open();
         running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
         drop(running);
         std::fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     };
-    let world = World::new();
+    let world = World::on(on);
     begin(&world);
     let steps = world.open().disk.steps().len();
-    for at in 0..steps {
-        let world = World::new();
+    for at in on.some_of(steps) {
+        let world = World::on(on);
         begin(&world);
         if let Ok(running) = world.try_open(Some((at, Fault::Cut))) {
             running.server.finish_discovery().unwrap_err();

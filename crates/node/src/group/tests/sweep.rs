@@ -118,7 +118,7 @@ fn no_bit_that_flips_is_believed() {
     }
 
     let clock = crate::shares_server::wall_clock();
-    let shares = Shares::open(&data.join("shares"), clock, Arc::new(|_| ())).unwrap();
+    let shares = Shares::open(&data.join("shares"), None, clock, Arc::new(|_| ())).unwrap();
     let mut ids = Vec::new();
     let listed = shares.server().for_each_share(|share| {
         ids.push(share.id);

@@ -1,0 +1,203 @@
+//! Where the files of shares are kept, as told once and written down beside the lease database: in its own directory, or in an object store,
+//! which then belongs to this directory alone. Two that believed to own the same objects would take each other's for strangers and delete them in the
+//! end, so an object says whose they are.
+
+use std::{fmt, fs, io, path::Path, str::FromStr, sync::Arc};
+
+use object_store::ObjectStore;
+use ring::rand::{SecureRandom, SystemRandom};
+use thiserror::Error;
+
+use crate::{
+    backend::Backend,
+    database,
+    disk::{LocalDisk, replace_file},
+    error::{DiskError, OpenError},
+    local::LocalFiles,
+    objects::Objects,
+};
+
+const FILE: &str = "content";
+
+/// A bucket of an S3-compatible object store, and what the names of all objects in it begin with: `s3://bucket/prefix`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    bucket: String,
+    prefix: Vec<String>,
+}
+
+/// Why a text names no place for shares.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "`{0}` names no bucket: write s3://BUCKET or s3://BUCKET/PREFIX, of letters, digits, dots, dashes and underscores"
+)]
+pub struct LocationError(String);
+
+impl Location {
+    /// The bucket's name.
+    pub(crate) fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// What the names of all objects begin with.
+    pub(crate) fn root(&self) -> object_store::path::Path {
+        self.prefix.iter().map(String::as_str).collect()
+    }
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Location, LocationError> {
+        let is_name = |part: &str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            (1..=255).contains(&part.len()) && part.chars().all(allowed) && !matches!(part, "." | "..")
+        };
+        let parts: Vec<&str> =
+            text.strip_prefix("s3://").into_iter().flat_map(|rest| rest.split('/')).collect();
+        match parts.split_first() {
+            Some((bucket, prefix)) if parts.iter().all(|part| is_name(part)) && text.len() <= 512 => {
+                Ok(Location {
+                    bucket: (*bucket).to_owned(),
+                    prefix: prefix.iter().map(|part| (*part).to_owned()).collect(),
+                })
+            }
+            _ => Err(LocationError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}", self.bucket)?;
+        self.prefix.iter().try_for_each(|part| write!(f, "/{part}"))
+    }
+}
+
+/// What is written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Record {
+    location: Location,
+    /// What the object says that names us.
+    owner: String,
+    /// Known to be there.
+    claimed: bool,
+}
+
+impl Record {
+    fn new(location: Location) -> Result<Record, OpenError> {
+        let mut random = [0; 16];
+        let failed =
+            |_| DiskError::new("reading", "the system's random numbers", io::ErrorKind::Other.into());
+        SystemRandom::new().fill(&mut random).map_err(failed)?;
+        let owner = format!("leasehold {:032x}\n", u128::from_be_bytes(random));
+        Ok(Record { location, owner, claimed: false })
+    }
+
+    fn parse(text: &str) -> Option<Record> {
+        let mut lines = text.lines();
+        let location = lines.next()?.parse().ok()?;
+        let owner = format!("{}\n", lines.next()?);
+        let claimed = match lines.next()? {
+            "ours" => true,
+            "wanted" => false,
+            _ => return None,
+        };
+        lines.next().is_none().then_some(Record { location, owner, claimed })
+    }
+
+    fn read(dir: &Path) -> Result<Option<Record>, OpenError> {
+        let path = dir.join(FILE);
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let record = String::from_utf8(bytes).ok().and_then(|text| Record::parse(&text));
+                record.map(Some).ok_or(OpenError::Foreign { path })
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(DiskError::new("reading", path, e).into()),
+        }
+    }
+
+    fn save(&self, dir: &Path) -> Result<(), DiskError> {
+        let claimed = if self.claimed { "ours" } else { "wanted" };
+        let text = format!("{}\n{}{claimed}\n", self.location, self.owner);
+        replace_file(&dir.join(FILE), text.as_bytes())
+    }
+}
+
+/// Opens what the shares of `dir` are kept on, and tells whether nothing can be there yet. `wanted` is for a directory without shares; later
+/// it may only say again what was said then.
+pub(crate) fn open(
+    dir: &Path,
+    wanted: Option<&Location>,
+    connect: impl FnOnce(&Location) -> Result<Arc<dyn ObjectStore>, OpenError>,
+) -> Result<(Arc<dyn Backend>, bool), OpenError> {
+    let mut record = match (Record::read(dir)?, wanted) {
+        (None, None) => {
+            let disk = LocalDisk::open(dir)?;
+            let is_new = disk.is_new;
+            return Ok((Arc::new(LocalFiles::new(Arc::new(disk))), is_new));
+        }
+        (Some(record), Some(wanted)) if record.claimed && record.location != *wanted => {
+            let (kept, wanted) = (record.location.to_string(), wanted.to_string());
+            return Err(OpenError::Elsewhere { kept, wanted });
+        }
+        (None, Some(wanted)) if dir.join("shares").exists() || dir.join(database::FILE).exists() => {
+            let (kept, wanted) = (dir.display().to_string(), wanted.to_string());
+            return Err(OpenError::Elsewhere { kept, wanted });
+        }
+        (Some(record), wanted) if wanted.is_none_or(|wanted| *wanted == record.location) => record,
+        (_, Some(wanted)) => Record::new(wanted.clone())?,
+        (Some(record), None) => record,
+    };
+    let location = &record.location;
+    let objects = Objects::new(connect(location)?, location.root())?;
+    if record.claimed {
+        return Ok((Arc::new(objects), false));
+    }
+    // Written down first, so that the next start knows the claim for its own.
+    record.save(dir)?;
+    if objects.claim(&record.owner)? != record.owner.as_bytes() {
+        return Err(OpenError::Taken { location: location.to_string() });
+    }
+    let is_new = objects.is_empty()?;
+    record.claimed = true;
+    record.save(dir)?;
+    Ok((Arc::new(objects), is_new))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_bucket_with_and_without_a_prefix() {
+        for text in ["s3://b", "s3://my-bucket/leasehold", "s3://b.c/d/e_f/1"] {
+            assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
+        }
+        for text in
+            ["", "s3://", "s3:///a", "s3://b/", "s3://b//c", "s3://b/../c", "http://b", "b/c", "s3://b/c d"]
+        {
+            text.parse::<Location>().unwrap_err();
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_parses_is_written_as_it_was(text in "(s3://)?[a-z./ é-]{0,40}") {
+            if let Ok(location) = text.parse::<Location>() {
+                prop_assert_eq!(location.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn any_text_is_a_record_or_none(text in "(s3://a/b\nx\n(ours|wanted)\n|[a-z/:\n]{0,40})") {
+            if let Some(record) = Record::parse(&text) {
+                let written = format!("{}\n{}{}\n", record.location, record.owner, if record.claimed { "ours" } else { "wanted" });
+                prop_assert_eq!(written, text);
+            }
+        }
+    }
+}

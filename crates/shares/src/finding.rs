@@ -1,0 +1,73 @@
+//! Shares that are there and have no row (leasedb, faults 10 and 11): whoever put them there, and whatever became of their rows, they are taken
+//! in with a starter lease when somebody asks for them. So a share that discovery was not shown is not lost either.
+
+use namespace::ShareId;
+
+use crate::{
+    error::{Damage, DatabaseError, DiskError},
+    file::OpenShare,
+    leases::Leased,
+    server::Server,
+    transitions,
+    turns::Turn,
+    tx::Tx,
+};
+
+impl Server {
+    /// Leases shares; those without a row once more if they are found. Returns what is held now, in the order of `ids`.
+    pub(crate) fn lease_with(
+        &self,
+        doing: &'static str,
+        ids: &[ShareId],
+        lease: impl Fn(&mut Tx<'_>, &[ShareId]) -> rusqlite::Result<Leased> + Clone + Send + 'static,
+    ) -> Result<Vec<ShareId>, DatabaseError> {
+        let attempt = |ids: Vec<ShareId>| {
+            let lease = lease.clone();
+            self.database.write(doing, move |tx| lease(tx, &ids))
+        };
+        let Leased { mut held, unknown } = attempt(ids.to_vec())?;
+        if unknown.is_empty() {
+            return Ok(held);
+        }
+        if let Err(error) = self.find(&self.turns.take(&unknown), &unknown)? {
+            // Not held as far as is known; asked for again by the next who needs to know.
+            tracing::warn!(%error, "files that may be shares cannot be opened");
+        }
+        held.extend(attempt(unknown)?.held);
+        Ok(ids.iter().filter(|id| held.contains(id)).copied().collect())
+    }
+
+    /// Takes in those of these shares that are there and have no row, and tells how many. While it is our turn nobody of ours changes their
+    /// files. The inner error: some could not be looked for.
+    pub(crate) fn find(
+        &self,
+        _turn: &Turn<'_>,
+        ids: &[ShareId],
+    ) -> Result<Result<u64, DiskError>, DatabaseError> {
+        let mut found = Vec::new();
+        let mut failed = None;
+        for (id, opened) in ids.iter().zip(OpenShare::open_many(&*self.backend, ids)) {
+            match opened {
+                Ok(Err(Damage::Missing)) => {}
+                Ok(opened) if self.is_unknown(id)? => found.push((*id, opened.map(|share| share.header))),
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        let mut strangers = 0;
+        if !found.is_empty() {
+            strangers = self.database.write("taking in shares", move |tx| {
+                found.iter().try_fold(0, |strangers, (id, found)| {
+                    let found = found.as_ref().map_err(|damage| *damage);
+                    Ok(strangers + u64::from(transitions::find(tx, id, found)?))
+                })
+            })?;
+        }
+        Ok(failed.map_or(Ok(strangers), Err))
+    }
+
+    /// Whether a share has no row.
+    pub(crate) fn is_unknown(&self, id: &ShareId) -> Result<bool, DatabaseError> {
+        Ok(self.database.read("looking up a share", |c| transitions::row(c, id))?.is_none())
+    }
+}

@@ -1,0 +1,134 @@
+//! Shares in files of the local disk: the order of the steps that makes each of them whole and durable.
+
+use std::{fs::File, io, sync::Arc};
+
+use namespace::ShareId;
+use rustc_hash::FxHashSet;
+use rustix::{buffer::spare_capacity, io::pread};
+
+use crate::{
+    backend::{Backend, Opened, ReadAt, ShareFile},
+    disk::{Dirty, Disk},
+    error::DiskError,
+    header::HEADER_BYTES,
+    rounds::SyncRounds,
+    share::file_name,
+};
+
+/// Bytes that are hashed at a time: while they are in the processor's cache.
+const STRIDE: u32 = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LocalFiles {
+    disk: Arc<dyn Disk>,
+    rounds: SyncRounds,
+}
+
+impl LocalFiles {
+    /// On that disk.
+    pub fn new(disk: Arc<dyn Disk>) -> LocalFiles {
+        LocalFiles { disk, rounds: SyncRounds::default() }
+    }
+
+    /// Writes and syncs all files under temporary names: what is renamed from there is complete.
+    fn write_all(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
+        let mut written = Vec::with_capacity(files.len());
+        for file in files {
+            let mut parts: Vec<&[u8]> = vec![&file.header];
+            parts.extend(file.parts.iter().map(|part| &part[..]));
+            let name = temporary_name(&file.id, upload);
+            written.push(Dirty::File(Arc::new(self.disk.write(name, &parts)?)));
+        }
+        self.rounds.sync(&*self.disk, written)
+    }
+
+    /// Makes the entries of these shares durable.
+    fn sync_prefixes(&self, ids: impl Iterator<Item = ShareId>) -> Result<(), DiskError> {
+        let prefixes: FxHashSet<u8> = ids.map(|id| id.0[0]).collect();
+        self.rounds.sync(&*self.disk, prefixes.into_iter().map(Dirty::Prefix).collect())
+    }
+
+    /// At once, since the room may be what is lacking; the reaper sees to what is left.
+    fn clear<T>(&self, upload: i64, files: &[ShareFile], done: Result<T, DiskError>) -> Result<T, DiskError> {
+        if done.is_err() {
+            for file in files {
+                let _ = self.disk.discard(&temporary_name(&file.id, upload));
+            }
+        }
+        done
+    }
+}
+
+impl Backend for LocalFiles {
+    fn stage(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
+        self.clear(upload, files, self.write_all(upload, files))
+    }
+
+    fn place(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
+        let place = |file: &ShareFile| self.disk.put_in_place(&temporary_name(&file.id, upload), &file.id);
+        let placed = files.iter().try_for_each(place);
+        self.clear(upload, files, placed.and_then(|()| self.sync_prefixes(files.iter().map(|file| file.id))))
+    }
+
+    fn discard(&self, upload: i64, ids: &[ShareId]) -> Result<(), DiskError> {
+        ids.iter().try_for_each(|id| self.disk.discard(&temporary_name(id, upload)))
+    }
+
+    fn delete(&self, ids: &[ShareId]) -> Vec<(ShareId, DiskError)> {
+        let mut unlinked = Vec::with_capacity(ids.len());
+        let mut left = Vec::new();
+        for id in ids {
+            match self.disk.unlink(id) {
+                Ok(()) => unlinked.push(*id),
+                Err(error) => left.push((*id, error)),
+            }
+        }
+        if let Err(error) = self.sync_prefixes(unlinked.iter().copied()) {
+            left.extend(unlinked.into_iter().map(|id| (id, error.clone())));
+        }
+        left
+    }
+
+    fn open(&self, id: &ShareId) -> Result<Opened, DiskError> {
+        let file = self.disk.open(id)?;
+        let failed = |e| DiskError::new("reading", file_name(id), e);
+        let head = file.read_at(0, HEADER_BYTES).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
+        Ok(Opened { head, length, bytes: Box::new(file) })
+    }
+
+    fn read_ahead(&self, id: &ShareId) {
+        self.disk.read_ahead(id);
+    }
+
+    fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
+        self.disk.list(prefix)
+    }
+}
+
+impl ReadAt for File {
+    fn read_at(&self, at: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let position = at.saturating_add(bytes.len() as u64);
+            match pread(self, spare_capacity(&mut bytes), position) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // A vector may have been given more room than it asked for.
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+
+    fn stride(&self) -> u32 {
+        STRIDE
+    }
+}
+
+/// Names an upload's file in `tmp/`.
+fn temporary_name(id: &ShareId, upload: i64) -> String {
+    format!("{}.{upload}", file_name(id))
+}
