@@ -22,6 +22,8 @@ pub(crate) struct Host {
 pub(crate) struct HostList {
     hosts: Vec<Host>,
     needed: usize,
+    /// Counts the changes, here.
+    change: u64,
 }
 
 /// See the module. Read without waiting for more than a change of the list.
@@ -33,7 +35,11 @@ impl Hosts {
     pub(crate) fn set(&self, mut hosts: Vec<Host>, needed: usize) {
         hosts.sort_by_key(|host| host.machine);
         hosts.dedup_by_key(|host| host.machine);
-        *self.0.write() = Arc::new(HostList { hosts, needed: needed.max(1) });
+        let mut list = self.0.write();
+        let new = HostList { hosts, needed: needed.max(1), change: list.change };
+        if **list != new {
+            *list = Arc::new(HostList { change: new.change + 1, ..new });
+        }
     }
 
     /// As of now.
@@ -43,6 +49,11 @@ impl Hosts {
 }
 
 impl HostList {
+    /// Another number than before for each list that this machine was told. Of two equal lists one may be older: what was placed by one in between is elsewhere.
+    pub(crate) fn change(&self) -> u64 {
+        self.change
+    }
+
     /// In the order of their numbers.
     pub(crate) fn all(&self) -> &[Host] {
         &self.hosts
@@ -237,5 +248,19 @@ mod tests {
         lone.set(vec![Host { machine: a, addresses: Vec::new(), keeps: true }], 1);
         assert!(lone.now().survives((2, 1), &[&[a], &[a], &[a]]));
         assert!(!lone.now().survives((2, 1), &[&[a], &[], &[]]));
+    }
+
+    /// Who only compared places would not look for what an earlier list has put elsewhere in the meantime.
+    #[test]
+    fn a_list_that_comes_again_is_a_change_and_one_that_stays_is_none() {
+        let (hosts, host) =
+            (Hosts::default(), |keeps| Host { machine: MachineId(1), addresses: Vec::new(), keeps });
+        let set = |keeps| {
+            hosts.set(vec![host(keeps)], 1);
+            (hosts.now().fingerprint(), hosts.now().change())
+        };
+        let (first, other, again) = (set(true), set(false), set(true));
+        assert_eq!((first.0, set(true)), (again.0, again));
+        assert!(first.1 < other.1 && other.1 < again.1);
     }
 }

@@ -154,11 +154,11 @@ impl Repair {
             let hosts = keeper.peers().hosts().now();
             let asked = std::mem::take(&mut self.state.lock().compare);
             let idle = look.is_none() && Instant::now() >= next;
-            if asked || idle || hosts.fingerprint() != looked_for {
-                looked_for = hosts.fingerprint();
+            if asked || idle || hosts.change() != looked_for {
+                looked_for = hosts.change();
                 let vouches_for = ledger.is_current().then(|| keeper.shares().server().now());
                 let at = At::References(None);
-                look = Some(Look { hosts: looked_for, begun: Instant::now(), vouches_for, at });
+                look = Some(Look { hosts: hosts.fingerprint(), begun: Instant::now(), vouches_for, at });
             }
             let mut busy = self.fetch_some(keeper, ledger, &hosts);
             let step = match &mut look {
