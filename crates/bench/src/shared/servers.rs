@@ -3,6 +3,7 @@
 use super::handover::Pace;
 use super::office::Office;
 use super::private::compare;
+use super::processor::OneProcessor;
 use super::row::Row;
 use super::{Settings, again_and_again};
 use crate::target::Target;
@@ -18,12 +19,17 @@ const SIZES: [(&str, usize, f64); 2] =
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     tell("one server, and three");
-    let one = Office::with_servers(&base.join("one"), 1, 1)?;
-    let three = Office::with_servers(&base.join("three"), 1, 3)?;
-    let (Some(three), Some(one)) = (three.machines().first(), one.machines().first()) else {
-        return Err(io::ErrorKind::NotFound.into());
+    let offices = |base: &Path| -> io::Result<[Office; 2]> {
+        Ok([Office::with_servers(&base.join("one"), 1, 1)?, Office::with_servers(&base.join("three"), 1, 3)?])
     };
-    let mut rows = compare("three servers", &[three, one], settings, tell)?;
+    let mut rows = {
+        // As for what is private anywhere: all on one processor, or chance decides.
+        let _one = OneProcessor::take()?;
+        let [one, three] = offices(&base.join("names"))?;
+        compare("three servers", &[machine(&three)?, machine(&one)?], settings, tell)?
+    };
+    let [one, three] = offices(&base.join("content"))?;
+    let (one, three) = (machine(&one)?, machine(&three)?);
     for (name, bytes, bar) in SIZES {
         tell(name);
         let before = Pace::measure(base, settings.time / 4)?;
@@ -38,6 +44,10 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
         rows.push(Row::of("  a message over TCP meanwhile", 1.0 / pace.hop));
     }
     Ok(rows)
+}
+
+fn machine(office: &Office) -> io::Result<&Target> {
+    office.machines().first().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Times a second that a file of so many bytes is written over and synced.
