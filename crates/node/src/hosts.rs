@@ -59,7 +59,7 @@ impl HostList {
         &self.hosts
     }
 
-    /// How many of the hosts of a copy may be gone at once, or for good, and it is still there. See [`Hosts::set`].
+    /// How many hosts must have a copy of `share` for it to count as stored. See [`Hosts::set`].
     pub(crate) fn needed(&self, share: &ShareId) -> usize {
         self.needed.min(self.copies(share)).max(1)
     }

@@ -359,7 +359,6 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
     }
 }
 
-/// At a second that no two operations share.
 /// A root that anybody may use as `mode` says.
 pub fn root(mode: u16) -> Attributes {
     Attributes {
@@ -376,6 +375,7 @@ pub fn root(mode: u16) -> Attributes {
     }
 }
 
+/// At a second that no two operations share.
 pub fn at(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
 }

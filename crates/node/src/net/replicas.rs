@@ -285,24 +285,34 @@ fn plain(number: u64) -> Bytes {
     Bytes::from(vec![number as u8; 10_000 + number as usize])
 }
 
-/// What a client uploads.
-fn upload(number: u64) -> Upload {
-    Upload { upload: number, share: share(number), key: [1; 32], pieces: vec![([2; 12], plain(number))] }
+fn store(client: &Copies, numbers: std::ops::Range<u64>) -> Vec<ShareId> {
+    store_all(client, numbers.map(|number| (share(number), plain(number))))
 }
 
-fn store(client: &Copies, numbers: std::ops::Range<u64>) -> Vec<ShareId> {
-    for (number, result) in client.store(SESSION, numbers.clone().map(upload).collect()) {
+fn store_all(client: &Copies, shares: impl Iterator<Item = (ShareId, Bytes)>) -> Vec<ShareId> {
+    let uploads: Vec<Upload> = (0..).zip(shares).map(|(n, (share, plain))| upload(n, share, plain)).collect();
+    let names = uploads.iter().map(|upload| upload.share).collect();
+    for (number, result) in client.store(SESSION, uploads) {
         assert!(result.is_ok(), "{number}: {result:?}");
     }
-    numbers.map(share).collect()
+    names
 }
 
-/// Reads and opens all of one.
+/// What a client uploads: a share that holds one piece.
+fn upload(upload: u64, share: ShareId, plain: Bytes) -> Upload {
+    Upload { upload, share, key: [1; 32], pieces: vec![([2; 12], plain)] }
+}
+
 fn read(client: &Copies, number: u64) -> Result<Vec<u8>, Error> {
-    let length = plain(number).len() as u32 + TAG_BYTES as u32;
-    let (_, hashes) = content::seal_share(&[1; 32], [([2; 12], &plain(number))].into_iter());
+    read_all(client, share(number), &plain(number))
+}
+
+/// Reads and opens all of a share that holds `plain`.
+fn read_all(client: &Copies, share: ShareId, plain: &Bytes) -> Result<Vec<u8>, Error> {
+    let length = plain.len() as u32 + TAG_BYTES as u32;
+    let (_, hashes) = content::seal_share(&[1; 32], [([2; 12], plain)].into_iter());
     let open = |_, bytes| content::open(&[1; 32], &[2; 12], &hashes[0], bytes).map_err(|_| Error::Damaged);
-    client.read(&[(share(number), 0, length)], open).remove(0)
+    client.read(&[(share, 0, length)], open).remove(0)
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -537,7 +547,13 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
     let group = Group::new(2);
     let (old, new) = (SessionId(4), SessionId(9));
     for (session, number) in [(old, 0), (new, 1), (old, 2)] {
-        assert!(group.client().store(session, vec![upload(number)]).iter().all(|(_, result)| result.is_ok()));
+        assert!(
+            group
+                .client()
+                .store(session, vec![upload(number, share(number), plain(number))])
+                .iter()
+                .all(|(_, result)| result.is_ok())
+        );
     }
     group.publish(&[share(2)]);
     for at in [0, 1] {

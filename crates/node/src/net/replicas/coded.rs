@@ -11,24 +11,11 @@ fn large(number: u64) -> Bytes {
 }
 
 fn store_coded(client: &Copies, numbers: std::ops::Range<u64>) -> Vec<ShareId> {
-    let upload = |number| Upload {
-        upload: number,
-        share: coded(number),
-        key: [1; 32],
-        pieces: vec![([2; 12], large(number))],
-    };
-    for (number, result) in client.store(SESSION, numbers.clone().map(upload).collect()) {
-        assert!(result.is_ok(), "{number}: {result:?}");
-    }
-    numbers.map(coded).collect()
+    store_all(client, numbers.map(|number| (coded(number), large(number))))
 }
 
-/// Reads and opens all of one.
 fn read_coded(client: &Copies, number: u64) -> Result<Vec<u8>, Error> {
-    let length = large(number).len() as u32 + TAG_BYTES as u32;
-    let (_, hashes) = content::seal_share(&[1; 32], [([2; 12], &large(number))].into_iter());
-    let open = |_, bytes| content::open(&[1; 32], &[2; 12], &hashes[0], bytes).map_err(|_| Error::Damaged);
-    client.read(&[(coded(number), 0, length)], open).remove(0)
+    read_all(client, coded(number), &large(number))
 }
 
 impl Group {
