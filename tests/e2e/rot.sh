@@ -79,7 +79,8 @@ rot sectors 12 "$scratch/data1/server/rows"
 start 1
 added_anew 1 1
 still_works
-"$leasehold" status --data "$scratch/data1" | grep -q 'is kept: .*server.damaged' || fail "status does not say what was put aside: $("$leasehold" status --data "$scratch/data1")"
+status=$("$leasehold" status --data "$scratch/data1")
+grep -q 'is kept: .*server.damaged' <<<"$status" || fail "status does not say what was put aside: $status"
 say "machine 1, whose rows were damaged when it started, was added anew"
 
 # Of the log, likewise. In the middle: what is damaged at the end passes for what was being written.

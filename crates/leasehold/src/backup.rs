@@ -1,5 +1,6 @@
 //! `leasehold backup`, `restore`.
 
+use crate::answer::{answer, lines, say};
 use crate::{Failure, places};
 use clap::Args;
 use node::{BackupOrder, Restoring};
@@ -33,11 +34,7 @@ impl Backup {
         let mut progress = Progress::new();
         let report = node::back_up(&data, &order, &mut |text| progress.say(text))?;
         progress.end();
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{report}");
-        }
+        answer(self.json, &report, |report| report.to_string())?;
         Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
@@ -67,7 +64,7 @@ impl Restore {
         let data = match self.data {
             Some(data) if !self.list => data,
             _ => {
-                node::backups(&self.dir)?.iter().for_each(|name| println!("{name}"));
+                lines(node::backups(&self.dir)?)?;
                 return Ok(ExitCode::SUCCESS);
             }
         };
@@ -76,8 +73,10 @@ impl Restore {
         let mut progress = Progress::new();
         let report = node::restore(&order, &mut |text| progress.say(text))?;
         progress.end();
-        print!("{report}");
-        println!("next: leasehold fsck --data {0}, leasehold up --data {0}", data.display());
+        say(format_args!(
+            "{report}next: leasehold fsck --data {0}, leasehold up --data {0}",
+            data.display()
+        ))?;
         Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

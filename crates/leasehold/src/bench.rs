@@ -1,6 +1,7 @@
 //! `leasehold bench`.
 
 use crate::Failure;
+use crate::answer::{answer, say};
 use bench::local::{self, Part, Settings};
 use bench::paper::{self, Experiment};
 use bench::{floor, shared, table};
@@ -155,7 +156,7 @@ impl Bench {
                 Ok(ExitCode::SUCCESS)
             }
             Bench::Floor { dir } => {
-                floor::run(&dir, || println!("mounted on {}", dir.display()))?;
+                floor::run(&dir, || drop(say(format_args!("mounted on {}", dir.display()))))?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -178,11 +179,7 @@ impl Local {
             load_files: self.load_files,
         };
         let rows = telling_progress(|tell| local::run(&self.data, &settings, tell))?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&rows)?);
-        } else {
-            print!("{}", table::text(&rows));
-        }
+        answer(self.json, &rows, |rows| table::text(rows))?;
         let missed = rows.iter().any(|row| row.met == Some(false));
         Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -201,11 +198,7 @@ impl Shared {
             time: Duration::from_secs(self.secs),
         };
         let rows = telling_progress(|tell| shared::run(&self.data, &settings, tell))?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&rows)?);
-        } else {
-            print!("{}", shared::text(&rows));
-        }
+        answer(self.json, &rows, |rows| shared::text(rows))?;
         let missed = rows.iter().any(|row| !row.met());
         Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -222,11 +215,7 @@ impl Paper {
                 });
             }
         }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&rows)?);
-        } else {
-            print!("{}", paper::text(&rows));
-        }
+        answer(self.json, &rows, |rows| paper::text(rows))?;
         let missed = rows.iter().any(|row| !row.met);
         Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }

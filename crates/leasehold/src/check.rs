@@ -1,5 +1,6 @@
 //! `leasehold fsck`.
 
+use crate::answer::answer;
 use crate::{Failure, places};
 use clap::Args;
 use std::io::{IsTerminal, Write};
@@ -30,11 +31,7 @@ impl Check {
         if terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{report}");
-        }
+        answer(self.json, &report, |report| report.to_string())?;
         Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -1,8 +1,9 @@
 //! `leasehold invite`, `join`, `machines`, `expel`.
 
+use crate::answer::{answer, say};
 use crate::{Failure, places};
 use clap::Args;
-use node::{Invitation, Token};
+use node::{Invitation, MachineReport, Token};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -40,7 +41,7 @@ impl Invite {
             good_for_s: self.hours * 3600,
             addresses: self.addresses,
         };
-        println!("{}", node::invite(&data, invitation)?);
+        say(node::invite(&data, invitation)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -72,8 +73,7 @@ pub fn join(data: &std::path::Path, token: &str, name: Option<String>) -> Result
     let token: Token = token.parse()?;
     let name = name.unwrap_or_else(places::host_name);
     let machine = node::join(data, &token, &name)?;
-    println!("joined as {name}, machine {}; next: leasehold up", machine.0);
-    Ok(())
+    Ok(say(format_args!("joined as {name}, machine {}; next: leasehold up", machine.0))?)
 }
 
 /// See the command's help.
@@ -91,16 +91,15 @@ impl Machines {
     /// Lists them.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let machines = node::machines(&self.data.unwrap_or_else(places::data))?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&machines)?);
-        } else {
-            for machine in machines {
-                println!(
-                    "{:<5} {:<20} {:<24} {}",
+        answer(self.json, &machines, |machines| {
+            let line = |machine: &MachineReport| {
+                format!(
+                    "{:<5} {:<20} {:<24} {}\n",
                     machine.machine, machine.name, machine.rights, machine.standing
-                );
-            }
-        }
+                )
+            };
+            machines.iter().map(line).collect()
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -119,7 +118,7 @@ impl Expel {
     /// Expels it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         node::expel(&self.data.unwrap_or_else(places::data), &self.machine)?;
-        println!("{} is no machine of this cluster any more", self.machine);
+        say(format_args!("{} is no machine of this cluster any more", self.machine))?;
         Ok(ExitCode::SUCCESS)
     }
 }

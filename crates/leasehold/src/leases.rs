@@ -1,5 +1,6 @@
 //! `leasehold leases`.
 
+use crate::answer::answer;
 use crate::{Failure, places};
 use clap::Args;
 use std::path::PathBuf;
@@ -22,11 +23,7 @@ impl Leases {
     /// Prints them.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let leases = node::leases(&self.data.unwrap_or_else(places::data), &self.path)?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&leases)?);
-        } else {
-            print!("{leases}");
-        }
+        answer(self.json, &leases, |leases| leases.to_string())?;
         Ok(ExitCode::SUCCESS)
     }
 }

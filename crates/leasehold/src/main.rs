@@ -1,5 +1,9 @@
 //! The command line: `leasehold help` says everything that is here.
 
+// A reader that goes must not be a panic: see `answer`.
+#![deny(clippy::print_stdout)]
+
+mod answer;
 mod backup;
 mod bench;
 mod check;
@@ -165,7 +169,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Bench(bench) => bench.run(),
         Command::Guard(stand) => stand.run(),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "leasehold", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "leasehold", &mut script);
+            answer::put(&script)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Man { dir } => {

@@ -1,5 +1,6 @@
 //! `leasehold policy`: how content is spread over machines.
 
+use crate::answer::say;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use namespace::{NoPolicy, POLICY, Spread};
@@ -73,7 +74,7 @@ impl Policy {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
-            Policy::Get { path } => writeln!(std::io::stdout(), "{}", get(&path)?)?,
+            Policy::Get { path } => say(get(&path)?)?,
             Policy::Set(set) => set.run()?,
         }
         Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `leasehold salvage`.
 
+use crate::answer::{answer, lines};
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use node::SalvageStore;
@@ -68,9 +69,7 @@ impl Salvage {
         match self {
             Salvage::List(list) => list.run(),
             Salvage::Restore(Restore { number, to, of }) => {
-                for file in of.store()?.restore(number, &to)? {
-                    println!("{}", file.display());
-                }
+                lines(of.store()?.restore(number, &to)?.iter().map(|file| file.display()))?;
                 Ok(ExitCode::SUCCESS)
             }
             Salvage::Drop(Drop { number, of }) => {
@@ -84,17 +83,17 @@ impl Salvage {
 impl List {
     fn run(self) -> Result<ExitCode, Failure> {
         let salvaged = self.of.store()?.list()?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&salvaged)?);
-        } else {
-            for one in &salvaged {
+        answer(self.json, &salvaged, |salvaged| {
+            let mut text = String::new();
+            for one in salvaged {
                 let why = if one.cut_off { "cut off" } else { "refused by the server" };
-                println!("{} at {} s since 1970 ({why})", one.number, one.when);
+                text.push_str(&format!("{} at {} s since 1970 ({why})\n", one.number, one.when));
                 for item in &one.items {
-                    println!("    {}: {}", item.path, item.what);
+                    text.push_str(&format!("    {}: {}\n", item.path, item.what));
                 }
             }
-        }
+            text
+        })?;
         Ok(if salvaged.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

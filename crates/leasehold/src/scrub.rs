@@ -1,5 +1,6 @@
 //! `leasehold scrub`.
 
+use crate::answer::say;
 use crate::{Failure, places};
 use clap::Args;
 use std::io::{IsTerminal, Write};
@@ -27,7 +28,7 @@ impl Scrub {
         if terminal {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        println!("{report}");
+        say(&report)?;
         Ok(if report.found == 0 && report.damaged == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -1,5 +1,6 @@
 //! `leasehold server`: which machines hold the directory and the content.
 
+use crate::answer::answer;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -52,11 +53,9 @@ impl Server {
             }
             Server::List(List { data, json }) => {
                 let servers = node::servers(&data.unwrap_or_else(places::data))?;
-                if json {
-                    println!("{}", serde_json::to_string_pretty(&servers)?);
-                } else {
-                    servers.iter().for_each(|server| println!("{server}"));
-                }
+                answer(json, &servers, |servers| {
+                    servers.iter().map(|server| format!("{server}\n")).collect()
+                })?;
             }
         }
         Ok(ExitCode::SUCCESS)

@@ -1,5 +1,6 @@
 //! `leasehold shares`, `leasehold gc`.
 
+use crate::answer::{self, lines, put};
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use node::{AccountClient, KeyFile, SharesRequest};
@@ -185,7 +186,7 @@ impl Shares {
             }
             Shares::Get { share, of } => {
                 let body = of.connect()?.read(node::share_of(&share).ok_or_else(|| no_share(&share))?)?;
-                std::io::stdout().write_all(&body)?;
+                put(&body)?;
                 Ok(ExitCode::SUCCESS)
             }
             Shares::List { renew, of } => {
@@ -194,7 +195,7 @@ impl Shares {
                 if renew {
                     shares = account.renew(&shares)?;
                 }
-                shares.iter().for_each(|share| println!("{}", node::share_name(share)));
+                lines(shares.iter().map(node::share_name))?;
                 Ok(ExitCode::SUCCESS)
             }
             Shares::Drop { shares, of } => {
@@ -227,9 +228,9 @@ impl Asking {
         let reply = node::shares(&self.data.unwrap_or_else(places::data), request, &mut |text| say(text))?;
         say("");
         if self.json {
-            println!("{}", reply.json()?);
+            answer::say(reply.json()?)?
         } else {
-            print!("{reply}");
+            answer::say(&reply)?
         }
         Ok(if reply.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -257,6 +258,6 @@ fn no_share(name: &str) -> Failure {
 }
 
 fn done(word: String) -> Result<ExitCode, Failure> {
-    println!("{word}");
+    answer::say(word)?;
     Ok(ExitCode::SUCCESS)
 }

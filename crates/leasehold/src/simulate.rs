@@ -1,6 +1,7 @@
 //! `leasehold simulate`.
 
 use crate::Failure;
+use crate::answer::say;
 use clap::Args;
 use std::ops::Range;
 use std::process::ExitCode;
@@ -50,11 +51,11 @@ impl Simulate {
         let outcome = if self.machines > 1 { self.run_many() } else { self.run_one() };
         Ok(match outcome {
             Ok(summary) => {
-                println!("{summary}");
+                say(summary)?;
                 ExitCode::SUCCESS
             }
             Err(violation) => {
-                println!("VIOLATION {violation}");
+                say(format_args!("VIOLATION {violation}"))?;
                 ExitCode::FAILURE
             }
         })

@@ -1,5 +1,6 @@
 //! `leasehold status`.
 
+use crate::answer::{answer, say};
 use crate::{Failure, places};
 use clap::Args;
 use std::path::PathBuf;
@@ -22,17 +23,13 @@ impl Status {
         let data = self.data.unwrap_or_else(places::data);
         let Some(status) = node::ask_status(&data)? else {
             if self.json {
-                println!("{{\"up\": false}}");
+                say("{\"up\": false}")?;
             } else {
-                println!("no machine is up on {}; start it with: leasehold up", data.display());
+                say(format_args!("no machine is up on {}; start it with: leasehold up", data.display()))?;
             }
             return Ok(ExitCode::FAILURE);
         };
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&status)?);
-        } else {
-            print!("{status}");
-        }
+        answer(self.json, &status, |status| status.to_string())?;
         Ok(ExitCode::SUCCESS)
     }
 }
