@@ -130,19 +130,13 @@ fault() {
     say "fault $number, $kind of machine ${victim:-1, 2 and 3}: held up for $stalled ms"
 }
 
-[ "$(id -u)" = 0 ] && losetup -f >/dev/null 2>&1 || skip "disks that fill up need root and loop devices"
 unshare --time --boottime 1 true 2>/dev/null || skip "clocks that jump need time namespaces"
 declare -A workers=() beaters=() work=()
 done_work=()
 build 5
 for i in 1 2 3; do
-    mkdir "$scratch/data$i"
-    truncate -s 2G "$scratch/image$i"
-    mkfs.ext4 -q -m 0 "$scratch/image$i"
-    mount -o loop "$scratch/image$i" "$scratch/data$i"
-    rmdir "$scratch/data$i/lost+found"
+    disk "$i" 2G
 done
-more_cleanup() { for i in 1 2 3; do umount -l "$scratch/data$i"; done; }
 within "${WITHIN:-$((120 + faults * 25))}"
 SEED=${SEED:-$((RANDOM % 1000))}
 say "SEED=$SEED"

@@ -1,6 +1,7 @@
 # Several machines: sourced, in place of mounted.sh, by the scripts of this directory that test many.
 #
 #   build N         makes machines 1 to N: network namespaces, each with a veth link to a bridge in a hub's namespace
+#   disk I SIZE     gives it a disk of its own, before its first start
 #   clocks[I]=S     its clock that leases count in is S seconds ahead from its next start on
 #   start I         starts leasehold there and waits until it is mounted on ${mounts[I]}: the server in machine 1 (`up`), a mount in the others
 #   stop I          by SIGTERM: must unmount and end with status 0
@@ -25,7 +26,7 @@ command -v ip >/dev/null || fail "ip is missing: install iproute2"
 
 # Namespaces are the whole machine's: the number of this process keeps runs apart. Addresses are of the namespaces, and need not differ.
 net=lh$$
-machines=0 pids=() mounts=() begun_at=() started_ms=
+machines=0 pids=() mounts=() disks=() begun_at=() started_ms=
 # Of every leasehold that is started from here on.
 options=()
 declare -A jobs=() wire_pids=() clocks=()
@@ -236,11 +237,20 @@ join_jobs() {
     [ ${#failed[@]} = 0 ] || { say "FAILED: $(printf '%s; ' "${failed[@]}")" >&2 && return 1; }
 }
 
-more_cleanup() { :; }
+disk() {
+    losetup -f >/dev/null 2>&1 || skip "disks of their own need root and loop devices"
+    mkdir "$scratch/data$1"
+    truncate -s "$2" "$scratch/image$1"
+    mkfs.ext4 -q -m 0 "$scratch/image$1"
+    mount -o loop "$scratch/image$1" "$scratch/data$1"
+    rmdir "$scratch/data$1/lost+found"
+    disks+=("$scratch/data$1")
+}
+
 cleanup() {
     local i
     {
-        more_cleanup
+        for i in "${disks[@]}"; do umount -l "$i"; done
         [ -z "${watchdog:-}" ] || kill -9 "$watchdog"
         # Mounts first: a process that waits for one cannot be ended before it, not even by SIGKILL.
         for i in "${!pids[@]}"; do [ -z "${pids[i]}" ] || kill -9 "${pids[i]}"; done

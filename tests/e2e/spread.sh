@@ -62,9 +62,14 @@ compare() {
     diff -rq "$scratch/as-it-was" "${mounts[$1]}" >"$scratch/diff" 2>&1 || fail "$2: machine $1 does not see what was written: $(head -n 3 "$scratch/diff")"
 }
 
+for i in 1 2 3 4; do disk "$i" 4G; done
+disk 5 16G
 for i in 1 2 3 4 5; do start "$i"; done
 for i in 2 3 4 5; do lh 1 server add "machine$i" >"$scratch/add$i.log" 2>&1 || fail "server add: $(tail -n 2 "$scratch/add$i.log")"; done
 settled 5
+weighed() { lh 2 server list >"$scratch/servers" && [ "$(grep -c '(3 GiB)' "$scratch/servers")$(grep -c '(15 GiB)' "$scratch/servers")" = 41 ]; }
+for tries in $(seq 100); do ! weighed || break; sleep 0.2; done
+weighed || fail "weights are not as disks are: $(cat "$scratch/servers")"
 mkdir "${mounts[1]}"/{coded,twice} "$scratch"/as-it-was{,/coded,/twice}
 lh 1 policy set "${mounts[1]}/coded" code=2+1 2>"$scratch/policy.log" || fail "no policy: $(cat "$scratch/policy.log")"
 lh 1 policy set "${mounts[1]}/twice" copies=2 || fail "no policy"
@@ -75,6 +80,16 @@ got=$("$leasehold" policy get "${mounts[4]}/coded/below")
 rmdir "${mounts[4]}/coded/below"
 write 4 first
 well_spread
+# Three copies each on 4, 4, 4, 4 and 16 GiB: 8, but for what ext4 needs itself.
+size_is_known() {
+    size=$(df --output=size -BM "${mounts[4]}" | tail -n 1 | tr -d ' M')
+    [ "$size" -gt 7200 ] && [ "$size" -lt 8192 ]
+}
+for tries in $(seq 100); do ! size_is_known || break; sleep 0.2; done
+size_is_known || fail "the file system has $size MiB"
+for i in 1 2 3 4 5; do names "$i" | python3 -c 'import sys; print(sum(int(line.split()[1]) for line in sys.stdin))' >"$scratch/on$i"; done
+[ "$(cat "$scratch/on5")" -gt $((($(cat "$scratch"/on[1-4] | tr '\n' '+')0) / 4)) ] || fail "the largest disk has not more than others: $(cat "$scratch"/on?)"
+say "$(cat "$scratch"/on? | tr '\n' ' ')bytes on disks of 4, 4, 4, 4 and 16 GiB"
 read -r coded twice <"$scratch/kept"
 plain=$(cat "$scratch"/as-it-was/coded/* | wc -c)
 say "$plain bytes: $coded in fragments with parity, $twice in two copies with what is too small for them"

@@ -20,7 +20,7 @@ mod seal;
 pub use code::{Segment, kept, segments, spread_of, whole};
 pub use extents::{ExtentMap, Span, What};
 pub use file::FileContent;
-pub use placement::{COPIES, place, place_fragments};
+pub use placement::{COPIES, place, place_fragments, room};
 pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};
 pub use seal::{Cipher, Damaged, Hash, Key, Nonce, TAG_BYTES, open, seal, seal_share};
 

@@ -1,7 +1,7 @@
-//! Which hosts keep which shares: rendezvous hashing (Thaler, Ravishankar 1998).
+//! Which hosts keep which shares: weighted rendezvous hashing (Thaler, Ravishankar 1998; weights as Schindelhauer, Schomaker 2005).
 //!
-//! Each host has a weight for each share, and the heaviest keep it. Whoever knows the hosts knows the order without asking, and a host that comes or goes
-//! moves only the shares that it gets or had.
+//! Each host has a distance to each share, and the nearest keep it: that of a host of twice the weight is half. Whoever knows the hosts knows the order without asking, and a host
+//! that comes, goes or changes its weight moves only the shares that it gets or had.
 
 use namespace::ShareId;
 use std::cmp::Reverse;
@@ -10,36 +10,84 @@ use std::collections::BTreeMap;
 /// Copies of a share, if there are so many hosts.
 pub const COPIES: usize = 3;
 
-/// Puts `hosts`, which are numbered by `number`, in the order in which they are to keep `share`. Part of the format: another order moves all content.
-pub fn place<H>(share: &ShareId, hosts: &mut [H], number: impl Fn(&H) -> u64) {
-    hosts.sort_by_cached_key(|host| {
-        let number = number(host);
-        // The number only decides between equal weights.
-        (Reverse(weight(share, number)), number)
-    });
+/// Binary places of a logarithm. Where that is too few to tell two hosts apart, what it was taken of does.
+const PLACES: u32 = 32;
+
+/// Puts `hosts`, each of a number and a weight by `of`, in the order in which they are to keep `share`. Part of the format: another order moves all content.
+pub fn place<H>(share: &ShareId, hosts: &mut [H], of: impl Fn(&H) -> (u64, u32)) {
+    hosts.sort_by_cached_key(|host| distance(share, of(host)));
 }
 
-/// The hosts that are to keep the `count` fragments of `share`, in their order: each its own host, as long as there are others; then each host as few as may be. A host that comes or goes
-/// moves what it gets or had, and little else. Part of the format, like [`place()`].
-pub fn place_fragments(share: &ShareId, count: u8, hosts: &[u64]) -> Vec<u64> {
-    let mut kept: BTreeMap<u64, u32> = hosts.iter().map(|host| (*host, 0)).collect();
+/// The hosts, each with its weight, that are to keep the `count` fragments of `share`, in their order: each its own host, as long as there are others; then each host as few as may be.
+/// A host that comes or goes moves what it gets or had, and little else. Part of the format, like [`place()`].
+pub fn place_fragments(share: &ShareId, count: u8, hosts: &[(u64, u32)]) -> Vec<u64> {
+    let mut kept: BTreeMap<(u64, u32), u32> = hosts.iter().map(|host| (*host, 0)).collect();
     let slot = |number| {
         let fragment = share.fragment(number);
         let (host, kept) =
-            kept.iter_mut().min_by_key(|(host, kept)| (**kept, Reverse(weight(&fragment, **host))))?;
+            kept.iter_mut().min_by_key(|(host, kept)| (**kept, distance(&fragment, **host)))?;
         *kept += 1;
-        Some(*host)
+        Some(host.0)
     };
     (0..count).map_while(slot).collect()
 }
 
-fn weight(share: &ShareId, host: u64) -> u64 {
+/// Bytes for which there is room at hosts with so many bytes `free` each, if each byte goes to as many of those that have room as `copies`, and to `needed` at least. What differs a little from
+/// that, since hosts do not fill at the same time, is not for users to see.
+pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
+    let mut room = 0u64;
+    loop {
+        free.retain(|free| *free > 0);
+        let copies = copies.min(free.len());
+        if copies == 0 || copies < needed {
+            return room;
+        }
+        // The most of which no host has more than once: as if it were poured.
+        let fits = |bytes: u64| {
+            let poured: u128 = free.iter().map(|free| u128::from(*free.min(&bytes))).sum();
+            poured >= u128::from(bytes) * copies as u128
+        };
+        let all: u128 = free.iter().map(|free| u128::from(*free)).sum();
+        let (mut least, mut most) = (0, u64::try_from(all / copies as u128).unwrap_or(u64::MAX));
+        while least < most {
+            let middle = most - (most - least) / 2;
+            if fits(middle) { least = middle } else { most = middle - 1 }
+        }
+        // Less than a byte each.
+        if least == 0 {
+            return room;
+        }
+        room = room.saturating_add(least);
+        free.iter_mut().for_each(|free| *free = free.saturating_sub(least));
+    }
+}
+
+/// How far the host of this number and weight is from `share`: distributed exponentially, with the weight as its rate. At equal distances a number decides.
+fn distance(share: &ShareId, (host, weight): (u64, u32)) -> (u128, Reverse<u64>, u64) {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&share.0);
     hasher.update(&host.to_le_bytes());
-    let mut weight = [0; 8];
-    hasher.finalize_xof().fill(&mut weight);
-    u64::from_le_bytes(weight)
+    let mut drawn = [0; 8];
+    hasher.finalize_xof().fill(&mut drawn);
+    let drawn = u64::from_le_bytes(drawn);
+    let distance = (u128::from(logarithm(drawn)) << 64) / u128::from(weight.max(1));
+    (distance, Reverse(drawn), host)
+}
+
+/// `-log2(drawn / 2^64)` in units of `2^-PLACES`, rounded up by less than two; never more for a larger number. In integers, since all machines must come to the same.
+fn logarithm(drawn: u64) -> u64 {
+    let zeros = drawn.leading_zeros();
+    // Between 1 and 2 in units of 2^-63: each square says a binary place of its logarithm.
+    let (mut number, mut places) = (u128::from(drawn.checked_shl(zeros).unwrap_or(0)), 0u64);
+    for _ in 0..PLACES {
+        number = (number * number) >> 63;
+        places <<= 1;
+        if number >> 64 != 0 {
+            places |= 1;
+            number >>= 1;
+        }
+    }
+    (u64::from(zeros + 1) << PLACES) - places
 }
 
 #[cfg(test)]
@@ -48,12 +96,88 @@ mod tests {
     use namespace::Spread;
     use std::collections::BTreeSet;
 
-    fn order(share: u32, hosts: &[u64]) -> Vec<u64> {
+    fn name(share: u32) -> ShareId {
         let mut id = [0; 16];
         id[..4].copy_from_slice(&share.to_le_bytes());
+        ShareId(id)
+    }
+
+    fn order(share: u32, hosts: &[u64]) -> Vec<u64> {
         let mut hosts = hosts.to_vec();
-        place(&ShareId(id), &mut hosts, |host| *host);
+        place(&name(share), &mut hosts, |host| (*host, 931));
         hosts
+    }
+
+    #[test]
+    fn hosts_keep_by_their_weights() {
+        let hosts = [(1, 500), (2, 1000), (3, 2000), (4, 4000)];
+        let (mut first, mut fragments) = (BTreeMap::<u64, u32>::new(), BTreeMap::<u64, u32>::new());
+        for share in 0..7_500 {
+            let mut order = hosts;
+            place(&name(share), &mut order, |host| *host);
+            *first.entry(order[0].0).or_default() += 1;
+            for host in place_fragments(&name(share), 1, &hosts) {
+                *fragments.entry(host).or_default() += 1;
+            }
+        }
+        for kept in [first, fragments] {
+            for (host, weight) in hosts {
+                // As many as it weighs; standard deviations are 22 to 43.
+                assert!(kept[&host].abs_diff(weight) < 130, "{kept:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_host_that_grows_only_gets() {
+        let mut got = 0;
+        for share in 0..1_000 {
+            let order = |third| {
+                let mut order = [(1, 100), (2, 100), (3, third), (4, 100)];
+                place(&name(share), &mut order, |host| *host);
+                order.map(|host| host.0)
+            };
+            let (before, after) = (order(100), order(300));
+            let others = |order: [u64; 4]| order.into_iter().filter(|host| *host != 3).collect::<Vec<_>>();
+            assert_eq!(others(before), others(after));
+            assert!(!before[..2].contains(&3) || after[..2].contains(&3));
+            got += u32::from(before[0] != 3 && after[0] == 3);
+        }
+        // From a quarter to a half.
+        assert!((200..=300).contains(&got), "{got}");
+    }
+
+    #[test]
+    fn logarithms_are_right_and_in_order() {
+        let mut last = u64::MAX;
+        let drawn = (3..64).flat_map(|bit| (8..16).map(move |eighths| eighths << (bit - 3)));
+        for drawn in drawn.chain([u64::MAX]) {
+            let logarithm = logarithm(drawn);
+            assert!(logarithm <= last, "{drawn}");
+            last = logarithm;
+            let right = 64.0 - (drawn as f64).log2();
+            assert!((logarithm as f64 / (1u64 << PLACES) as f64 - right).abs() < 1e-9, "{drawn}");
+        }
+        assert!(logarithm(0) >= logarithm(1));
+    }
+
+    #[test]
+    fn there_is_room_while_enough_hosts_have_some() {
+        let cases: [(&[u64], u64); 9] = [
+            (&[10, 10, 10], 10),
+            (&[10, 10, 0], 10),
+            (&[10, 10, 1], 10),
+            (&[10, 5, 1], 5),
+            (&[10, 0, 0], 0),
+            (&[10, 10, 10, 10, 10, 10], 20),
+            (&[100, 1, 1, 1], 1),
+            (&[u64::MAX, u64::MAX, u64::MAX], u64::MAX),
+            (&[], 0),
+        ];
+        for (free, bytes) in cases {
+            assert_eq!(room(free.to_vec(), 3, 2), bytes, "{free:?}");
+        }
+        assert_eq!((room(vec![7], 1, 1), room(vec![7, 9], 2, 2), room(vec![7, 9], 1, 1)), (7, 7, 16));
     }
 
     #[test]
@@ -85,17 +209,16 @@ mod tests {
 
     #[test]
     fn fragments_are_apart_and_those_of_a_host_that_goes_move_with_few_others() {
+        let hosts = |hosts: &[u64]| hosts.iter().map(|host| (*host, 7)).collect::<Vec<_>>();
         let mut moved = 0;
         for share in 0..1_000u32 {
-            let mut name = [0; 16];
-            name[..4].copy_from_slice(&share.to_le_bytes());
-            let share = ShareId(name).spread_as(Spread::Code { data: 2, parity: 1 });
-            let all = place_fragments(&share, 3, &[1, 2, 3, 4, 5]);
+            let share = name(share).spread_as(Spread::Code { data: 2, parity: 1 });
+            let all = place_fragments(&share, 3, &hosts(&[1, 2, 3, 4, 5]));
             assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 3);
-            let left = place_fragments(&share, 3, &[1, 2, 3, 4]);
+            let left = place_fragments(&share, 3, &hosts(&[1, 2, 3, 4]));
             assert_eq!(left.iter().collect::<BTreeSet<_>>().len(), 3);
             moved += all.iter().zip(&left).filter(|(before, after)| before != after).count();
-            let few = place_fragments(&share, 6, &[1, 2]);
+            let few = place_fragments(&share, 6, &hosts(&[1, 2]));
             assert_eq!([1, 2].map(|host| few.iter().filter(|kept| **kept == host).count()), [3, 3]);
             assert_eq!(place_fragments(&share, 3, &[]), []);
         }

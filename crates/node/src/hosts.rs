@@ -13,8 +13,15 @@ pub(crate) struct Host {
     pub machine: MachineId,
     /// Where it listens.
     pub addresses: Vec<String>,
-    /// It is to keep shares: it is neither drained nor gone for too long.
-    pub keeps: bool,
+    /// What it is to keep, in proportion to what others are: how large its disk is. 0, if it is drained or gone for too long.
+    pub weight: u32,
+}
+
+impl Host {
+    /// Whether it is to keep shares.
+    pub(crate) fn keeps(&self) -> bool {
+        self.weight > 0
+    }
 }
 
 /// All of them, as of one moment.
@@ -59,6 +66,11 @@ impl HostList {
         &self.hosts
     }
 
+    /// How many hosts must have a copy of a share of no policy for it to count as stored.
+    pub(crate) fn needed_usually(&self) -> usize {
+        self.needed.min(COPIES)
+    }
+
     /// How many hosts must have a copy of `share` for it to count as stored. See [`Hosts::set`].
     pub(crate) fn needed(&self, share: &ShareId) -> usize {
         self.needed.min(self.copies(share)).max(1)
@@ -66,7 +78,7 @@ impl HostList {
 
     /// How many hosts may be lost at once with all that they keep: as many as the directory survives, as far as the policy goes.
     fn losses(&self, parity: u8) -> usize {
-        let keepers = self.hosts.iter().filter(|host| host.keeps).count();
+        let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
         self.needed.min(keepers).saturating_sub(1).min(parity.into())
     }
 
@@ -85,7 +97,7 @@ impl HostList {
     /// How many hosts are to have what is kept under the name of `share`. Of a fragment one, unless so few hosts keep several fragments each that too many could go with
     /// those that may be lost.
     pub(crate) fn copies(&self, share: &ShareId) -> usize {
-        let keepers = self.hosts.iter().filter(|host| host.keeps).count();
+        let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
         let wanted = match share.spread() {
             Spread::Usual => COPIES,
             Spread::Copies(copies) => copies.into(),
@@ -100,7 +112,7 @@ impl HostList {
 
     /// The hosts that may keep `share`, in order: the first [`HostList::copies`] are to, the next take their places. Hosts of other fragments of the same share come last.
     pub(crate) fn keeping(&self, share: &ShareId) -> Vec<MachineId> {
-        let mut keeping = self.order(share, |host| host.keeps);
+        let mut keeping = self.order(share, |host| host.keeps());
         if let Some(number) = share.number() {
             let placed = self.placed_fragments(&share.whole());
             let of_others = |machine: &MachineId| placed.contains(machine);
@@ -119,8 +131,8 @@ impl HostList {
     }
 
     fn placed_fragments(&self, whole: &ShareId) -> Vec<MachineId> {
-        let hosts = self.hosts.iter().filter(|host| host.keeps);
-        let hosts: Vec<u64> = hosts.map(|host| host.machine.0).collect();
+        let hosts = self.hosts.iter().filter(|host| host.keeps());
+        let hosts: Vec<(u64, u32)> = hosts.map(|host| (host.machine.0, host.weight)).collect();
         let count = whole.kept_as().count() as u8;
         content::place_fragments(whole, count, &hosts).into_iter().map(MachineId).collect()
     }
@@ -128,7 +140,7 @@ impl HostList {
     /// The hosts at which `share` may be: where it is to be, where it may have gone instead, and where it may still be.
     pub(crate) fn having(&self, share: &ShareId) -> Vec<MachineId> {
         let mut having = self.keeping(share);
-        having.extend(self.order(share, |host| !host.keeps));
+        having.extend(self.order(share, |host| !host.keeps()));
         having
     }
 
@@ -144,7 +156,7 @@ impl HostList {
         hasher.update(&self.needed.to_le_bytes());
         for host in &self.hosts {
             hasher.update(&host.machine.0.to_le_bytes());
-            hasher.update(&[host.keeps.into()]);
+            hasher.update(&host.weight.to_le_bytes());
         }
         let mut fingerprint = [0; 8];
         hasher.finalize_xof().fill(&mut fingerprint);
@@ -153,9 +165,9 @@ impl HostList {
 
     fn order(&self, share: &ShareId, which: impl Fn(&Host) -> bool) -> Vec<MachineId> {
         let hosts = self.hosts.iter().filter(|host| which(host));
-        let mut machines: Vec<MachineId> = hosts.map(|host| host.machine).collect();
-        content::place(share, &mut machines, |machine| machine.0);
-        machines
+        let mut hosts: Vec<&Host> = hosts.collect();
+        content::place(share, &mut hosts, |host| (host.machine.0, host.weight));
+        hosts.into_iter().map(|host| host.machine).collect()
     }
 }
 
@@ -185,7 +197,11 @@ mod tests {
 
     fn hosts(machines: &[(u64, bool)]) -> Arc<HostList> {
         let hosts = Hosts::default();
-        let host = |&(machine, keeps)| Host { machine: MachineId(machine), addresses: Vec::new(), keeps };
+        let host = |&(machine, keeps)| Host {
+            machine: MachineId(machine),
+            addresses: Vec::new(),
+            weight: u32::from(keeps),
+        };
         hosts.set(machines.iter().map(host).collect(), 2);
         hosts.now()
     }
@@ -204,6 +220,29 @@ mod tests {
         let two = share.spread_as(Spread::Copies(2));
         assert_eq!((all.copies(&two), all.placed(&two)), (2, all.keeping(&two)[..2].to_vec()));
         assert_ne!(all.fingerprint(), drained.fingerprint());
+    }
+
+    #[test]
+    fn a_larger_host_keeps_more() {
+        let list = |weights: [u32; 4]| {
+            let hosts = Hosts::default();
+            let host = |(at, weight)| Host { machine: MachineId(at), addresses: Vec::new(), weight };
+            hosts.set((0..).zip(weights).map(host).collect(), 2);
+            hosts.now()
+        };
+        let (equal, larger) = (list([1, 1, 1, 1]), list([1, 1, 1, 5]));
+        let kept = |hosts: &HostList, spread: Spread| {
+            let shares = (0..100).map(|n| ShareId([n; 16]).spread_as(spread));
+            let kept = shares.flat_map(|share| share.kept_as().collect::<Vec<_>>());
+            kept.filter(|kept| hosts.placed(kept).contains(&MachineId(3))).count()
+        };
+        for spread in
+            [Spread::Copies(2), Spread::Code { data: 2, parity: 0 }, Spread::Code { data: 1, parity: 1 }]
+        {
+            let (before, after) = (kept(&equal, spread), kept(&larger, spread));
+            assert!(before < 65 && after > 80, "{spread:?}: {before}, {after}");
+        }
+        assert_ne!(equal.fingerprint(), larger.fingerprint());
     }
 
     #[test]
@@ -245,7 +284,7 @@ mod tests {
         assert!(all.survives((2, 1), &[&[a, b], &[a, b], &[]]));
         assert!(!all.survives((2, 1), &[]));
         let lone = Hosts::default();
-        lone.set(vec![Host { machine: a, addresses: Vec::new(), keeps: true }], 1);
+        lone.set(vec![Host { machine: a, addresses: Vec::new(), weight: 1 }], 1);
         assert!(lone.now().survives((2, 1), &[&[a], &[a], &[a]]));
         assert!(!lone.now().survives((2, 1), &[&[a], &[], &[]]));
     }
@@ -254,13 +293,13 @@ mod tests {
     #[test]
     fn a_list_that_comes_again_is_a_change_and_one_that_stays_is_none() {
         let (hosts, host) =
-            (Hosts::default(), |keeps| Host { machine: MachineId(1), addresses: Vec::new(), keeps });
-        let set = |keeps| {
-            hosts.set(vec![host(keeps)], 1);
+            (Hosts::default(), |weight| Host { machine: MachineId(1), addresses: Vec::new(), weight });
+        let set = |weight| {
+            hosts.set(vec![host(weight)], 1);
             (hosts.now().fingerprint(), hosts.now().change())
         };
-        let (first, other, again) = (set(true), set(false), set(true));
-        assert_eq!((first.0, set(true)), (again.0, again));
+        let (first, other, again) = (set(1), set(0), set(1));
+        assert_eq!((first.0, set(1)), (again.0, again));
         assert!(first.1 < other.1 && other.1 < again.1);
     }
 }

@@ -8,6 +8,7 @@ use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
 use crate::shares_server::{Shares, SharesError};
+use crate::space;
 use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
 use directory::ShareWork;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
-use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding};
+use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, Space};
 
 /// Between two attempts at what failed.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -256,6 +257,16 @@ impl Keeper {
         self.of_all(&ShareCall::Report, || self.store(), |body| serde_json::from_slice(body).ok())
     }
 
+    /// What room each host has for content, as far as it answers.
+    pub(crate) fn spaces(&self) -> Vec<(MachineId, Option<Space>)> {
+        self.of_all(&ShareCall::Space, || self.space(), |body| wire::decode(body).ok())
+    }
+
+    fn space(&self) -> Option<Space> {
+        let disk = self.shares.server().disk();
+        disk.map_or(Some(space::ELSEWHERE), |disk| space::measure(disk).ok())
+    }
+
     /// What each host says when it is asked, and this one.
     fn of_all<T>(
         &self,
@@ -329,6 +340,10 @@ impl Keeper {
             ShareCall::Which => {
                 let which = self.shares.server().id().map_err(|_| Error::Damaged);
                 vec![which.map(|which| told = which.to_vec())]
+            }
+            ShareCall::Space => {
+                let space = self.space().ok_or(Error::Damaged);
+                vec![space.map(|space| told = wire::encode(&space))]
             }
             ShareCall::Account(request) => {
                 told = wire::encode(&answer_account(self.shares.server(), request, body));

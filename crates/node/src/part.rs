@@ -157,7 +157,7 @@ impl Part {
             // Unless the group says otherwise.
             self.peers
                 .hosts()
-                .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), keeps: true }], 1);
+                .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
         }
         let shares = self.dir.join("shares");
         let content = self.settings.content.clone();
@@ -183,10 +183,11 @@ impl Part {
             self.engine.copies().set_here(None);
         })?;
         let ledger: Arc<dyn Ledger> = server.clone();
-        let (ticker, scrub) = (server.clone(), server.clone());
+        let (ticker, surveyor, scrub) = (server.clone(), server.clone(), server.clone());
         let threads = vec![
             thread("shares", move || keeper.run(&chores, &ledger))?,
             thread("server-tick", move || ticker.tick())?,
+            thread("survey", move || surveyor.survey())?,
             thread("scrub", move || scrub.run_scrub())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
@@ -256,7 +257,7 @@ impl Part {
         let host = |server: &ServerAt| hosts::Host {
             machine: server.machine,
             addresses: if server.addresses.is_empty() { called.clone() } else { server.addresses.clone() },
-            keeps: server.keeps,
+            weight: server.weight,
         };
         if !servers.is_empty() {
             // As many as entries of the log need: whatever loses a share loses the server group, too.
@@ -281,7 +282,7 @@ impl Part {
         if self.peers.hosts().now().all().is_empty() {
             // Until it is told who else there is.
             let founder =
-                hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), keeps: true };
+                hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
             self.peers.hosts().set(vec![founder], 1);
         }
         let (link, thread) = Link::start(addresses, &credentials, Arc::downgrade(&self.engine), servers)?;

@@ -9,6 +9,7 @@ use crate::machine::MachineError;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
 use crate::shares_server::Shares;
+use crate::space;
 use crate::traffic::Traffic;
 use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{ExpelError, InviteError, MachineId, ServerAt, ToClient, ToServer, Version, Versions};
+use wire::{ExpelError, InviteError, MachineId, ServerAt, Space, ToClient, ToServer, Version, Versions};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
@@ -46,6 +47,8 @@ pub(crate) struct Server {
     scrub: Scrub,
     /// Free space as proposed last.
     measured: Mutex<Option<u64>>,
+    /// What each server has said of its room. The leader's memory.
+    rooms: Mutex<BTreeMap<MachineId, Space>>,
     stopping: AtomicBool,
     /// Whether it raises the cluster's version when it can.
     raises: bool,
@@ -87,6 +90,7 @@ impl Server {
             damaged,
             scrub: Scrub::of(dir),
             measured: Mutex::default(),
+            rooms: Mutex::default(),
             stopping: AtomicBool::new(false),
             raises,
             dir: dir.to_path_buf(),
@@ -144,6 +148,10 @@ impl Server {
     /// All servers, as clients are told.
     pub(crate) fn servers(&self) -> Vec<ServerAt> {
         self.told.lock().1.clone()
+    }
+
+    pub(crate) fn rooms(&self) -> &Mutex<BTreeMap<MachineId, Space>> {
+        &self.rooms
     }
 
     pub(crate) fn chosen(&self) -> &Mutex<BTreeMap<MachineId, u64>> {
@@ -381,7 +389,8 @@ impl Server {
 
     /// Tells the directory what is free, when that has changed by what matters.
     fn measure_space(&self) {
-        let Ok(space) = crate::space::measure(&self.dir) else { return };
+        let Ok(here) = space::measure(&self.dir) else { return };
+        let space = self.room(here);
         let mut last = self.measured.lock();
         let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
         if changed {
@@ -395,11 +404,21 @@ impl Server {
 pub(crate) fn servers(standing: &Standing) -> Vec<ServerAt> {
     let latest: BTreeMap<u64, &Member> =
         standing.members.iter().map(|member| (member.host.machine, member)).collect();
+    let known = latest.values().filter_map(|member| match member.host.keeping {
+        Keeping::Weighs(weight) => Some(u64::from(weight)),
+        _ => None,
+    });
+    let (sum, count) = known.fold((0, 0), |(sum, count), weight| (sum + weight, count + 1));
+    let average = sum.checked_div(count).map_or(1, |average| average.max(1) as u32);
     let told = latest.into_values().map(|member| ServerAt {
         machine: MachineId(member.host.machine),
         addresses: member.host.addresses.clone(),
         votes: member.votes,
-        keeps: member.host.keeping == Keeping::Keeps,
+        weight: match member.host.keeping {
+            Keeping::Keeps => average,
+            Keeping::Weighs(weight) => weight.max(1),
+            Keeping::Away | Keeping::Drains => 0,
+        },
     });
     told.collect()
 }

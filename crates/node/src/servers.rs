@@ -50,11 +50,11 @@ impl Server {
                 leads,
                 votes: member.votes,
                 keeping: match member.host.keeping {
-                    Keeping::Keeps => "keeps content",
-                    Keeping::Away => "away: others keep its content",
-                    Keeping::Drains => "is being drained",
-                }
-                .to_owned(),
+                    Keeping::Keeps => "keeps content".to_owned(),
+                    Keeping::Weighs(gib) => format!("keeps content ({gib} GiB)"),
+                    Keeping::Away => "away: others keep its content".to_owned(),
+                    Keeping::Drains => "is being drained".to_owned(),
+                },
                 behind: if leads { Some(0) } else { member.reached.map(|at| applied.saturating_sub(at)) },
                 heard_ms: member.heard.map(|at| at.elapsed().as_millis() as u64),
                 speaks: self.speaks(member.id).map(|version| version.0),
@@ -162,7 +162,7 @@ impl Server {
         let machine = self.machine(who)?;
         let Member { id, host, .. } = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
         let others = self.group().standing().members.into_iter().filter(|other| other.id != id);
-        if !others.map(|other| other.host.keeping).any(|keeping| keeping == Keeping::Keeps) {
+        if !others.into_iter().any(|other| other.host.keeping.keeps()) {
             return Err("there is no other server that keeps content".to_owned());
         }
         wait(self.group().set_member(id, Host { keeping: Keeping::Drains, ..host }))
@@ -176,7 +176,7 @@ impl Server {
             let hosts = self.keeper().peers().hosts().now();
             let fingerprint = hosts.fingerprint();
             let keeps =
-                |machine: MachineId| hosts.all().iter().any(|host| host.machine == machine && host.keeps);
+                |machine: MachineId| hosts.all().iter().any(|host| host.machine == machine && host.keeps());
             let standings = self.keeper().standings();
             if keeps(machine) || standings.is_empty() {
                 continue;
@@ -240,7 +240,7 @@ impl Server {
         for Member { id, host, heard, .. } in standing.members {
             let silent = heard.is_some_and(|at| at.elapsed() > AWAY);
             let keeping = match host.keeping {
-                Keeping::Keeps if silent => Keeping::Away,
+                Keeping::Keeps | Keeping::Weighs(_) if silent => Keeping::Away,
                 Keeping::Away if !silent && heard.is_some() => Keeping::Keeps,
                 _ => continue,
             };

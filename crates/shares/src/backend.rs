@@ -57,6 +57,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
     }
     /// Begins to read a share's file from the device, whatever of it is in memory. Only advice.
     fn read_ahead(&self, id: &ShareId);
+    /// Whether they are on this machine's disk.
+    fn is_local(&self) -> bool;
     /// Names among the shares whose ids begin with `prefix`. Some may be lacking that are there, and some there that are gone.
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
 }

@@ -61,6 +61,10 @@ impl LocalFiles {
 }
 
 impl Backend for LocalFiles {
+    fn is_local(&self) -> bool {
+        true
+    }
+
     fn stage(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError> {
         self.clear(upload, files, self.write_all(upload, files))
     }

@@ -100,6 +100,10 @@ impl Objects {
 }
 
 impl Backend for Objects {
+    fn is_local(&self) -> bool {
+        false
+    }
+
     fn stage(&self, _upload: i64, _files: &[ShareFile]) -> Result<(), DiskError> {
         Ok(())
     }

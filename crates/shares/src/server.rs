@@ -134,6 +134,11 @@ impl ShareServer {
         self.server.whole(id)
     }
 
+    /// The directory that what is stored fills, if that is on this machine's disk.
+    pub fn disk(&self) -> Option<&Path> {
+        self.server.backend.is_local().then_some(self.server.dir.as_path())
+    }
+
     /// What this store calls itself; signed requests name it.
     pub fn id(&self) -> Result<[u8; 16], DatabaseError> {
         Ok(self.server.database.read("naming the store", tx::store)?.id)

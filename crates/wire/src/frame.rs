@@ -92,13 +92,15 @@ pub enum ShareCall {
     Which,
     /// What an account asks; the answer's body is an [`crate::AccountAnswer`].
     Account(AccountRequest),
+    /// What room the host has for content; the answer's body is a [`crate::Space`].
+    Space,
 }
 
 impl ShareCall {
     /// The first version in which it may be said.
     pub fn since(&self) -> Version {
         match self {
-            ShareCall::Report | ShareCall::Which | ShareCall::Account(_) => Version(4),
+            ShareCall::Report | ShareCall::Which | ShareCall::Account(_) | ShareCall::Space => Version(4),
             _ => Version::OLDEST,
         }
     }

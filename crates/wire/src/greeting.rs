@@ -10,6 +10,8 @@ use lease::SessionId;
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8] = b"LEASEHOLD";
+/// The first version in which hosts have weights.
+const WEIGHTS: Version = Version(4);
 
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,8 +64,8 @@ pub struct ServerAt {
     pub addresses: Vec<String>,
     /// Whether it votes in the server group.
     pub votes: bool,
-    /// Whether it keeps shares.
-    pub keeps: bool,
+    /// What content it keeps, in proportion to what others do: 0, none. Before version 4 only whether it keeps any.
+    pub weight: u32,
 }
 
 /// What is said to a greeting.
@@ -160,9 +162,15 @@ pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose),
 }
 
 /// An answer's bytes.
-pub fn answer(version: Version, welcome: &Welcome) -> Vec<u8> {
+pub fn answer(version: Version, mut welcome: Welcome) -> Vec<u8> {
+    if let Welcome::Session { servers, .. } = &mut welcome
+        && version < WEIGHTS
+    {
+        // As a boolean was written.
+        servers.iter_mut().for_each(|server| server.weight = server.weight.min(1));
+    }
     let mut bytes = version.0.to_le_bytes().to_vec();
-    bytes.extend(postcard::to_allocvec(welcome).unwrap_or_default());
+    bytes.extend(postcard::to_allocvec(&welcome).unwrap_or_default());
     bytes
 }
 
@@ -223,10 +231,28 @@ mod tests {
         // A newer one that still speaks ours is spoken to in ours.
         assert_eq!(read(KNOWN, versions(4, 12)), Ok(Version(4)));
         let welcome = Welcome::Refused { why: "no".into() };
-        assert_eq!(read_answer(KNOWN, &answer(Version(3), &welcome)), Ok((Version(3), welcome.clone())));
+        assert_eq!(
+            read_answer(KNOWN, &answer(Version(3), welcome.clone())),
+            Ok((Version(3), welcome.clone()))
+        );
         // Nobody answers in what was not offered.
         let held = Versions::held_to(Version(3));
-        assert_eq!(read_answer(held, &answer(Version(4), &welcome)), Err(GreetingError::Foreign));
+        assert_eq!(read_answer(held, &answer(Version(4), welcome)), Err(GreetingError::Foreign));
+    }
+
+    /// Machines of version 3 know weights as booleans: a byte that is 0 or 1.
+    #[test]
+    fn older_machines_are_told_no_weights() {
+        let welcome = |weight| {
+            let server = ServerAt { machine: MachineId(1), addresses: Vec::new(), votes: true, weight };
+            Welcome::Session { session: SessionId(5), servers: vec![server], serve: false }
+        };
+        for (weight, old) in [(0, 0), (1, 1), (931, 1)] {
+            assert_eq!(answer(Version(3), welcome(weight)), answer(Version(3), welcome(old)));
+            let read = read_answer(KNOWN, &answer(Version(4), welcome(weight)));
+            assert_eq!(read, Ok((Version(4), welcome(weight))));
+        }
+        assert_eq!(answer(Version(3), welcome(931))[2..], [0, 5, 1, 1, 0, 1, 1, 0]);
     }
 
     #[test]

@@ -50,11 +50,20 @@ pub struct Host {
 /// Whether a server keeps shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keeping {
-    /// It does.
+    /// It does, and how much is not known yet: the average.
     #[default]
     Keeps,
     /// It has not been heard of for long: others keep what it kept, until it is back.
     Away,
     /// It is being emptied, for good.
     Drains,
+    /// It does, and how much: its weight among others. Since version 4.
+    Weighs(u32),
+}
+
+impl Keeping {
+    /// Whether it keeps any.
+    pub fn keeps(self) -> bool {
+        matches!(self, Keeping::Keeps | Keeping::Weighs(_))
+    }
 }

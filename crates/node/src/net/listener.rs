@@ -203,11 +203,11 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
     if is_the_leaders && !host.server.group().leads() {
         let leader = host.server.group().standing().leader().map(|leader| leader.addresses.clone());
         let elsewhere = Welcome::Elsewhere { addresses: leader.unwrap_or_default() };
-        return Ok(frames::send(&mut frames, wire::answer(version, &elsewhere)).await?);
+        return Ok(frames::send(&mut frames, wire::answer(version, elsewhere)).await?);
     }
     let refused = match (purpose, machine) {
         (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
-            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
@@ -216,7 +216,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
-                    frames::send(&mut frames, wire::answer(version, &welcome)).await?;
+                    frames::send(&mut frames, wire::answer(version, welcome)).await?;
                     frames::messages(&mut frames);
                     let talking = host.clone();
                     let talk = async move |frames| talking.converse(frames, session, down).await;
@@ -228,7 +228,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         }
         (Purpose::Content, Some(machine)) => match host.server.refuses(machine) {
             None => {
-                frames::send(&mut frames, wire::answer(version, &Welcome::Content)).await?;
+                frames::send(&mut frames, wire::answer(version, Welcome::Content)).await?;
                 frames::messages(&mut frames);
                 let refused = || host.server.refuses(machine);
                 return serve_shares(frames, host.server.keeper(), machine, refused).await;
@@ -237,7 +237,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         },
         (Purpose::Peer, Some(machine)) if serves => match host.refuses_peer(machine) {
             None => {
-                frames::send(&mut frames, wire::answer(version, &Welcome::Peer)).await?;
+                frames::send(&mut frames, wire::answer(version, Welcome::Peer)).await?;
                 frames::peers(&mut frames);
                 let talking = host.clone();
                 return host
@@ -247,7 +247,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         },
         (Purpose::Control { request }, Some(machine)) if serves => match host.server.refuses(machine) {
             None => {
-                frames::send(&mut frames, wire::answer(version, &Welcome::Control)).await?;
+                frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
                 frames::messages(&mut frames);
                 return host.answer_people(frames, request).await;
             }
@@ -260,7 +260,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             too_old_to_serve(version, host.server.group().version())
         }
         (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
-            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?),
+            Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
             Err(why) => why,
         },
         (Purpose::Ready { member, addresses }, Some(machine)) => {
@@ -269,12 +269,12 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             let ready =
                 tokio::task::spawn_blocking(move || server.is_ready(machine, member, addresses)).await;
             match ready.map_err(|error| error.to_string()).and_then(|ready| ready) {
-                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, &Welcome::Done)).await?),
+                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
                 Err(why) => why,
             }
         }
     };
-    frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: refused.clone() })).await?;
+    frames::send(&mut frames, wire::answer(version, Welcome::Refused { why: refused.clone() })).await?;
     Err(End::Refused(refused))
 }
 

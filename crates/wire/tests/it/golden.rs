@@ -2,6 +2,7 @@
 
 use crate::samples::{Message, samples};
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use wire::{Version, Versions};
 
 /// A section for each version that this program knows: a line that names it, and a line for each sample that is other bytes than in the versions before, with
@@ -40,12 +41,20 @@ fn every_message_has_the_bytes_of_its_version() {
 #[test]
 fn the_bytes_of_every_version_are_messages() {
     let samples: BTreeMap<String, Message> = samples().into_iter().collect();
-    for (name, bytes) in
-        GOLDEN.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| *name != "version")
-    {
+    let mut version = Version::OLDEST;
+    for (name, bytes) in GOLDEN.lines().filter_map(|line| line.split_once(' ')) {
+        if name == "version" {
+            version = Version(bytes.parse().unwrap());
+            continue;
+        }
         let message = samples.get(name).unwrap_or_else(|| panic!("{CHANGED} {name} has no sample"));
         let read = Message::decode_as_any(&unhex(bytes));
-        assert!(read.contains(message), "{CHANGED} {name} is read as {read:#?}");
+        // As far as that version says it.
+        let said = |read: &Message| {
+            mem::discriminant(read) == mem::discriminant(message)
+                && hex(&read.encode(Versions::held_to(version))) == bytes
+        };
+        assert!(read.iter().any(said), "{CHANGED} {name} is read as {read:#?}");
     }
 }
 

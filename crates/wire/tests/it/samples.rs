@@ -40,7 +40,7 @@ impl Message {
             Message::ToServer(message) => wire::encode(message),
             Message::ToClient(message) => wire::encode(message),
             Message::Greeting(purpose) => wire::greeting(ours, purpose),
-            Message::Answer(welcome) => wire::answer(ours.newest, welcome),
+            Message::Answer(welcome) => wire::answer(ours.newest, welcome.clone()),
             Message::ShareRequest(request) => wire::encode(request),
             Message::ShareReply(reply) => wire::encode(reply),
             Message::ShareStanding(standing) => wire::encode(standing),
@@ -82,7 +82,7 @@ every! { welcomes -> Welcome {
             machine: MachineId(1),
             addresses: vec!["hall:7777".to_owned()],
             votes: true,
-            keeps: false,
+            weight: 931,
         }],
         serve: true,
     },
@@ -111,6 +111,7 @@ every! { share_calls -> ShareCall {
         signature: ([2; 32], [3; 32]),
         call: wire::encode(&AccountCall::Usage),
     }),
+    Space,
 } }
 every! { account_calls -> AccountCall {
     Store { shares: vec![(share(1), 300), (share(2), 0)], body: [4; 32] },
