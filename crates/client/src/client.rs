@@ -304,6 +304,14 @@ impl Client {
     }
 
     fn on_message(&mut self, now: Now, message: ToClient, out: &mut Vec<Output>) {
+        if let ToClient::Granted { number, .. }
+        | ToClient::Reported { number, .. }
+        | ToClient::Shipped { number, .. } = &message
+            && self.session.is_connected()
+            && let Some(through) = self.requests.applied_by(*number)
+        {
+            self.on_applied(through, &[], out);
+        }
         match message {
             ToClient::Opened { inodes, allowance, space, term_ms, rules, rights } => {
                 // A server names none but those of a version that the greeting has agreed upon.

@@ -24,6 +24,8 @@ mod salvage;
 mod seam;
 mod session;
 mod shipped;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};

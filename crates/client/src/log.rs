@@ -61,6 +61,11 @@ impl Log {
         self.first - 1
     }
 
+    /// The sequence number of the last entry that was sent.
+    pub fn sent(&self) -> u64 {
+        self.first + self.sent as u64 - 1
+    }
+
     /// Whether something was not sent yet.
     pub fn has_unsent(&self) -> bool {
         self.sent < self.entries.len()

@@ -283,22 +283,11 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{at, opened};
     use crate::{Call, Input, Outcome, Settings};
-    use lease::{Kind, Label, Time};
+    use lease::{Kind, Label};
     use namespace::{Attributes, Cred, Error, FileKind, Timestamp};
-    use wire::{FileGrant, Rights, Space, ToClient, Values};
-
-    fn opened() -> ToClient {
-        let (inodes, allowance, space) = ((2, 9), (0, 0), Space::default());
-        ToClient::Opened {
-            inodes,
-            allowance,
-            space,
-            term_ms: 30_000,
-            rules: namespace::Rules::NEWEST.number(),
-            rights: Rights::FULL,
-        }
-    }
+    use wire::{FileGrant, ToClient, Values};
 
     /// A directory without entries, and all of it known.
     fn empty(dir: &FileId) -> FileGrant {
@@ -326,7 +315,6 @@ mod tests {
     #[test]
     fn what_was_not_there_is_taken_back_with_the_directory_that_is_forgotten() {
         let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        let at = |ms| Now { time: Time(ms), wall: Timestamp::default() };
         client.handle(at(0), Input::Greeting, &mut out);
         client.handle(at(0), Input::Message(opened()), &mut out);
         let dir = FileId::root().child(2);

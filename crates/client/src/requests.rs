@@ -10,14 +10,27 @@ use wire::{AskMode, ToServer};
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     /// By number.
-    numbered: BTreeMap<u64, ToServer>,
+    numbered: BTreeMap<u64, Request>,
     /// Operations that the server is doing for this client: until their effects are known here, updates wait.
     ships: BTreeSet<u64>,
     /// Directories of which integers were asked for.
     reserving: BTreeSet<FileId>,
 }
 
+#[derive(Debug)]
+struct Request {
+    message: ToServer,
+    /// The last log entry before it, if it went over this connection for the first time.
+    behind: Option<u64>,
+}
+
 impl Requests {
+    /// The answer to the request `number` says that the server has the log up to this entry, and has refused none of what it has not said so of: what came before the request it had
+    /// seen by then. Of a request that was made before over another connection it says nothing, since that may be what is answered.
+    pub fn applied_by(&self, number: u64) -> Option<u64> {
+        self.numbered.get(&number)?.behind
+    }
+
     /// Whether the server is doing operations for this client.
     pub fn any_shipped(&self) -> bool {
         !self.ships.is_empty()
@@ -40,7 +53,7 @@ impl Requests {
             ToServer::Ask { wants, .. } => wants.iter().any(|want| want.file == *file),
             _ => false,
         };
-        self.numbered.values().any(wants)
+        self.numbered.values().any(|request| wants(&request.message))
     }
 
     /// Integers of `dir` came.
@@ -51,13 +64,10 @@ impl Requests {
     /// Everything once more: what is done only once comes first, then the rest in the order in which it was asked.
     fn again(&self) -> Vec<ToServer> {
         let ships = self.ships.iter().filter_map(|number| self.numbered.get(number));
-        let others = self
-            .numbered
-            .iter()
-            .filter(|(number, _)| !self.ships.contains(number))
-            .map(|(_, message)| message);
+        let others = self.numbered.iter().filter(|(number, _)| !self.ships.contains(number));
+        let numbered = ships.chain(others.map(|(_, request)| request)).map(|request| request.message.clone());
         let reserving = self.reserving.iter().map(|dir| ToServer::Reserve { dir: dir.clone() });
-        ships.chain(others).cloned().chain(reserving).collect()
+        numbered.chain(reserving).collect()
     }
 }
 
@@ -75,7 +85,8 @@ impl Client {
             self.requests.ships.insert(number);
         }
         self.send(message.clone(), out);
-        self.requests.numbered.insert(number, message);
+        let behind = self.session.is_connected().then(|| self.log.sent());
+        self.requests.numbered.insert(number, Request { message, behind });
     }
 
     /// Asks for integers of `dir`.
@@ -86,6 +97,7 @@ impl Client {
 
     /// Asks for everything again that was not answered.
     pub(crate) fn ask_again(&mut self, out: &mut Vec<Output>) {
+        self.requests.numbered.values_mut().for_each(|request| request.behind = None);
         for message in self.requests.again() {
             self.send(message, out);
         }
@@ -95,5 +107,53 @@ impl Client {
         if let Some((bytes, files)) = self.allowance.asking.take() {
             self.ask_allowance(bytes, files, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, opened};
+    use crate::{Call, Input, Settings};
+    use namespace::{Cred, Rules};
+    use wire::{LogEntry, Space, ToClient};
+
+    fn resumed(through: u64) -> ToClient {
+        let (rejected, space, rules) = (Vec::new(), Space::default(), Rules::NEWEST.number());
+        ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules }
+    }
+
+    /// Logs something and asks; the number of the question.
+    fn logs_and_asks(client: &mut Client, file: u64) -> u64 {
+        let mut out = Vec::new();
+        client.log.push(LogEntry::Release(Vec::new()), 16);
+        client.call(at(1), &Cred::default(), Call::Stat { file: FileId::root().child(file) }, &mut out);
+        let sent: Vec<&ToServer> = out
+            .iter()
+            .filter_map(|out| if let Output::Send(message) = out { Some(message) } else { None })
+            .collect();
+        let [ToServer::Log { answer: false, .. }, ToServer::Ask { number, .. }] = sent.as_slice() else {
+            panic!("{sent:?}")
+        };
+        *number
+    }
+
+    #[test]
+    fn an_answer_says_that_the_server_has_the_log_before_the_question() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        let granted = |number| Input::Message(ToClient::Granted { number, grants: vec![], gone: vec![] });
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let (first, second) = (logs_and_asks(&mut client, 2), logs_and_asks(&mut client, 3));
+        client.handle(at(1), granted(first), &mut out);
+        assert_eq!((client.log.applied(), client.log.last()), (1, 2), "and of no more");
+        // Over the next connection the answer may be to what was asked over the last one, before the log has come once more.
+        client.handle(at(2), Input::Greeting, &mut out);
+        client.handle(at(2), Input::Message(resumed(1)), &mut out);
+        client.handle(at(2), granted(second), &mut out);
+        assert_eq!(client.log.applied(), 1);
+        let third = logs_and_asks(&mut client, 4);
+        client.handle(at(3), granted(third), &mut out);
+        assert_eq!((client.log.applied(), client.log.last()), (3, 3));
     }
 }

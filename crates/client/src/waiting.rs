@@ -315,30 +315,21 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{at, opened};
     use crate::{Outcome, Settings};
-    use namespace::{LockKind, LockRange, LockSpace, Timestamp};
-    use wire::{Rights, Space, ToClient};
+    use namespace::{LockKind, LockRange, LockSpace};
 
     #[test]
     fn a_call_that_waits_says_for_what() {
         let mut client = Client::new(Settings::new([0; 32]));
         let (mut out, file) = (Vec::new(), FileId::root());
-        let at = |ms| Now { time: Time(ms), wall: Timestamp::default() };
         let called = client.call(at(0), &Cred::default(), Call::Stat { file: file.clone() }, &mut out);
         let Outcome::Waiting(ticket) = called else { panic!("{called:?}") };
         let report = |for_ms, what| WaitReport { ticket, call: "stat", for_ms, what };
         assert_eq!(client.waits(Time(4_999), 5_000), []);
         assert_eq!(client.waits(Time(5_000), 5_000), [report(5_000, "the connection to the server")]);
         client.handle(at(5_000), crate::Input::Greeting, &mut out);
-        let opened = ToClient::Opened {
-            inodes: (2, 9),
-            allowance: (0, 0),
-            space: Space::default(),
-            term_ms: 30_000,
-            rules: namespace::Rules::NEWEST.number(),
-            rights: Rights::FULL,
-        };
-        client.handle(at(5_001), crate::Input::Message(opened), &mut out);
+        client.handle(at(5_001), crate::Input::Message(opened()), &mut out);
         let what = "the server, or another machine that has to let go first";
         assert_eq!(client.waits(Time(6_000), 5_000), [report(6_000, what)]);
         // Who waits for a lock has called to wait.

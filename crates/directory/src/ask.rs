@@ -7,7 +7,7 @@ use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
-use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold};
+use namespace::{Answer, Effects, Error, Operation, Rules, Traced, Verdict, decide, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
@@ -31,6 +31,7 @@ impl Turn<'_> {
         if self.is_asked_again(&asked) {
             return Ok(());
         }
+        self.will_acknowledge(asked.session);
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
@@ -49,6 +50,17 @@ impl Turn<'_> {
         let arrival = self.state.desk.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
+    }
+
+    /// Its answer will say how far the log has come: the client knows how far that was when it asked. Unless another answer, to what it asked before some of that, may come first.
+    fn will_acknowledge(&mut self, session: SessionId) {
+        // Of clients that know it.
+        if self.state.rules_of(session) >= Rules::Three
+            && self.state.desk.queue.of_session(session).len() == 0
+            && let Some(known) = self.state.sessions.all.get_mut(&session)
+        {
+            self.promised |= std::mem::take(&mut known.owed);
+        }
     }
 
     /// Whether the request is known already: it still waits and is answered in its turn, or it was done and is answered once more. A client asks again over a

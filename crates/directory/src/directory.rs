@@ -130,16 +130,17 @@ impl Directory {
         let (before, asks, digest) = (out.len(), input.asks(), self.state.digest);
         let (rules, live) = (self.version().rules(), std::mem::take(&mut self.live));
         let files = Files::new(store, rules, live, self.state.digest, self.state.dying);
-        let (shares, again) = Default::default();
+        let (shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
-        let mut turn = Turn { now, files, state, policy, out, misdeeds, subtrees, shares, again };
+        let mut turn = Turn { now, files, state, policy, out, misdeeds, subtrees, shares, again, promised };
         turn.take(input);
         match turn.finish() {
-            Ok(live) => {
+            Ok((live, promised)) => {
                 self.live = live;
                 let told = out.get(before..).unwrap_or_default();
-                self.lasts = !asks || self.state.digest != digest || !told.iter().all(Output::tells_of_rows);
+                let is_lost = asks && !promised && self.state.digest == digest;
+                self.lasts = !is_lost || !told.iter().all(Output::tells_of_rows);
                 Ok(())
             }
             Err(corrupt) => {

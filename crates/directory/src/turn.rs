@@ -89,6 +89,8 @@ pub(crate) struct Turn<'a> {
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
     pub again: bool,
+    /// Whether a session will take an answer for the acknowledgment of its log: so what the log has said must last, whatever it was.
+    pub promised: bool,
 }
 
 impl Turn<'_> {
@@ -114,7 +116,8 @@ impl Turn<'_> {
     }
 
     /// Serves whom the input concerned, and writes back what changed.
-    pub fn finish(mut self) -> Result<FxHashSet<SessionId>, Corrupt> {
+    /// Returns who has sessions, and whether something was [promised](Turn::promised).
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
         self.serve_woken();
         if !self.shares.is_empty() {
             self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
@@ -124,7 +127,7 @@ impl Turn<'_> {
         }
         let (live, digest, dying) = self.files.finish()?;
         (self.state.digest, self.state.dying) = (digest, dying);
-        Ok(live)
+        Ok((live, self.promised))
     }
 
     /// To a client.

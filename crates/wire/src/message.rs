@@ -40,7 +40,7 @@ pub enum ToServer {
         /// The entries: at most [`LOG_ENTRIES_MAX`].
         #[serde(deserialize_with = "log_entries")]
         entries: Vec<LogEntry>,
-        /// Whether somebody waits for `Applied`. Otherwise it comes before whatever rests on these entries, or with the server's next tick: who is asked to
+        /// Whether somebody waits for `Applied`. Otherwise it comes before whatever rests on these entries, or with that, or with the server's next tick: who is asked to
         /// let go or to flush need not hear of it by a message of its own.
         answer: bool,
     },
@@ -151,7 +151,9 @@ pub enum ToClient {
     Recall { leases: Vec<Released> },
     /// Someone wants to know the value: flush what is pending of it, keep the lease, log `Flushed`.
     Flush { number: u64, file: FileId, field: Field },
-    /// All log entries up to and including `through` are durable at the server; these were refused. Comes before any grant, report or result that rests on them.
+    /// All log entries up to and including `through` are durable at the server; these were refused. Comes before any grant, report or result that rests on them, but for one that says as much
+    /// itself: the answer to the only request that the session has, if no part of the log came after that. The log before the request is durable then, and none of it refused that was not
+    /// said. (Since version 4; not to who asks again over a new connection, who has the log acknowledged first.)
     Applied { through: u64, rejected: Vec<(u64, Error)> },
     /// Answers `Reserve`: integers `first..end`.
     Reserved { dir: FileId, first: u64, end: u64 },

@@ -1,0 +1,98 @@
+//! How a client hears how far its log has come without a message for that alone.
+
+use crate::support::*;
+use directory::Input;
+use ident::FileId;
+use lease::{Field, Kind, SessionId};
+use namespace::FileKind;
+use wire::{AskMode, LogEntry, MachineId, ToClient, Version, Versions};
+
+const ROOT: FileId = FileId::root();
+
+/// Two machines that speak `version`.
+fn two(version: Version) -> (World, SessionId, SessionId) {
+    let mut world = World::founded_by(Versions::held_to(version));
+    world.enrol_up_to(2);
+    for machine in [1, 2].map(MachineId) {
+        world.input(Input::Speaks { machine, version });
+    }
+    let sessions = (world.open(1, 1), world.open(2, 1));
+    (world, sessions.0, sessions.1)
+}
+
+fn let_go(world: &mut World, session: SessionId, field: Field) {
+    world.send_log(session, letting_go(vec![released(&ROOT, field, None)]), false);
+}
+
+/// What `session` is told but to let go.
+fn said(world: &mut World, session: SessionId) -> Vec<ToClient> {
+    world.told(session).into_iter().filter(|message| !matches!(message, ToClient::Recall { .. })).collect()
+}
+
+#[test]
+fn an_answer_to_the_only_request_says_that_the_log_before_it_was_taken_in() {
+    let (mut world, session, _) = two(Version::NEWEST);
+    world.take_root(session);
+    let_go(&mut world, session, Field::Attributes);
+    assert_eq!(world.told(session), []);
+    world.ask(session, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Read)], AskMode::Lease);
+    let told = world.told(session);
+    assert!(matches!(told.as_slice(), [ToClient::Granted { .. }]), "{told:?}");
+    world.input(Input::Tick);
+    assert_eq!(world.told(session), [], "it was said");
+}
+
+#[test]
+fn older_clients_are_told_in_so_many_words() {
+    let (mut world, session, _) = two(Version(3));
+    world.take_root(session);
+    let_go(&mut world, session, Field::Attributes);
+    world.ask(session, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Read)], AskMode::Lease);
+    let told = world.told(session);
+    assert!(matches!(told.as_slice(), [ToClient::Applied { .. }, ToClient::Granted { .. }]), "{told:?}");
+}
+
+/// The client would take an answer to what it asked before for one that was given before: it would not believe in what it is granted there of what it has let go since.
+#[test]
+fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
+    let (mut world, session, other) = two(Version::NEWEST);
+    let integer = world.take_root(session);
+    let create = world.create(session, &ROOT, "file", FileKind::Regular, integer);
+    let file = made(&create);
+    assert_eq!(world.log(session, vec![update(create)]), []);
+    let of_root = [Field::Attributes, Field::Times].map(|field| released(&ROOT, field, None));
+    world.send_log(session, letting_go(of_root.into()), false);
+    world.ask(other, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
+    assert!(matches!(world.told(other).as_slice(), [ToClient::Granted { .. }]));
+    world.ask(session, stat(&ROOT), vec![], AskMode::Lease);
+    assert_eq!(said(&mut world, session), [], "the other one has to let go first");
+    world.send_log(session, letting_go(vec![released(&file, Field::Attributes, None)]), false);
+    world.ask(session, stat(&file), vec![], AskMode::Lease);
+    let told = said(&mut world, session);
+    let both = [ToClient::Applied { through: 3, rejected: vec![] }];
+    assert!(told.starts_with(&both) && told.len() == 2, "{told:?}");
+    // And what comes after the first and before its answer.
+    let_go(&mut world, session, Field::Parent);
+    assert_eq!(said(&mut world, session), []);
+    assert!(world.yields(other) > 0);
+    let told = said(&mut world, session);
+    assert!(
+        matches!(told.as_slice(), [ToClient::Applied { through: 4, .. }, ToClient::Granted { .. }]),
+        "{told:?}"
+    );
+}
+
+/// Alone neither lasts: after a crash nobody would miss them. But a client that has heard that its log was taken in begins with the entry after that.
+#[test]
+fn what_was_said_to_be_taken_in_lasts() {
+    let (mut world, session, _) = two(Version::NEWEST);
+    world.take_root(session);
+    world.send_log(session, vec![LogEntry::Flushed { number: 0 }], false);
+    assert!(!world.server.lasts());
+    world.ask(session, stat(&ROOT), vec![], AskMode::Report);
+    assert!(world.server.lasts());
+    let told = world.told(session);
+    assert!(matches!(told.as_slice(), [ToClient::Reported { .. }]), "{told:?}");
+    world.ask(session, stat(&ROOT), vec![], AskMode::Report);
+    assert!(!world.server.lasts());
+}
