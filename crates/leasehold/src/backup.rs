@@ -50,11 +50,14 @@ pub struct Restore {
     /// Which backup; the latest if absent.
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
+    /// Keep the content in an S3-compatible store, s3://BUCKET/PREFIX, and not in that directory: see leasehold up.
+    #[arg(long, value_name = "URL")]
+    content: Option<node::Location>,
     /// Do without content that is missing or damaged in the backup.
     #[arg(long)]
     incomplete: bool,
     /// Only say which backups there are.
-    #[arg(long, conflicts_with_all = ["data", "backup", "incomplete"])]
+    #[arg(long, conflicts_with_all = ["data", "backup", "content", "incomplete"])]
     list: bool,
 }
 
@@ -68,8 +71,13 @@ impl Restore {
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        let order =
-            Restoring { dir: self.dir, name: self.backup, data: data.clone(), incomplete: self.incomplete };
+        let order = Restoring {
+            dir: self.dir,
+            name: self.backup,
+            data: data.clone(),
+            content: self.content,
+            incomplete: self.incomplete,
+        };
         let mut progress = Progress::new();
         let report = node::restore(&order, &mut |text| progress.say(text))?;
         progress.end();

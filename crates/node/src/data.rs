@@ -3,6 +3,7 @@
 //! ```text
 //! format         the version of this layout
 //! copies/        the small files below once more: see `small`
+//! spare          room for a start on a full disk: see `spare`
 //! lock           held while a process uses the directory; says which one
 //! machine.json   the machine's number, how often it started
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
@@ -18,6 +19,7 @@
 //! ```
 
 use crate::small::{self, COPIES, read_file, remove_file, replace_file, replace_plain};
+use crate::spare;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
@@ -256,13 +258,12 @@ impl DataDir {
         }
         let lock = lock(path, "leasehold restore")?;
         replace_plain(path, RESTORING, b"a restore into this directory has not ended\n")?;
-        for begun in ["server", "shares"] {
-            let begun = path.join(begun);
-            match fs::remove_dir_all(&begun) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &begun)(error)),
-                Ok(()) | Err(_) => {}
-            }
+        let (server, shares) = (path.join("server"), path.join("shares"));
+        match fs::remove_dir_all(&server) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &server)(error)),
+            Ok(()) | Err(_) => {}
         }
+        shares::clear(&shares).map_err(io("clear", &shares))?;
         Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
     }
 
@@ -328,6 +329,7 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
         let _ = (&file).take(1024).read_to_string(&mut holder);
         return Err(DataError::InUse { dir: path.to_path_buf(), holder: holder.trim().to_owned() });
     }
+    spare::release(path);
     let text = format!("process {} ({purpose})\n", std::process::id());
     file.set_len(0)
         .and_then(|()| file.rewind())

@@ -33,6 +33,7 @@ mod servers;
 mod shares_server;
 mod small;
 mod space;
+mod spare;
 mod status;
 mod store;
 mod stored;

@@ -13,6 +13,7 @@ use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::SharesError;
+use crate::spare;
 use crate::upstream::{Upstream, open_here};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -158,6 +159,7 @@ impl Machine {
             open_here(server, &up.engine);
         }
         up.wait_until_open()?;
+        spare::keep(dir);
         let control = Control::serve(dir, &up.part);
         up.control = Some(
             control.map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?,

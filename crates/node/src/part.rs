@@ -16,7 +16,7 @@ use crate::net::{
 };
 use crate::peers::Peers;
 use crate::server::{Server, servers};
-use crate::shares_server::wall_clock;
+use crate::shares_server::{SharesError, wall_clock};
 use crate::store::stop;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
@@ -96,6 +96,10 @@ impl Part {
                 let mut again = again;
                 if again && member.is_none() && self.dir.join("server").exists() {
                     self.put_aside("it was found damaged, and the machine stopped before it was put aside")?;
+                }
+                if let (None, Some(content)) = (member, &self.settings.content) {
+                    // For when it becomes a server, whoever starts it then, and however.
+                    shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
                 }
                 match member.map(|member| self.serve(member, listens)).transpose() {
                     Err(error) if error.is_damage() => {

@@ -125,6 +125,50 @@ impl Record {
     }
 }
 
+/// Where the shares of `dir` are to be kept, once there is a share server in it: what was said there, or is said now while there are none yet. `None`: on its disk.
+fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenError> {
+    match (Record::read(dir)?, wanted) {
+        (None, None) => Ok(None),
+        (Some(record), Some(wanted)) if record.claimed && record.location != *wanted => {
+            let (kept, wanted) = (record.location.to_string(), wanted.to_string());
+            Err(OpenError::Elsewhere { kept, wanted })
+        }
+        (None, Some(wanted)) if dir.join("shares").exists() || dir.join(database::FILE).exists() => {
+            let (kept, wanted) = (dir.display().to_string(), wanted.to_string());
+            Err(OpenError::Elsewhere { kept, wanted })
+        }
+        (Some(record), wanted) if wanted.is_none_or(|wanted| *wanted == record.location) => Ok(Some(record)),
+        (_, Some(wanted)) => Record::new(wanted.clone()).map(Some),
+        (Some(record), None) => Ok(Some(record)),
+    }
+}
+
+/// Writes down where the shares of `dir` are to be kept, for when there is a share server in it. Nobody is asked whether that is possible.
+pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
+    fs::create_dir_all(dir).map_err(|e| DiskError::new("making", dir, e))?;
+    match settle(dir, Some(location))? {
+        Some(record) if !record.claimed => Ok(record.save(dir)?),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what is in `dir` of a store that is to begin anew, but not where its shares are: what was claimed stays its own.
+pub fn clear(dir: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false if entry.file_name() == FILE => {}
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
+}
+
 /// Opens what the shares of `dir` are kept on, and tells whether nothing can be there yet. `wanted` is for a directory without shares; later
 /// it may only say again what was said then.
 pub(crate) fn open(
@@ -132,23 +176,10 @@ pub(crate) fn open(
     wanted: Option<&Location>,
     connect: impl FnOnce(&Location) -> Result<Arc<dyn ObjectStore>, OpenError>,
 ) -> Result<(Arc<dyn Backend>, bool), OpenError> {
-    let mut record = match (Record::read(dir)?, wanted) {
-        (None, None) => {
-            let disk = LocalDisk::open(dir)?;
-            let is_new = disk.is_new;
-            return Ok((Arc::new(LocalFiles::new(Arc::new(disk))), is_new));
-        }
-        (Some(record), Some(wanted)) if record.claimed && record.location != *wanted => {
-            let (kept, wanted) = (record.location.to_string(), wanted.to_string());
-            return Err(OpenError::Elsewhere { kept, wanted });
-        }
-        (None, Some(wanted)) if dir.join("shares").exists() || dir.join(database::FILE).exists() => {
-            let (kept, wanted) = (dir.display().to_string(), wanted.to_string());
-            return Err(OpenError::Elsewhere { kept, wanted });
-        }
-        (Some(record), wanted) if wanted.is_none_or(|wanted| *wanted == record.location) => record,
-        (_, Some(wanted)) => Record::new(wanted.clone())?,
-        (Some(record), None) => record,
+    let Some(mut record) = settle(dir, wanted)? else {
+        let disk = LocalDisk::open(dir)?;
+        let is_new = disk.is_new;
+        return Ok((Arc::new(LocalFiles::new(Arc::new(disk))), is_new));
     };
     let location = &record.location;
     let objects = Objects::new(connect(location)?, location.root())?;
@@ -182,6 +213,35 @@ mod tests {
         {
             text.parse::<Location>().unwrap_err();
         }
+    }
+
+    #[test]
+    fn what_is_said_before_there_is_a_share_server_is_remembered_until_something_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shares");
+        let [one, other] = ["s3://b/one", "s3://b/other"].map(|text| text.parse::<Location>().unwrap());
+        remember(&path, &one).unwrap();
+        let said = settle(&path, None).unwrap().unwrap();
+        remember(&path, &one).unwrap();
+        assert_eq!((settle(&path, None).unwrap().as_ref(), &said.location), (Some(&said), &one));
+        // Nothing is there yet, so it may be said otherwise.
+        remember(&path, &other).unwrap();
+        let mut record = settle(&path, None).unwrap().unwrap();
+        assert_eq!(record.location, other);
+        record.claimed = true;
+        record.save(&path).unwrap();
+        assert!(matches!(remember(&path, &one), Err(OpenError::Elsewhere { .. })));
+        // A store that begins anew finds its own again.
+        fs::create_dir(path.join("tmp")).unwrap();
+        fs::write(path.join(database::FILE), b"rows").unwrap();
+        clear(&path).unwrap();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+        assert_eq!(settle(&path, Some(&other)).unwrap(), Some(record));
+        // What is on this disk stays on it.
+        let here = dir.path().join("here");
+        clear(&here).unwrap();
+        fs::create_dir_all(here.join("shares")).unwrap();
+        assert!(matches!(remember(&here, &one), Err(OpenError::Elsewhere { .. })));
     }
 
     proptest! {

@@ -33,7 +33,7 @@ pub enum DatabaseError {
         doing: &'static str,
     },
     /// No room for the database to grow.
-    #[error("lease database: {doing}: the disk is full")]
+    #[error("lease database: {doing}: the disk is full; make room there")]
     Full {
         /// What was being done.
         doing: &'static str,
@@ -54,12 +54,16 @@ impl DatabaseError {
     pub(crate) fn shared(doing: &'static str, cause: Arc<rusqlite::Error>) -> DatabaseError {
         match &*cause {
             rusqlite::Error::QueryReturnedNoRows => DatabaseError::NoAccount { doing },
-            error if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
-                DatabaseError::Full { doing }
-            }
+            error if DatabaseError::says_full(error) => DatabaseError::Full { doing },
             error if DatabaseError::says_corrupt(error) => DatabaseError::Corrupt { doing, cause },
             _ => DatabaseError::Sql { doing, cause },
         }
+    }
+
+    fn says_full(cause: &rusqlite::Error) -> bool {
+        let no_room_to_share_memory = rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+        cause.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+            || cause.sqlite_error().is_some_and(|error| error.extended_code == no_room_to_share_memory)
     }
 
     pub(crate) fn says_corrupt(cause: &rusqlite::Error) -> bool {

@@ -10,7 +10,7 @@ use crate::shares_server::{Shares, utc_secs, wall_clock};
 use crate::small::replace_file;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
-use shares::NewShare;
+use shares::{Location, NewShare};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct Restoring {
     pub name: Option<String>,
     /// The data directory that is to be made.
     pub data: PathBuf,
+    /// Where content is to be kept; `None`: in the data directory.
+    pub content: Option<Location>,
     /// Shares that are missing or damaged are done without.
     pub incomplete: bool,
 }
@@ -80,10 +82,12 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     let begun = DataDir::begin_restore(&order.data)?;
     let server = order.data.join("server");
     std::fs::create_dir(&server).map_err(io("make", &server))?;
+    let (dir, content) = (order.data.join("shares"), order.content.clone());
+    let shares = Shares::open(&dir, content, wall_clock(), Arc::new(|_| ()));
+    let shares = shares.map_err(|error| BackupError::Shares(error.into()))?;
     let mut filling = Filling {
         archive: &archive,
-        shares: Shares::open(&order.data.join("shares"), None, wall_clock(), Arc::new(|_| ()))
-            .map_err(|error| BackupError::Shares(error.into()))?,
+        shares,
         together: Vec::new(),
         bytes: 0,
         report: RestoreReport { name, ..RestoreReport::default() },

@@ -123,7 +123,7 @@ impl Site {
 
     fn restoring(&self, name: Option<&str>, data: &Path) -> Restoring {
         let name = name.map(str::to_owned);
-        Restoring { dir: self.backups(), name, data: data.to_path_buf(), incomplete: false }
+        Restoring { dir: self.backups(), name, data: data.to_path_buf(), content: None, incomplete: false }
     }
 
     /// Restores a backup, and starts what that is.
@@ -250,6 +250,41 @@ fn is_clean_but_for_what_is_held(machine: &Machine) {
     assert!(report.faults.iter().all(|fault| fault.contains("nothing refers to it")), "{report}");
 }
 
+/// With the S3 server of the environment, in the bucket `leasehold-test`.
+mod on_s3 {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs an S3 server: tests/s3"]
+    fn what_is_restored_is_kept_where_it_is_said() {
+        let site = Site::new();
+        ["a", "b"].iter().for_each(|name| write(&site.machine, name).unwrap());
+        site.back_up(None);
+        let dir = tempfile::tempdir().unwrap();
+        let place = format!("s3://leasehold-test/restored-{}", std::process::id());
+        let order = Restoring { content: Some(place.parse().unwrap()), ..site.restoring(None, dir.path()) };
+        // Cut short, when some is there already: it is its own to the next.
+        let gone = &site.copies()[1];
+        let saved = fs::read(gone).unwrap();
+        fs::remove_file(gone).unwrap();
+        let refused = restore(&order, &mut |_| {}).unwrap_err();
+        assert!(matches!(refused, BackupError::Incomplete { count: 1, .. }), "{refused}");
+        fs::write(gone, saved).unwrap();
+        restore(&order, &mut |_| {}).unwrap();
+        assert!(!dir.path().join("shares/shares").exists(), "content is on this disk");
+        let machine = start(dir.path());
+        is_clean(&machine);
+        for name in ["a", "b"] {
+            assert!(read(&machine, name) == Ok(content(name)));
+        }
+        machine.stop().unwrap();
+        // Nobody else may have it for his.
+        let other = tempfile::tempdir().unwrap();
+        let order = Restoring { data: other.path().to_path_buf(), ..order };
+        assert!(matches!(restore(&order, &mut |_| {}), Err(BackupError::Shares(_))));
+    }
+}
+
 #[test]
 fn what_is_not_whole_is_not_restored_and_does_not_start() {
     let site = Site::new();
@@ -345,6 +380,12 @@ fn machines_go_on_with_a_restored_server() {
         join(dir.path(), &token, "second").unwrap();
         dir
     };
+    // Where its content will be, should it become a server: no such store is asked before.
+    let settings =
+        MachineSettings { content: Some("s3://somewhere/hall".parse().unwrap()), ..Default::default() };
+    Machine::start(joined.path(), "a test", settings).unwrap().stop().unwrap();
+    let said = fs::read_to_string(joined.path().join("shares/content")).unwrap();
+    assert!(said.starts_with("s3://somewhere/hall\n") && said.ends_with("wanted\n"), "{said}");
     let client = start(joined.path());
     write(&client, "small-before").unwrap();
     let kept = tempfile::tempdir().unwrap();
@@ -358,6 +399,7 @@ fn machines_go_on_with_a_restored_server() {
         dir: kept.path().to_path_buf(),
         name: None,
         data: dir.path().to_path_buf(),
+        content: None,
         incomplete: false,
     };
     assert_eq!(restore(&order, &mut |_| {}).unwrap().name, report.name);
