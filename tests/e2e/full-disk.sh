@@ -27,6 +27,18 @@ done
 fill up
 remount
 fill check
+# Others fill what is left of the disk, while it is down and while it is up: it starts all the same, has what it had, and deletes.
+for end in stop_mount kill_mount; do
+    $end
+    head -c "${SIZE:-300M}" /dev/zero >"$small/others" 2>/dev/null && fail "the disk is not full"
+    start_mount
+    fill check
+done
+kill_mount
+start_mount
+rm "$small/others"
+fill check
+fill half
 rm -r "$files" || fail "deleting on a full disk"
 mkdir "$files" && rm "$state"
 stop_mount

@@ -62,8 +62,8 @@ impl Drop for Hold {
 /// What [`Keeper::run`] is to do.
 pub(crate) enum Chore {
     Work(Vec<ShareWork>),
-    /// Uploads of the machine in sessions before this one that nobody has adopted by now are nobody's.
-    Sweep(MachineId, SessionId),
+    /// Uploads of the machine in sessions before this one, or in all of them, that nobody has adopted by now are nobody's.
+    Sweep(MachineId, Option<SessionId>),
 }
 
 impl Keeper {
@@ -117,7 +117,12 @@ impl Keeper {
 
     /// A new session of `machine` in the log: what its earlier ones have left behind is swept. As [`Keeper::work`].
     pub(crate) fn begin(&self, machine: MachineId, session: SessionId) {
-        self.chore(Chore::Sweep(machine, session));
+        self.chore(Chore::Sweep(machine, Some(session)));
+    }
+
+    /// `machine` was expelled in the log: what it has published stays, what else it has uploaded is swept. As [`Keeper::work`].
+    pub(crate) fn expelled(&self, machine: MachineId) {
+        self.chore(Chore::Sweep(machine, None));
     }
 
     /// The directory's state has changed otherwise than by log entries, whose work was told: all of it is compared with what is here.
@@ -134,7 +139,7 @@ impl Keeper {
     pub(crate) fn run(self: &Arc<Self>, chores: &Receiver<Chore>, ledger: &Arc<dyn Ledger>) {
         let mut unsettled: Vec<ShareWork> = Vec::new();
         let mut put_off = Vec::new();
-        let mut sweeps: BTreeMap<MachineId, SessionId> = BTreeMap::new();
+        let mut sweeps: BTreeMap<MachineId, Option<SessionId>> = BTreeMap::new();
         let (keeper, its_ledger) = (self.clone(), ledger.clone());
         let repairing = std::thread::Builder::new().name("repair".to_owned());
         let repairing = repairing.spawn(move || keeper.repair.run(&keeper, &*its_ledger));
@@ -146,7 +151,7 @@ impl Keeper {
                     for chore in std::iter::once(first).chain(chores.try_iter()) {
                         match chore {
                             Chore::Work(work) => unsettled.extend(work),
-                            Chore::Sweep(machine, session) => drop(sweeps.insert(machine, session)),
+                            Chore::Sweep(machine, before) => drop(sweeps.insert(machine, before)),
                         }
                     }
                 }
@@ -172,8 +177,8 @@ impl Keeper {
             // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
             if unsettled.is_empty() && self.repair.has_adopted() {
                 self.shares.confirm_clock();
-                for (machine, session) in std::mem::take(&mut sweeps) {
-                    self.shares.sweep(machine, session);
+                for (machine, before) in std::mem::take(&mut sweeps) {
+                    self.shares.sweep(machine, before);
                 }
             }
         }

@@ -271,6 +271,7 @@ impl Server {
             match output {
                 Output::Shares(work) => self.keeper.work(work),
                 Output::Opened { machine, session, .. } => opened = Some((session, machine)),
+                Output::Expelled { machine, result: Ok(()) } => self.keeper.expelled(machine),
                 Output::Send { session, message: ToClient::Opened { .. } } => {
                     if let Some((_, machine)) = opened.filter(|(opened, _)| *opened == session) {
                         self.keeper.begin(machine, session);
@@ -326,6 +327,9 @@ impl Server {
                     told.map(|tell| tell.try_send(result));
                 }
                 Output::Expelled { machine, result } => {
+                    if result.is_ok() {
+                        self.keeper.expelled(machine);
+                    }
                     let told = self.waiting.lock().expelled.remove(&machine);
                     told.map(|tell| tell.try_send(result));
                 }

@@ -184,11 +184,12 @@ impl Shares {
     }
 
     /// Lets go what `machine` had uploaded in sessions before `session` and nobody has adopted. Only when the group has settled what was pending.
-    pub fn sweep(&self, machine: MachineId, session: SessionId) {
+    pub fn sweep(&self, machine: MachineId, before: Option<SessionId>) {
         let earlier: Vec<(SessionId, AccountId)> = {
             let uploaders = self.uploaders.lock();
-            let sessions = uploaders.get(&machine).into_iter().flat_map(|of| of.range(..session));
-            sessions.map(|(session, account)| (*session, *account)).collect()
+            let sessions = uploaders.get(&machine).into_iter().flatten();
+            let over = sessions.filter(|(session, _)| before.is_none_or(|before| **session < before));
+            over.map(|(session, account)| (*session, *account)).collect()
         };
         for (session, account) in earlier {
             match self.server.end_account(account) {
