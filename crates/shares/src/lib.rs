@@ -29,6 +29,7 @@ mod content;
 mod crawler;
 mod database;
 mod digest;
+mod direct;
 mod discovery;
 mod disk;
 mod error;
