@@ -48,6 +48,7 @@ mod restart;
 mod rounds;
 mod rows;
 mod s3;
+pub mod sample;
 mod schema;
 mod scrub;
 mod seal;
