@@ -60,8 +60,20 @@ fn caller_cpu() -> Duration {
 
 /// Resident memory of a process, bytes.
 pub fn resident_bytes(process: u32) -> io::Result<u64> {
+    memory(process, "VmRSS:")
+}
+
+/// The most that this process had resident during `work`, bytes. It begins with what it has already.
+pub fn peak_bytes(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
+    // Linux proc(5), /proc/pid/clear_refs.
+    std::fs::write("/proc/self/clear_refs", "5")?;
+    work()?;
+    memory(std::process::id(), "VmHWM:")
+}
+
+fn memory(process: u32, field: &str) -> io::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib: u64 = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0);
     Ok(kib << 10)
 }

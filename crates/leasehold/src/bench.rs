@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::answer::{answer, say};
 use bench::local::{self, Part, Settings};
 use bench::paper::{self, Experiment};
-use bench::{floor, shared, table};
+use bench::{floor, shared, shares, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use std::io::{IsTerminal, Write};
@@ -31,6 +31,11 @@ pub enum Bench {
     /// messages, recalls and log flushes are the server's counts, renewals included. Every read is checked. Figures are only comparable within one run.
     /// Exits with 1 if a bar is missed.
     Shared(Shared),
+    /// A share server alone, beside what its disk does in the same run.
+    ///
+    /// Durable shares, renewals, lookups, the scrub, and what a large store takes. Needs no root. Figures are only comparable within one run. Exits with 1 if a
+    /// bar is missed.
+    Shares(Shares),
     /// A machine of `paper --processes`: what it is to do comes on standard input.
     #[command(hide = true)]
     PaperMachine {
@@ -107,6 +112,30 @@ pub struct Shared {
 
 /// See the command's help.
 #[derive(Debug, Args)]
+pub struct Shares {
+    /// A directory on the disk that is to keep the shares.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    data: PathBuf,
+    /// As JSON: a list of rows.
+    #[arg(long)]
+    json: bool,
+    /// Only these parts: storing small shares, and finding them again without a database; reading all against its digest; the database of a large store; memory with
+    /// that of a very large one, which takes minutes and 5 GB.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = shares_part())]
+    only: Vec<shares::Part>,
+    /// Shares in the database of the large store.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    shares: u64,
+    /// Shares in that of the very large one.
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    memory_shares: u64,
+    /// Seconds of each of what can go on for any time.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    secs: u64,
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
 pub struct Paper {
     /// As JSON: a list of rows.
     #[arg(long)]
@@ -137,6 +166,13 @@ fn shared_part() -> impl TypedValueParser<Value = shared::Part> {
         .try_map(move |name| named(name).ok_or("not a part of the measurements"))
 }
 
+/// Reads a part of `shares` by its name.
+fn shares_part() -> impl TypedValueParser<Value = shares::Part> {
+    let named = |name: String| shares::Part::ALL.into_iter().find(|part| part.name() == name);
+    PossibleValuesParser::new(shares::Part::ALL.map(shares::Part::name))
+        .try_map(move |name| named(name).ok_or("not a part of the measurements"))
+}
+
 /// Reads a part of `local` by its name.
 fn part() -> impl TypedValueParser<Value = Part> {
     let named = |name: String| Part::ALL.into_iter().find(|part| part.name() == name);
@@ -151,6 +187,7 @@ impl Bench {
             Bench::Local(local) => local.run(),
             Bench::Paper(paper) => paper.run(),
             Bench::Shared(shared) => shared.run(),
+            Bench::Shares(shares) => shares.run(),
             Bench::PaperMachine { data, listen } => {
                 paper::play(&data, listen, &mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
                 Ok(ExitCode::SUCCESS)
@@ -200,6 +237,25 @@ impl Shared {
         let rows = telling_progress(|tell| shared::run(&self.data, &settings, tell))?;
         answer(self.json, &rows, |rows| shared::text(rows))?;
         let missed = rows.iter().any(|row| !row.met());
+        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+}
+
+impl Shares {
+    fn run(self) -> Result<ExitCode, Failure> {
+        let parts = match self.only.is_empty() {
+            true => shares::Part::ALL.to_vec(),
+            false => self.only,
+        };
+        let settings = shares::Settings {
+            parts,
+            shares: self.shares,
+            memory_shares: self.memory_shares,
+            time: Duration::from_secs(self.secs),
+        };
+        let rows = telling_progress(|tell| shares::run(&self.data, &settings, tell))?;
+        answer(self.json, &rows, |rows| shares::text(rows))?;
+        let missed = rows.iter().any(|row| row.met == Some(false));
         Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }

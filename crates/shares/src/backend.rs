@@ -33,8 +33,6 @@ pub(crate) struct Opened {
 pub(crate) trait ReadAt: Debug + Send + Sync {
     /// Up to `length` bytes from `at` on; fewer only at the end of the file.
     fn read_at(&self, at: u64, length: usize) -> io::Result<Vec<u8>>;
-    /// Of how many bytes reads should be when all is read.
-    fn stride(&self) -> u32;
 }
 
 /// See the module. Operations block, and may be called by many threads at once; nobody calls two that change the same share at once
@@ -55,8 +53,8 @@ pub(crate) trait Backend: Debug + Send + Sync {
     fn open_many(&self, ids: &[ShareId]) -> Vec<Result<Opened, DiskError>> {
         ids.iter().map(|id| self.open(id)).collect()
     }
-    /// Begins to read a share's file from the device, whatever of it is in memory. Only advice.
-    fn read_ahead(&self, id: &ShareId);
+    /// Shows `take` all of a share's file, in order: what is stored, whatever of it is in memory.
+    fn read_through(&self, id: &ShareId, take: &mut dyn FnMut(&[u8])) -> Result<(), DiskError>;
     /// Whether they are on this machine's disk.
     fn is_local(&self) -> bool;
     /// Names among the shares whose ids begin with `prefix`. Some may be lacking that are there, and some there that are gone.

@@ -49,8 +49,6 @@ pub(crate) trait Disk: Debug + Send + Sync {
     fn unlink(&self, share: &ShareId) -> Result<(), DiskError>;
     /// Opens a share's file for reading.
     fn open(&self, share: &ShareId) -> Result<File, DiskError>;
-    /// Begins to read a share's file from the device, whatever of it is in memory. Only advice.
-    fn read_ahead(&self, share: &ShareId);
     /// Names of the files in a prefix directory.
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError>;
 }
@@ -153,15 +151,6 @@ impl Disk for LocalDisk {
     fn open(&self, share: &ShareId) -> Result<File, DiskError> {
         let path = self.share(share);
         File::open(&path).map_err(|e| DiskError::new("opening", path, e))
-    }
-
-    fn read_ahead(&self, share: &ShareId) {
-        use rustix::fs::{Advice, fadvise};
-        if let Ok(file) = File::open(self.share(share)) {
-            // A copy in memory hides what the device has made of it.
-            let _ = fadvise(&file, 0, None, Advice::DontNeed);
-            let _ = fadvise(&file, 0, None, Advice::WillNeed);
-        }
     }
 
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {

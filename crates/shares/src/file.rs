@@ -39,21 +39,9 @@ impl OpenShare {
     ) -> Result<Result<OpenShare, Damage>, DiskError> {
         let Opened { head, length, bytes } = match opened {
             Ok(opened) => opened,
-            Err(e) if e.is_absence() => return Ok(Err(Damage::Missing)),
-            Err(e) if is_lost(&e.cause) => return Ok(Err(Damage::Unreadable)),
-            Err(e) => return Err(e),
+            Err(e) => return damage_of(e).map(Err),
         };
-        let header = match Header::parse(&head) {
-            Ok(header) => header,
-            Err(e) => return Ok(Err(Damage::Header(e))),
-        };
-        if header.id != *id {
-            return Ok(Err(Damage::Stranger));
-        }
-        if length != HEADER_BYTES as u64 + u64::from(header.length) {
-            return Ok(Err(Damage::Length));
-        }
-        Ok(Ok(OpenShare { bytes, header }))
+        Ok(header(id, &head, length).map(|header| OpenShare { bytes, header }))
     }
 
     /// Bytes of the body, of which the caller knows that there are so many.
@@ -67,21 +55,43 @@ impl OpenShare {
             Err(e) => Err(DiskError::new("reading", file_name(&self.header.id), e)),
         }
     }
+}
 
-    /// Reads all of the body and compares its digest.
-    pub fn verify(&self) -> Result<Result<(), Damage>, DiskError> {
-        let stride = self.bytes.stride().max(1);
-        let mut hasher = Hasher::default();
-        let mut at = 0;
-        while at < self.header.length {
-            let length = stride.min(self.header.length - at);
-            match self.read(at, length)? {
-                Ok(bytes) => hasher.update(&bytes),
-                Err(damage) => return Ok(Err(damage)),
-            };
-            at += length;
-        }
-        Ok(if hasher.finish() == self.header.digest { Ok(()) } else { Err(Damage::Digest) })
+/// Reads all of a share's file as it is stored, and compares its body with the digest in its header, which is returned.
+pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<Header, Damage>, DiskError> {
+    let (mut head, mut body, mut length) = (Vec::new(), Hasher::default(), 0);
+    let read = backend.read_through(id, &mut |piece| {
+        length += piece.len() as u64;
+        let (of_head, rest) = piece.split_at(piece.len().min(HEADER_BYTES - head.len()));
+        head.extend_from_slice(of_head);
+        body.update(rest);
+    });
+    if let Err(e) = read {
+        return damage_of(e).map(Err);
+    }
+    let same = |header: &Header| body.finish() == header.digest;
+    Ok(header(id, &head, length)
+        .and_then(|header| if same(&header) { Ok(header) } else { Err(Damage::Digest) }))
+}
+
+/// What a file of that length begins with, if it is this share's.
+fn header(id: &ShareId, head: &[u8], length: u64) -> Result<Header, Damage> {
+    let header = Header::parse(head).map_err(Damage::Header)?;
+    if header.id != *id {
+        return Err(Damage::Stranger);
+    }
+    if length != HEADER_BYTES as u64 + u64::from(header.length) {
+        return Err(Damage::Length);
+    }
+    Ok(header)
+}
+
+/// What an error says about the share, if it is not the backend's own.
+fn damage_of(error: DiskError) -> Result<Damage, DiskError> {
+    match error {
+        e if e.is_absence() => Ok(Damage::Missing),
+        e if is_lost(&e.cause) => Ok(Damage::Unreadable),
+        e => Err(e),
     }
 }
 

@@ -3,11 +3,13 @@
 use std::{fs::File, io, sync::Arc};
 
 use namespace::ShareId;
+use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use rustix::{buffer::spare_capacity, io::pread};
 
 use crate::{
     backend::{Backend, Opened, ReadAt, ShareFile},
+    direct::Piece,
     disk::{Dirty, Disk},
     error::DiskError,
     header::HEADER_BYTES,
@@ -15,20 +17,19 @@ use crate::{
     share::file_name,
 };
 
-/// Bytes that are hashed at a time: while they are in the processor's cache.
-const STRIDE: u32 = 64 << 10;
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LocalFiles {
     disk: Arc<dyn Disk>,
     rounds: SyncRounds,
+    /// As many as read through files at once, at most.
+    pieces: Mutex<Vec<Piece>>,
 }
 
 impl LocalFiles {
     /// On that disk.
     pub fn new(disk: Arc<dyn Disk>) -> LocalFiles {
-        LocalFiles { disk, rounds: SyncRounds::default() }
+        LocalFiles { disk, rounds: SyncRounds::default(), pieces: Mutex::default() }
     }
 
     /// Writes and syncs all files under temporary names: what is renamed from there is complete.
@@ -102,8 +103,14 @@ impl Backend for LocalFiles {
         Ok(Opened { head, length, bytes: Box::new(file) })
     }
 
-    fn read_ahead(&self, id: &ShareId) {
-        self.disk.read_ahead(id);
+    fn read_through(&self, id: &ShareId, take: &mut dyn FnMut(&[u8])) -> Result<(), DiskError> {
+        let file = self.disk.open(id)?;
+        let failed = |e| DiskError::new("reading", file_name(id), e);
+        let kept = self.pieces.lock().pop();
+        let mut piece = kept.map_or_else(Piece::new, Ok).map_err(failed)?;
+        let read = piece.read_through(&file, take);
+        self.pieces.lock().push(piece);
+        read.map_err(failed)
     }
 
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
@@ -125,10 +132,6 @@ impl ReadAt for File {
         // A vector may have been given more room than it asked for.
         bytes.truncate(length);
         Ok(bytes)
-    }
-
-    fn stride(&self) -> u32 {
-        STRIDE
     }
 }
 

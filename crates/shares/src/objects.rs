@@ -25,7 +25,7 @@ use crate::{
 /// Requests of one batch that are under way at once.
 const AT_ONCE: usize = 16;
 /// A share of the usual size is one request.
-const STRIDE: u32 = 4 << 20;
+const STRIDE: usize = 4 << 20;
 /// Says whose the objects are.
 const OWNER: &str = "store";
 
@@ -173,7 +173,20 @@ impl Backend for Objects {
         }
     }
 
-    fn read_ahead(&self, _id: &ShareId) {}
+    fn read_through(&self, id: &ShareId, take: &mut dyn FnMut(&[u8])) -> Result<(), DiskError> {
+        let path = self.share(id);
+        let mut at = 0;
+        loop {
+            let reading = get(self.store.clone(), path.clone(), at, STRIDE);
+            let read = self.bridge.wait(reading).and_then(|read| read.map_err(io_error));
+            let (bytes, of) = read.map_err(failed("reading", &path))?;
+            take(&bytes);
+            at += bytes.len() as u64;
+            if bytes.is_empty() || at >= of {
+                return Ok(());
+            }
+        }
+    }
 
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
         let at = self.prefix(prefix);
@@ -203,10 +216,6 @@ impl ReadAt for Object {
     fn read_at(&self, at: u64, length: usize) -> io::Result<Vec<u8>> {
         let reading = get(self.objects.store.clone(), self.path.clone(), at, length);
         self.objects.bridge.wait(reading)?.map(|(bytes, _)| bytes).map_err(io_error)
-    }
-
-    fn stride(&self) -> u32 {
-        STRIDE
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     backend::Backend,
     digest::{Digest, digest},
     error::{Damage, DatabaseError, DiskError, ReadError},
-    file::OpenShare,
+    file::{self, OpenShare},
     leases,
     rows::ShareRow,
     server::Server,
@@ -215,15 +215,12 @@ fn check(
     id: &ShareId,
     digest: Option<&Digest>,
 ) -> Result<Result<u32, Damage>, DiskError> {
-    let share = match OpenShare::open(backend, id)? {
-        Ok(share) => share,
+    let header = match file::verify(backend, id)? {
+        Ok(header) => header,
         Err(damage) => return Ok(Err(damage)),
     };
-    if let Err(damage) = share.verify()? {
-        return Ok(Err(damage));
-    }
-    let same = digest.is_none_or(|digest| *digest == share.header.digest);
-    Ok(if same { Ok(share.header.length) } else { Err(Damage::Digest) })
+    let same = digest.is_none_or(|digest| *digest == header.digest);
+    Ok(if same { Ok(header.length) } else { Err(Damage::Digest) })
 }
 
 /// The row, if its file is to be whole and in its place now.

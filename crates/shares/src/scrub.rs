@@ -1,8 +1,9 @@
 //! The scrub reads everything once in a while: the whole database first, then every share, in order, against its digest.
 
-use std::{sync::mpsc, thread};
+use std::thread;
 
 use namespace::ShareId;
+use parking_lot::Mutex;
 
 use crate::{
     check,
@@ -18,8 +19,8 @@ use crate::{
 
 /// Shares of a step.
 const STEP: usize = 32;
-/// So many files ahead the disk is told what will be read.
-const AHEAD: usize = 8;
+/// Shares that are read at once: the disk brings some while others are looked at.
+const AT_ONCE: usize = 4;
 
 impl Server {
     /// Goes through the next shares; before the first, through the database. The step's work is in bytes.
@@ -66,37 +67,41 @@ impl Server {
 
     /// How many bytes were read, and how many shares are damaged that were not known to be.
     fn scrub_shares(&self, page: &[ShareRow]) -> Result<(u64, u64), DatabaseError> {
+        let next = Mutex::new(page.iter());
+        let scrub_each = || {
+            let (mut bytes, mut damaged) = (0, 0);
+            while let Some(row) = { next.lock().next() } {
+                let (read, found) = self.scrub_share(row)?;
+                bytes += read;
+                damaged += found;
+            }
+            Ok((bytes, damaged))
+        };
         thread::scope(|scope| {
-            let (asked, next) = mpsc::sync_channel(AHEAD);
-            // Where the disk is fast, asking it takes as long as looking at what it has brought.
-            scope.spawn(move || {
-                page.iter().all(|row| {
-                    self.backend.read_ahead(&row.id);
-                    asked.send(row).is_ok()
-                })
-            });
-            self.scrub_asked(next)
+            let others: Vec<_> = (1..AT_ONCE).map(|_| scope.spawn(scrub_each)).collect();
+            let mine = scrub_each();
+            // A thread that panics takes the step with it when the scope ends.
+            others.into_iter().filter_map(|other| other.join().ok()).fold(mine, |sum, some| {
+                let ((bytes, damaged), (more, found)) = (sum?, some?);
+                Ok((bytes + more, damaged + found))
+            })
         })
     }
 
-    fn scrub_asked<'a>(
-        &self,
-        shares: impl IntoIterator<Item = &'a ShareRow>,
-    ) -> Result<(u64, u64), DatabaseError> {
-        let (mut bytes, mut damaged) = (0, 0);
-        for row in shares {
-            if row.state != State::Stable || row.upload.is_some() {
-                continue;
-            }
-            match self.verify(&row.id) {
-                Ok(length) => bytes += u64::from(length),
-                Err(ReadError::Damaged { .. }) => damaged += u64::from(row.is_sound()),
-                Err(ReadError::Database(error)) => return Err(error),
-                // Gone meanwhile; or the disk refuses, which is told and no reason not to go on.
-                Err(ReadError::NotFound(_) | ReadError::Going(_) | ReadError::Beyond { .. }) => {}
-                Err(error @ ReadError::Disk(_)) => tracing::error!(%error, "a share cannot be scrubbed"),
+    fn scrub_share(&self, row: &ShareRow) -> Result<(u64, u64), DatabaseError> {
+        if row.state != State::Stable || row.upload.is_some() {
+            return Ok((0, 0));
+        }
+        match self.verify(&row.id) {
+            Ok(length) => Ok((length.into(), 0)),
+            Err(ReadError::Damaged { .. }) => Ok((0, row.is_sound().into())),
+            Err(ReadError::Database(error)) => Err(error),
+            // Gone meanwhile; or the disk refuses, which is told and no reason not to go on.
+            Err(ReadError::NotFound(_) | ReadError::Going(_) | ReadError::Beyond { .. }) => Ok((0, 0)),
+            Err(error @ ReadError::Disk(_)) => {
+                tracing::error!(%error, "a share cannot be scrubbed");
+                Ok((0, 0))
             }
         }
-        Ok((bytes, damaged))
     }
 }

@@ -162,10 +162,6 @@ impl Disk for CutDisk {
         self.local.open(share)
     }
 
-    fn read_ahead(&self, share: &ShareId) {
-        self.local.read_ahead(share);
-    }
-
     fn list(&self, prefix: u8) -> Result<Vec<String>, DiskError> {
         self.local.list(prefix)
     }

@@ -2,7 +2,6 @@
 
 mod accounts;
 mod background;
-mod bars;
 mod cut;
 mod faults;
 mod flaky;

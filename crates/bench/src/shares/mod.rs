@@ -1,0 +1,113 @@
+//! `leasehold bench shares`: a share server alone, in this process, and what its disk does in the same run.
+
+mod files;
+mod row;
+mod rows;
+
+pub use row::{Row, text};
+
+use crate::{bulk, cost::Cost};
+use ::shares::Settings as ServerSettings;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A part of the measurements, which can be done by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Storing small shares, and finding them again without a database.
+    Files,
+    /// Reading everything against its digest.
+    Scrub,
+    /// The lease database of a large store.
+    Rows,
+    /// Memory, with the database of a very large one.
+    Memory,
+}
+
+impl Part {
+    /// All, in the order in which they are done: small files first, since ext4 without a journal makes them slowly for a minute after many were deleted.
+    pub const ALL: [Part; 4] = [Part::Files, Part::Scrub, Part::Rows, Part::Memory];
+
+    /// What the command line calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Files => "files",
+            Part::Scrub => "scrub",
+            Part::Rows => "rows",
+            Part::Memory => "memory",
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which parts.
+    pub parts: Vec<Part>,
+    /// Shares in the database of `rows`.
+    pub shares: u64,
+    /// Shares in the database of `memory`.
+    pub memory_shares: u64,
+    /// How long what can go on for any time is done.
+    pub time: Duration,
+}
+
+/// Measures below `base`, which is on the disk to compare with. `tell` hears of progress.
+pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
+    let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
+    let mut rows = Vec::new();
+    for part in Part::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
+        let dir = base.path().join(part.name());
+        std::fs::create_dir(&dir)?;
+        rows.extend(match part {
+            Part::Files => files::storing(&dir, settings.time, tell)?,
+            Part::Scrub => files::scrub(&dir, tell)?,
+            Part::Rows => rows::database(&dir, settings, tell)?,
+            Part::Memory => rows::memory(&dir, settings, tell)?,
+        });
+        std::fs::remove_dir_all(&dir)?;
+    }
+    Ok(rows)
+}
+
+/// By the wall clock, and nothing in the background but what is asked for here.
+fn server() -> ServerSettings {
+    let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    ServerSettings::new(Arc::new(clock))
+}
+
+/// How often a second the disk makes 4 KiB durable.
+fn disk_syncs(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<f64> {
+    tell("the disk's own fdatasync rate");
+    let mut count = 0;
+    let file = dir.join("syncs");
+    let cost = Cost::of(None, || bulk::disk_syncs(&file, time).map(|syncs| count = syncs))?;
+    Ok(count as f64 / cost.wall.as_secs_f64())
+}
+
+/// Each of `threads` does `what`, told numbers that none is told twice, until the time is up; how often a second all of them did.
+fn together(threads: usize, time: Duration, what: impl Fn(u64) -> io::Result<()> + Sync) -> io::Result<f64> {
+    let (next, began) = (AtomicU64::new(0), Instant::now());
+    let work = || -> io::Result<()> {
+        while began.elapsed() < time {
+            what(next.fetch_add(1, Ordering::Relaxed))?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().map_err(|_| io::Error::other("a thread failed"))?)
+    })?;
+    Ok(next.into_inner() as f64 / began.elapsed().as_secs_f64())
+}
+
+/// The middle one.
+fn median(mut of: Vec<f64>) -> f64 {
+    of.sort_by(f64::total_cmp);
+    of.get(of.len() / 2).copied().unwrap_or_default()
+}

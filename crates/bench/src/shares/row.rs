@@ -1,0 +1,106 @@
+//! What is printed.
+
+use serde::Serialize;
+use std::fmt::Write;
+
+/// One line of results.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// What was measured.
+    pub name: String,
+    /// The figure.
+    pub value: f64,
+    /// In what.
+    pub unit: &'static str,
+    /// The disk's own figure, in the same run.
+    pub disk: Option<f64>,
+    /// The one over the other.
+    pub ratio: Option<f64>,
+    /// The bar.
+    pub bar: Option<String>,
+    /// Whether it is met.
+    pub met: Option<bool>,
+}
+
+impl Row {
+    /// A figure.
+    pub fn of(name: impl Into<String>, value: f64, unit: &'static str) -> Row {
+        Row { name: name.into(), value, unit, disk: None, ratio: None, bar: None, met: None }
+    }
+
+    /// Compared with the disk's.
+    pub fn beside(self, disk: f64) -> Row {
+        Row { disk: Some(disk), ratio: Some(self.value / disk), ..self }
+    }
+
+    fn judged(self, bar: String, met: bool) -> Row {
+        Row { bar: Some(bar), met: Some(met), ..self }
+    }
+
+    /// The figure must come to so much.
+    pub fn at_least(self, least: f64) -> Row {
+        let (bar, met) = (format!("at least {least} {}", self.unit), self.value >= least);
+        self.judged(bar, met)
+    }
+
+    /// The figure must be below that.
+    pub fn under(self, limit: f64) -> Row {
+        let (bar, met) = (format!("under {limit} {}", self.unit), self.value < limit);
+        self.judged(bar, met)
+    }
+
+    /// The ratio to the disk must come to so much.
+    pub fn disk_bar(self, least: f64) -> Row {
+        let met = self.ratio.is_some_and(|ratio| ratio >= least);
+        self.judged(format!("{least} of the disk"), met)
+    }
+}
+
+/// The rows as text.
+pub fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "{:<50} {:>11} {:6} {:>11} {:>7}  bar", "", "", "", "disk", "/disk");
+    for row in rows {
+        let number = |value: Option<f64>, digits: usize| {
+            value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
+        };
+        let verdict = match row.met {
+            Some(true) => "met: ",
+            Some(false) => "MISSED: ",
+            None => "",
+        };
+        // As many digits as a figure of its size is good for.
+        let digits = if row.value < 10.0 { 3 } else { 1 };
+        let _ = writeln!(
+            out,
+            "{:<50} {:>11.digits$} {:6} {:>11} {:>7}  {}{}",
+            row.name,
+            row.value,
+            row.unit,
+            number(row.disk, 1),
+            number(row.ratio, 2),
+            verdict,
+            row.bar.as_deref().unwrap_or("")
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_and_ratios_are_judged_by_their_bars() {
+        let row = |value| Row::of("work", value, "/s");
+        assert_eq!(row(100.0).at_least(100.0).met, Some(true));
+        assert_eq!(row(99.0).at_least(100.0).met, Some(false));
+        assert_eq!(row(0.9).under(1.0).met, Some(true));
+        assert_eq!(row(1.0).under(1.0).met, Some(false));
+        assert_eq!(row(80.0).beside(100.0).disk_bar(0.8).met, Some(true));
+        assert_eq!(row(79.0).beside(100.0).disk_bar(0.8).met, Some(false));
+        // Without anything to judge by it is not met.
+        assert_eq!(row(80.0).disk_bar(0.8).met, Some(false));
+        assert!(text(&[row(99.0).at_least(100.0)]).contains("MISSED: at least 100 /s"));
+    }
+}
