@@ -183,7 +183,7 @@ impl Shares {
         }
     }
 
-    /// Lets go what `machine` had uploaded in sessions before `session` and nobody has adopted. Only when the group has settled what was pending.
+    /// Lets go what `machine` had uploaded in sessions before this one, or in all of them, and nobody has adopted. Only when the group has settled what was pending.
     pub fn sweep(&self, machine: MachineId, before: Option<SessionId>) {
         let earlier: Vec<(SessionId, AccountId)> = {
             let uploaders = self.uploaders.lock();

@@ -696,6 +696,18 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
 }
 
 #[test]
+fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
+    let group = Group::new(2);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares[..1]);
+    let leases = |at, n: usize| group.keeper(at).shares().server().leases_of(&shares[n]).unwrap().len();
+    until("adopted", || group.keeping(&shares[0]) == [0, 1]);
+    (0..2).for_each(|at| group.keeper(at).expelled(CLIENT));
+    until("swept", || (0..2).all(|at| leases(at, 1) + leases(at, 2) == 0));
+    assert_eq!((group.keeping(&shares[0]), leases(0, 0), leases(1, 0)), (vec![0, 1], 1, 1));
+}
+
+#[test]
 fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     let mut group = Group::new(2);
     let key = |name: &str| {
