@@ -36,6 +36,9 @@ impl Client {
         if self.rights.read_only && waiting.call.writes() {
             return Err(Stop::Error(Error::ReadOnly));
         }
+        if waiting.shipped.is_none() && self.is_in_doubt(&waiting.call) {
+            return Err(Stop::Need(Need::Quiet));
+        }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),

@@ -1,8 +1,10 @@
 //! What the server was asked and has not answered: all of it is asked again over a new connection, since nobody knows how far it came over the last one.
 
-use crate::Output;
 use crate::client::Client;
+use crate::{Call, Output};
 use ident::FileId;
+use lease::{Kind, Label};
+use namespace::{Knowledge, Known, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, ToServer};
 
@@ -34,6 +36,16 @@ impl Requests {
     /// Whether the server is doing operations for this client.
     pub fn any_shipped(&self) -> bool {
         !self.ships.is_empty()
+    }
+
+    /// What the server is doing for this client.
+    fn shipped(&self) -> impl Iterator<Item = &Operation> {
+        self.ships.iter().filter_map(|number| {
+            match self.numbered.get(number).map(|request| &request.message) {
+                Some(ToServer::Ask { operation, .. }) => Some(operation),
+                _ => None,
+            }
+        })
     }
 
     /// Whether the server does not remember the results of any more.
@@ -71,7 +83,50 @@ impl Requests {
     }
 }
 
+/// The names that an operation binds or unbinds.
+fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
+    match operation {
+        Operation::Create { dir, label, .. }
+        | Operation::Link { dir, label, .. }
+        | Operation::Unlink { dir, label, .. } => [Some((dir, label)), None],
+        Operation::Rename { from_dir, from, to_dir, to, .. } => [Some((from_dir, from)), Some((to_dir, to))],
+        _ => [None, None],
+    }
+}
+
 impl Client {
+    /// Whether the server is doing something that changes what `call` asks for. Others may have been told of it before it is known here, so what was leased before is no answer.
+    pub(crate) fn is_in_doubt(&self, call: &Call) -> bool {
+        if !self.requests.any_shipped() {
+            return false;
+        }
+        let named = |(dir, label): (&FileId, &Label)| match self.files.child(dir, label, Kind::Read) {
+            Known::Used(entry) => Some(entry.file),
+            Known::Unused | Known::Unknown => None,
+        };
+        let changes = |operation: &Operation, file: &FileId| {
+            operation.files().contains(&file)
+                || names(operation).into_iter().flatten().any(|name| named(name).as_ref() == Some(file))
+        };
+        let mut shipped = self.requests.shipped();
+        match call {
+            Call::Lookup { dir, label } => {
+                let found = named((dir, label));
+                shipped.any(|operation| {
+                    names(operation).contains(&Some((dir, label)))
+                        || found.as_ref().is_some_and(|file| changes(operation, file))
+                })
+            }
+            Call::List { dir: file, .. }
+            | Call::Parent { dir: file }
+            | Call::Stat { file }
+            | Call::Access { file, .. }
+            | Call::GetXattr { file, .. }
+            | Call::ListXattrs { file } => shipped.any(|operation| changes(operation, file)),
+            _ => false,
+        }
+    }
+
     /// Says something to the server, if there is a way; otherwise it is said when there is one.
     pub(crate) fn send(&self, message: ToServer, out: &mut Vec<Output>) {
         if self.session.is_connected() {

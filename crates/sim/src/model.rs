@@ -5,7 +5,7 @@
 use client::{Allocate, Call};
 use ident::FileId;
 use lease::Label;
-use namespace::{Error, FileKind, RenameMode, XattrMode};
+use namespace::{Error, FileKind, POLICY_LABEL, RenameMode, XattrMode};
 use std::collections::BTreeMap;
 
 /// A file as users see it.
@@ -180,6 +180,13 @@ impl Model {
                 file.content.clone_from(target);
                 file.open = u32::from(open.is_some());
                 file.parent = (*kind == FileKind::Directory).then(|| dir.clone());
+                // How content is spread is had from the directory, by what has content or passes it on.
+                let policy = self.files.get(dir).and_then(|dir| dir.xattrs.get(&*POLICY_LABEL));
+                if let Some(policy) =
+                    policy.filter(|_| matches!(kind, FileKind::Regular | FileKind::Directory))
+                {
+                    file.xattrs.insert(POLICY_LABEL.clone(), policy.clone());
+                }
                 self.files.insert(id.clone(), file);
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), id));
             }

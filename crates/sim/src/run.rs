@@ -167,6 +167,12 @@ impl Run {
                     return Err(format!("{call:?} gave other bytes than were written"));
                 }
             }
+            (Call::GetXattr { file, name }, Reply::Bytes(found)) => {
+                let expected = self.model.files[file].xattrs.get(name);
+                if expected != Some(found) {
+                    return Err(format!("{call:?} gave {found:?}, expected {expected:?}"));
+                }
+            }
             (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
                 let expected = &self.model.files[dir].children[label];
                 let file = &self.model.files[expected];

@@ -6,12 +6,14 @@ use bytes::Bytes;
 use client::{Allocate, Call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, FileKind, RenameMode, XattrMode};
+use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XattrMode};
 
 /// Labels are few, so that they collide.
 const LABELS: [&str; 9] = ["a", "b", "c", "d", "A", "file", "File", "dir", "x.tmp"];
 /// Directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
+/// How content of what is made in a directory may be spread.
+const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
 
 impl Cluster {
     fn label(&mut self) -> Label {
@@ -91,8 +93,11 @@ impl Cluster {
                 Call::SetAttributes { file, change, size: None, through_handle: false }
             }
             20 => {
-                let file = self.dir(model);
-                let (name, value) = (self.xattr(), vec![b'v'; self.below(64) as usize]);
+                let (file, name) = (self.dir(model), self.xattr());
+                let value = match name == *POLICY_LABEL {
+                    true => POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec(),
+                    false => vec![b'v'; self.below(64) as usize],
+                };
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][self.below(3) as usize];
                 Call::SetXattr { file, name, value, mode }
             }
@@ -104,6 +109,10 @@ impl Cluster {
                 let (dir, label) = self.name(model);
                 Call::Lookup { dir, label }
             }
+            23 if self.one_in(3) => match self.pick(model, |_| true) {
+                Some(file) => Call::GetXattr { file, name: self.xattr() },
+                None => Call::SyncAll,
+            },
             _ => match self.pick(model, regular) {
                 Some(file) => self.read(model, file),
                 None => Call::SyncAll,
@@ -112,6 +121,9 @@ impl Cluster {
     }
 
     fn xattr(&mut self) -> Label {
+        if self.one_in(3) {
+            return POLICY_LABEL.clone();
+        }
         #[expect(clippy::expect_used, reason = "both are names")]
         Label::attribute(if self.one_in(2) { b"user.one" } else { b"user.two" }).expect("a name")
     }

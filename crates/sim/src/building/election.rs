@@ -17,7 +17,8 @@ impl Building {
             let patience = PATIENCE_MS.0 + self.below(PATIENCE_MS.1);
             let replica = &self.group.replicas[at];
             let runs = replica.up && replica.stopped_until <= self.now;
-            let waits = runs && replica.leads.is_none() && self.now > replica.heard + patience;
+            let votes = replica.log.members().vote(replica.member);
+            let waits = runs && votes && replica.leads.is_none() && self.now > replica.heard + patience;
             if waits {
                 self.stands(at, false)?;
             }
@@ -43,7 +44,8 @@ impl Building {
                 voters.push(at);
             }
         }
-        if voters.len() <= self.group.replicas.len() / 2 {
+        let members = self.group.replicas[candidate].log.members();
+        if !members.suffice(|member| self.group.at(member).is_some_and(|at| voters.contains(&at))) {
             return Ok(());
         }
         let term = voters.iter().map(|at| self.group.replicas[*at].term).fold(term, u64::max) + 1;

@@ -36,12 +36,14 @@ pub(super) enum Event {
     ReplicaStarts(usize),
     /// The share server has done this for a server, in that start of it.
     Settles(usize, u64, Vec<ShareWork>),
-    /// One replica hears another.
-    Replicates { from: usize, to: usize, message: Message },
+    /// One replica hears another, as the members that they were.
+    Replicates { from: usize, to: usize, members: [u64; 2], message: Message },
     /// A replica's disk has kept its log up to there, unless its end was replaced.
     Synced { at: usize, tail: u64, through: u64 },
     /// What was proposed to a leader becomes an entry.
     Appends(usize, u64),
+    /// A server that is no member any more ends.
+    Retires(usize),
     /// A leader says that it is there.
     Beats(usize, u64),
     /// It is looked who has not heard of a leader for too long.

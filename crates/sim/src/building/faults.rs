@@ -54,6 +54,8 @@ impl Building {
             weather.elections * among_servers,
             weather.astray * among_servers,
             weather.stops * among_servers,
+            weather.changes * among_servers,
+            u64::from(weather.rots > 0 && !weather.shipped) * among_servers,
         ];
         let mut pick = self.below(odds.iter().sum());
         let kind = odds.iter().position(|odds| {
@@ -98,6 +100,11 @@ impl Building {
                 } else {
                     self.group.replicas[server].stopped_until = self.now + wait;
                 }
+            }
+            Some(12) => self.wants_servers(),
+            Some(13) => {
+                let server = self.some_important_server();
+                self.disk_rots(server);
             }
             _ => {}
         }
@@ -228,6 +235,10 @@ impl Building {
         }
         self.group.heal();
         // Who is stopped goes on when it was to: what waits for it is in order.
-        (0..self.group.replicas.len()).try_for_each(|at| self.server_starts(at))
+        for at in 0..self.group.replicas.len() {
+            self.server_starts(at)?;
+            self.scrubs(at);
+        }
+        Ok(())
     }
 }

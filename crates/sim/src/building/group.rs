@@ -3,11 +3,13 @@
 
 use super::events::Event;
 use super::log::{Entry, Log, Place};
+use super::members::Members;
 use super::net::Way;
 use super::replica::{Checkpoint, Replica};
-use super::{Building, Violation};
+use super::{Building, Lie, Violation};
 use directory::{Directory, MemoryStore, Output};
 use lease::Time;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use wire::Versions;
 
@@ -23,8 +25,14 @@ const LUCKY: u64 = 3;
 
 /// See the module.
 pub(super) struct Group {
+    /// By machine: those that serve, and those that may.
     pub replicas: Vec<Replica>,
     wires: Vec<Wire>,
+    /// What a newcomer begins with, and the number that the next will have.
+    founding: Checkpoint,
+    next: u64,
+    /// Of members that lost their disks: which server each was, and up to where it had the log.
+    pub lost: BTreeMap<u64, (usize, u64)>,
 }
 
 /// From one replica to another.
@@ -60,8 +68,9 @@ impl Message {
 }
 
 impl Group {
-    /// So many replicas, all with this state.
+    /// So many replicas, all with this state, of so many that there may be.
     pub fn new(
+        servers: usize,
         replicas: usize,
         directory: &Directory,
         store: &MemoryStore,
@@ -69,9 +78,49 @@ impl Group {
         knows: Versions,
     ) -> Group {
         let place = Place { index: 0, term: 0, time };
-        let replica = |_| Replica::new(directory.clone(), store.clone(), place, knows);
+        let members = Rc::new(Members::first(servers));
+        let founding = Checkpoint { place, members, rows: Rc::new(store.clone().into()) };
+        let replica = |at: usize| {
+            let replica = Replica::new(directory.clone(), founding.clone(), at as u64, knows);
+            let serves = at < servers;
+            Replica { serves, up: serves, ..replica }
+        };
         let wire = Wire { delay: 1, cut: 0, arrives_at: 0 };
-        Group { replicas: (0..replicas).map(replica).collect(), wires: vec![wire; replicas * replicas] }
+        let (replicas, wires) = ((0..replicas).map(replica).collect(), vec![wire; replicas * replicas]);
+        Group { next: servers as u64, replicas, wires, founding, lost: BTreeMap::new() }
+    }
+
+    /// The server begins anew, with nothing and another number; its process is not there yet.
+    pub fn renews(&mut self, at: usize) {
+        let old = &self.replicas[at];
+        self.lost.insert(old.member, (at, old.durable));
+        let directory = old.directory.clone();
+        let new = Replica::new(directory, self.founding.clone(), self.next, Versions::KNOWN);
+        self.next += 1;
+        let Replica { leaves, start, tail, rate_ppm, checkpoint_at, .. } = *old;
+        let (start, tail) = (start + 1, tail + 1);
+        self.replicas[at] = Replica { up: false, leaves, start, tail, rate_ppm, checkpoint_at, ..new };
+    }
+
+    /// Which server has that number, unless it has lost what it had as that one.
+    pub fn at(&self, member: u64) -> Option<usize> {
+        self.replicas.iter().position(|replica| replica.member == member)
+    }
+
+    pub fn replica(&self, member: u64) -> Option<&Replica> {
+        self.at(member).map(|at| &self.replicas[at])
+    }
+
+    /// Which server has or had that number.
+    pub fn server_of(&self, member: u64) -> Option<usize> {
+        self.at(member).or_else(|| self.lost.get(&member).map(|(at, _)| *at))
+    }
+
+    /// Another server than that one, which a machine may try next.
+    pub fn next_after(&self, server: usize) -> usize {
+        let all = self.replicas.len();
+        let mut others = (1..=all).map(|next| (server + next) % all);
+        others.find(|at| self.replicas[*at].serves).unwrap_or(server)
     }
 
     /// A lone voter: nobody votes, and nothing is sent ([`super::lone`]).
@@ -110,7 +159,8 @@ impl Group {
         let Some(leader) = self.leader().and_then(|at| self.replicas.get(at)) else { return false };
         let last = leader.log.last().index;
         let idle = leader.leads.as_ref().is_some_and(|leads| leads.is_idle());
-        idle && self.replicas.iter().all(|replica| replica.up && replica.applied == last)
+        let mut serving = self.replicas.iter().filter(|replica| replica.serves);
+        idle && serving.all(|replica| replica.up && replica.applied == last)
     }
 }
 
@@ -127,13 +177,22 @@ impl Building {
         let wire = self.group.wire(from, to);
         wire.arrives_at = wire.arrives_at.max(now + delay + more);
         let time = wire.arrives_at;
-        self.events.add(time, Event::Replicates { from, to, message });
+        let members = [from, to].map(|at| self.group.replicas[at].member);
+        self.events.add(time, Event::Replicates { from, to, members, message });
     }
 
     /// A replica hears another.
-    pub(super) fn replicates(&mut self, from: usize, to: usize, message: Message) -> Result<(), Violation> {
+    pub(super) fn replicates(
+        &mut self,
+        from: usize,
+        to: usize,
+        members: [u64; 2],
+        message: Message,
+    ) -> Result<(), Violation> {
+        // What was said to or by one that lost what it had is nobody's any more.
+        let same = members == [from, to].map(|at| self.group.replicas[at].member);
         let replica = &mut self.group.replicas[to];
-        if !replica.up {
+        if !replica.up || !same {
             return Ok(());
         }
         if message.term() > replica.term {
@@ -176,8 +235,9 @@ impl Building {
         let term = replica.term;
         let known = before < replica.log.base() || replica.log.term_at(before) == Some(before_term);
         if !known {
-            let last = replica.log.last().index.min(before.saturating_sub(1)).max(replica.commit);
-            self.sends_message(to, from, Message::Appended { term, round, matched: Err(last) });
+            // What it knows to be committed is the same for both: from there on, so that on a wire that loses much one answer that arrives is enough.
+            let matched = Err(replica.commit);
+            self.sends_message(to, from, Message::Appended { term, round, matched });
             return Ok(());
         }
         let (mut index, mut fresh) = (before, false);
@@ -218,9 +278,17 @@ impl Building {
         let (term, place) = (replica.term, checkpoint.place);
         if place.index > replica.commit {
             self.happened.snapshots += 1;
-            replica.tail += 1;
-            replica.log = Log::after(place);
-            (replica.durable, replica.verified, replica.commit) = (place.index, place.index, place.index);
+            // What it has after that it may have acknowledged (Raft §7).
+            if replica.log.term_at(place.index) == Some(place.term) {
+                replica.log.purge(place.index);
+                replica.durable = replica.durable.max(place.index);
+            } else {
+                replica.tail += 1;
+                replica.rotten = None;
+                replica.log = Log::after(place, checkpoint.members.clone());
+                replica.durable = place.index;
+            }
+            (replica.verified, replica.commit) = (replica.verified.max(place.index), place.index);
             replica.loads(checkpoint)?;
             self.check_replica(to, &[])?;
         }
@@ -266,8 +334,10 @@ impl Building {
             let Some(term) = of else { return Err(format!("replica {at} has no entry {index}")) };
             let by = replica.leads.is_some().then_some(replica.term);
             self.happened.survived += u64::from(self.ledger.commits(at, index, term, by)?);
+            let members = replica.log.get(index).and_then(|entry| entry.members.clone());
+            members.map_or(Ok(()), |members| self.ledger.decide(index, members))?;
         }
-        Ok(())
+        self.check_held(at, index)
     }
 
     /// Applies what is committed.
@@ -284,7 +354,8 @@ impl Building {
         let tells = self.may_tell(at, entry);
         let mut said: Vec<Vec<Output>> = Vec::with_capacity(entry.inputs.len());
         for input in &entry.inputs {
-            said.push(self.applies_input(at, entry.time, input)?);
+            let Some(out) = self.applies_input(at, entry.time, input)? else { return Ok(()) };
+            said.push(out);
         }
         let replica = &mut self.group.replicas[at];
         replica.applied += 1;
@@ -300,7 +371,13 @@ impl Building {
             self.note_applied(input, out)?;
         }
         let told = said.into_iter().flatten().filter(|_| tells);
-        told.into_iter().try_for_each(|output| self.server_puts_out(at, output))
+        told.into_iter().try_for_each(|output| self.server_puts_out(at, output))?;
+        // It has led them to where it is no member any more (Raft §6).
+        let replica = &self.group.replicas[at];
+        if entry.members.as_ref().is_some_and(|members| !members.all().contains(&replica.member)) {
+            self.steps_down(at);
+        }
+        Ok(())
     }
 
     /// A replica's process ends, and all connections with it. It starts again after `pause`.
@@ -317,12 +394,20 @@ impl Building {
     }
 
     pub(super) fn replica_starts(&mut self, at: usize) -> Result<(), Violation> {
-        if self.group.replicas[at].up {
+        let (now, believes) = (self.now, self.weather.lie == Some(Lie::BelievesRot));
+        let replica = &mut self.group.replicas[at];
+        if replica.up || !replica.serves {
             return Ok(());
         }
-        let now = self.now;
-        let replica = &mut self.group.replicas[at];
+        if believes {
+            replica.believes_log();
+        }
+        let damaged = replica.is_damaged();
         replica.starts()?;
+        if !believes && (damaged || replica.is_damaged()) {
+            self.server_is_lost(at);
+            return Ok(());
+        }
         replica.heard = now;
         self.notes(|| format!("replica {at} starts"));
         self.check_replica(at, &[])

@@ -6,7 +6,7 @@
 
 use super::Violation;
 use bytes::Bytes;
-use client::Call;
+use client::{Call, LostWhat};
 use ident::FileId;
 use lease::{Label, SessionId};
 use namespace::{Effect, Error, Operation, RenameMode, Timestamp};
@@ -129,6 +129,10 @@ pub(super) struct History {
     ships: BTreeSet<(SessionId, u64)>,
     /// How far each session's log has been applied.
     through: BTreeMap<SessionId, u64>,
+    /// Which directories a file has a name in, as often as it has; what names it had since the last input but one; and any that it ever had.
+    pub parents: BTreeMap<FileId, Vec<FileId>>,
+    pub left: Vec<(FileId, FileId)>,
+    pub ever: BTreeMap<FileId, BTreeSet<FileId>>,
     /// Calls that were answered, in that order.
     pub order: Vec<CallNumber>,
 }
@@ -204,6 +208,29 @@ impl History {
             open.remove(&number);
         }
         Ok(())
+    }
+
+    /// The server has refused what a machine had done in this life, and the machine has been told.
+    pub fn turned_down(&mut self, life: Life, lost: &LostWhat, file: &FileId) {
+        let calls = &mut self.calls;
+        match lost {
+            LostWhat::Operation { operation, .. } if !matches!(**operation, Operation::Publish { .. }) => {
+                let tick = time_of(operation).map_or(0, tick_of);
+                let is_it = |called: &&mut Called| {
+                    called.life == life && called.done == tick && is_of(operation, called)
+                };
+                calls.iter_mut().filter(is_it).for_each(|called| called.refused = true);
+            }
+            _ => {
+                let written = self.contents.get_mut(file);
+                let numbers = written.and_then(|written| written.unpublished.remove(&life));
+                for number in numbers.unwrap_or_default() {
+                    if let Some(called) = calls.get_mut(number) {
+                        called.refused = true;
+                    }
+                }
+            }
+        }
     }
 
     pub fn observe(&mut self, number: CallNumber, key: Key, seen: Seen, ended: u64) {
@@ -369,6 +396,17 @@ impl History {
         if versions.is_empty() && matches!(key, Key::Name(..)) {
             versions.push(Version { value: Value::Unbound, by: None });
         }
+        if let Key::Name(dir, _) = &key {
+            if let Some(Version { value: Value::Bound(file), .. }) = versions.last() {
+                let parents = self.parents.entry(file.clone()).or_default();
+                parents.iter().position(|parent| parent == dir).map(|at| parents.swap_remove(at));
+                self.left.push((file.clone(), dir.clone()));
+            }
+            if let Value::Bound(file) = &value {
+                self.parents.entry(file.clone()).or_default().push(dir.clone());
+                self.ever.entry(file.clone()).or_default().insert(dir.clone());
+            }
+        }
         versions.push(Version { value, by: Some(by) });
     }
 
@@ -408,6 +446,7 @@ impl History {
             !called.changes().into_iter().all(of_nameless)
         };
         let done = self.order.iter().filter_map(|number| self.calls.get(*number));
+        let done = done.filter(|called| !called.refused);
         done.filter(|called| is_update(&called.call)).filter(missed)
     }
 

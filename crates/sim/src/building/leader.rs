@@ -8,7 +8,6 @@ use super::net::{Packet, Way};
 use super::{Building, Lie, Violation};
 use directory::Input;
 use lease::{SessionId, Time};
-use std::rc::Rc;
 use wire::{Space, ToServer};
 
 /// How often a leader says that it is there, ms.
@@ -38,6 +37,8 @@ pub(super) struct Leader {
 /// What a leader knows of another replica.
 #[derive(Clone, Debug)]
 struct Follower {
+    /// Which member it is.
+    member: u64,
     /// The index to be sent next.
     next: u64,
     /// Up to which index it is known to have the log on disk.
@@ -64,15 +65,16 @@ struct Question {
 }
 
 impl Leader {
-    /// One that is elected now, among so many, with this log.
-    pub fn new(now: u64, last: Place, replicas: usize) -> Leader {
-        let follower = Follower { next: last.index + 1, matched: 0, round: 0, installed: None };
+    /// One that is elected now, among these, with this log.
+    pub fn new(now: u64, last: Place, members: impl Iterator<Item = u64>) -> Leader {
+        let follower =
+            |member| Follower { member, next: last.index + 1, matched: 0, round: 0, installed: None };
         Leader {
             since: now,
             from: last.time,
             first: last.index + 1,
             batch: Vec::new(),
-            followers: vec![follower; replicas],
+            followers: members.map(follower).collect(),
             round: 0,
             questions: Vec::new(),
         }
@@ -82,24 +84,27 @@ impl Leader {
         self.batch.is_empty() && self.questions.is_empty()
     }
 
-    /// What at least a majority has reached, of what each has.
-    fn majority(mut reached: Vec<u64>) -> u64 {
-        reached.sort_unstable();
-        let at = (reached.len() - 1) / 2;
-        reached.get(at).copied().unwrap_or_default()
+    /// What its clock shows.
+    pub fn time(&self, now: u64, rate_ppm: u64) -> Time {
+        Time(self.from.0 + (now - self.since) * rate_ppm / 1_000_000)
+    }
+
+    fn follower(&self, member: u64) -> Option<&Follower> {
+        self.followers.iter().find(|follower| follower.member == member)
     }
 }
 
 impl Building {
     /// A replica begins to lead.
     pub(super) fn takes_lead(&mut self, leader: usize) -> Result<(), Violation> {
+        self.notes(|| format!("replica {leader} leads {:?}", self.group.replicas[leader].log.members()));
         self.check_complete(leader)?;
-        let (now, replicas) = (self.now, self.group.replicas.len());
+        let members: Vec<u64> = self.group.replicas.iter().map(|replica| replica.member).collect();
+        let now = self.now;
         let replica = &mut self.group.replicas[leader];
-        replica.leads = Some(Leader::new(now, replica.log.last(), replicas));
+        replica.leads = Some(Leader::new(now, replica.log.last(), members.into_iter()));
         replica.follows = Some(leader);
         self.happened.elections += 1;
-        self.notes(|| format!("replica {leader} leads"));
         self.propose(leader, Input::Lead);
         self.propose(leader, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
         self.beats(leader, self.group.replicas[leader].start)
@@ -128,15 +133,10 @@ impl Building {
 
     /// What was proposed becomes an entry.
     pub(super) fn appends(&mut self, leader: usize, start: u64) -> Result<(), Violation> {
-        let now = self.now;
         let replica = &mut self.group.replicas[leader];
         let Some(leads) = replica.leads.as_mut().filter(|_| replica.start == start) else { return Ok(()) };
-        let time = Time(leads.from.0 + (now - leads.since) * replica.rate_ppm / 1_000_000);
         let inputs = std::mem::take(&mut leads.batch);
-        replica.log.push(Rc::new(Entry { term: replica.term, time, inputs }));
-        replica.verified = replica.log.last().index;
-        self.writes(leader);
-        self.sends_to_all(leader);
+        self.adds_entry(leader, inputs, None);
         Ok(())
     }
 
@@ -150,22 +150,30 @@ impl Building {
         Ok(())
     }
 
-    fn sends_to_all(&mut self, leader: usize) {
-        if let Some(leads) = &mut self.group.replicas[leader].leads {
+    pub(super) fn sends_to_all(&mut self, leader: usize) {
+        let replica = &mut self.group.replicas[leader];
+        let members = replica.log.members().all();
+        if let Some(leads) = &mut replica.leads {
             leads.round += 1;
         }
         for to in (0..self.group.replicas.len()).filter(|to| *to != leader) {
-            self.sends_log(leader, to);
+            if members.contains(&self.group.replicas[to].member) {
+                self.sends_log(leader, to);
+            }
         }
     }
 
     /// Sends what the other is not known to have, or only that it leads.
     fn sends_log(&mut self, leader: usize, to: usize) {
-        let now = self.now;
+        let (now, member) = (self.now, self.group.replicas[to].member);
         let replica = &mut self.group.replicas[leader];
         let Some(leads) = &mut replica.leads else { return };
         let (term, round, commit) = (replica.term, leads.round, replica.commit);
         let Some(follower) = leads.followers.get_mut(to) else { return };
+        if follower.member != member {
+            let next = replica.log.last().index + 1;
+            *follower = Follower { member, next, matched: 0, round: 0, installed: None };
+        }
         let before = follower.next - 1;
         let message = match replica.log.term_at(before) {
             Some(before_term) => {
@@ -174,6 +182,10 @@ impl Building {
                 Message::Append { term, round, before: (before, before_term), entries, commit }
             }
             None if follower.installed.is_some_and(|then| now < then + INSTALL_MS) => return,
+            // Who sends it reads all of it.
+            None if replica.checkpoint.rows.are_rotten() && self.weather.lie != Some(Lie::BelievesRot) => {
+                return self.server_is_lost(leader);
+            }
             None => {
                 follower.installed = Some(now);
                 Message::Install { term, round, checkpoint: replica.checkpoint.clone() }
@@ -209,17 +221,25 @@ impl Building {
         self.answers_questions(leader)
     }
 
+    /// Up to where that member is known to have the log on disk.
+    pub(super) fn matched(&self, leader: usize, member: u64) -> u64 {
+        let replica = &self.group.replicas[leader];
+        if replica.member == member {
+            return replica.durable;
+        }
+        let follower = replica.leads.as_ref().and_then(|leads| leads.follower(member));
+        follower.map_or(0, |follower| follower.matched)
+    }
+
     /// What a majority has on disk is committed, if it is of this term or before such.
     pub(super) fn commits(&mut self, leader: usize) -> Result<(), Violation> {
         let replica = &self.group.replicas[leader];
-        let Some(leads) = &replica.leads else { return Ok(()) };
-        let on_disk = |(at, follower): (usize, &Follower)| {
-            if at == leader { replica.durable } else { follower.matched }
-        };
-        let reached = leads.followers.iter().enumerate().map(on_disk).collect();
+        if replica.leads.is_none() {
+            return Ok(());
+        }
         let index = match self.weather.lie {
             Some(Lie::AcknowledgesEarly) => replica.durable,
-            _ => Leader::majority(reached),
+            _ => replica.log.members().reach(|member| self.matched(leader, member)),
         };
         if index <= replica.commit || replica.log.term_at(index) != Some(replica.term) {
             return Ok(());
@@ -257,19 +277,31 @@ impl Building {
         if leads.questions.is_empty() {
             return Ok(());
         }
-        let round = leads.round;
-        let answered = |(at, follower): (usize, &Follower)| if at == leader { round } else { follower.round };
-        let confirmed = Leader::majority(leads.followers.iter().enumerate().map(answered).collect());
+        let (round, it) = (leads.round, replica.member);
+        let answered = |member| match leads.follower(member) {
+            Some(_) if member == it => round,
+            follower => follower.map_or(0, |follower| follower.round),
+        };
+        let confirmed = replica.log.members().reach(answered);
         let ready = |question: &mut Question| question.round <= confirmed && question.index <= applied;
         let questions: Vec<Question> = leads.questions.extract_if(.., ready).collect();
-        questions.into_iter().try_for_each(|question| self.answers(leader, question))
+        for question in questions {
+            // Over the last it may have come upon damage.
+            if self.group.replicas[leader].leads.is_some() {
+                self.answers(leader, question)?;
+            }
+        }
+        Ok(())
     }
 
     fn answers(&mut self, leader: usize, question: Question) -> Result<(), Violation> {
         let Question { committed, at, connection, session, message, .. } = question;
         self.check_read(leader, committed)?;
         let replica = &self.group.replicas[leader];
-        if let Some(answer) = replica.directory.query(session, &message, &replica.store) {
+        let answer = replica.directory.query(session, &message, &replica.store);
+        if replica.store.is_noticed() && self.weather.lie != Some(Lie::BelievesRot) {
+            self.server_is_lost(leader);
+        } else if let Some(answer) = answer {
             self.send(at, Way::Down, connection, Packet::Tells(answer));
         }
         Ok(())

@@ -1,16 +1,18 @@
 //! The log that a group of replicas agrees on, as one of them has it: what a leader proposed at one time is one entry.
 
+use super::members::Members;
 use directory::Input;
 use lease::Time;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Proposals of one leader, with one time.
+/// Proposals of one leader, with one time; or who decides from here on.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub term: u64,
     pub time: Time,
     pub inputs: Vec<Input>,
+    pub members: Option<Rc<Members>>,
 }
 
 /// Where in the log an entry stands; with its term no two entries have the same place (Raft §5.3).
@@ -25,13 +27,16 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Log {
     base: Place,
+    /// Who decides after the base, and from which later index on others do.
+    members: Rc<Members>,
+    changes: Vec<(u64, Rc<Members>)>,
     entries: VecDeque<Rc<Entry>>,
 }
 
 impl Log {
-    /// Nothing comes after `base` yet.
-    pub fn after(base: Place) -> Log {
-        Log { base, entries: VecDeque::new() }
+    /// Nothing comes after `base` yet, where these decide.
+    pub fn after(base: Place, members: Rc<Members>) -> Log {
+        Log { base, members, changes: Vec::new(), entries: VecDeque::new() }
     }
 
     /// The place before the first entry.
@@ -63,19 +68,49 @@ impl Log {
         self.entries.iter().skip(skip).take(limit).cloned().collect()
     }
 
+    /// Who decides: what stands last, committed or not (Raft §6).
+    pub fn members(&self) -> &Rc<Members> {
+        self.members_at(u64::MAX)
+    }
+
+    /// Who decided as far as this index says, which is not before the base.
+    pub fn members_at(&self, index: u64) -> &Rc<Members> {
+        let before = self.changes.iter().rfind(|(at, _)| *at <= index);
+        before.map_or(&self.members, |(_, members)| members)
+    }
+
+    /// Where that was said last.
+    pub fn changed_at(&self) -> u64 {
+        self.changes.last().map_or(self.base.index, |(at, _)| *at)
+    }
+
     pub fn push(&mut self, entry: Rc<Entry>) {
+        if let Some(members) = &entry.members {
+            self.changes.push((self.last().index + 1, members.clone()));
+        }
         self.entries.push_back(entry);
+    }
+
+    /// What stands there becomes another entry.
+    pub fn replaces(&mut self, index: u64, by: impl Fn(&Rc<Entry>) -> Rc<Entry>) {
+        let at = index.checked_sub(self.base.index + 1);
+        if let Some(entry) = at.and_then(|at| self.entries.get_mut(at as usize)) {
+            *entry = by(entry);
+        }
     }
 
     /// What comes after this index goes; how many entries.
     pub fn truncate(&mut self, index: u64) -> u64 {
         let before = self.entries.len();
+        self.changes.retain(|(at, _)| *at <= index);
         self.entries.truncate(index.saturating_sub(self.base.index) as usize);
         (before - self.entries.len()) as u64
     }
 
     /// What is up to this index is in a checkpoint, and goes.
     pub fn purge(&mut self, index: u64) {
+        self.members = self.members_at(index).clone();
+        self.changes.retain(|(at, _)| *at > index);
         while self.base.index < index
             && let Some(entry) = self.entries.pop_front()
         {

@@ -2,8 +2,9 @@
 //! and lost in a crash nobody was told of.
 
 use super::events::Event;
+use super::rows::Rows;
 use super::{Building, Violation};
-use directory::{Directory, Input, MemoryStore, Output};
+use directory::{Directory, Input, Output};
 use lease::Time;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -69,7 +70,8 @@ impl Building {
             return Ok(());
         }
         let Some((time, input)) = self.lone.pending.pop_front() else { return Ok(()) };
-        let out = self.applies_input(IT, time, &input)?;
+        // Its disk does not rot: a lone server would refuse to go on, and a backup is the way out.
+        let Some(out) = self.applies_input(IT, time, &input)? else { return Ok(()) };
         self.lone.lasting |= self.group.replicas[IT].directory.lasts();
         let rests = self.lone.lasting && out.iter().any(Output::rests_on_the_log);
         self.lone.unsaid.push((time, input, out.clone()));
@@ -117,7 +119,7 @@ impl Building {
             return Ok(());
         }
         replica.up = true;
-        replica.store = MemoryStore::clone(&replica.checkpoint.rows);
+        replica.store = Rows::clone(&replica.checkpoint.rows);
         replica.directory = Directory::open(&replica.store, replica.knows).map_err(|e| e.to_string())?;
         for (time, input) in self.lone.log.clone() {
             // What these tell was told before, or nobody is left to hear it.

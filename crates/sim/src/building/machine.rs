@@ -15,7 +15,7 @@ const TICK_MS: u64 = 100;
 /// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
 const ASK_MS: u64 = 300;
 /// The number of such a question: none that its client has.
-const QUESTION: u64 = u64::MAX;
+pub(super) const QUESTION: u64 = u64::MAX;
 
 /// See the module.
 pub(super) struct Machine {
@@ -65,7 +65,7 @@ impl Building {
         let id = MachineId(at as u64 + 1);
         let life = self.history.new_life(at);
         let servers = self.group.replicas.len();
-        let server = if servers > 1 { self.below(servers as u64) as usize } else { 0 };
+        let server = if self.weather.servers > 1 { self.below(self.weather.servers) as usize } else { 0 };
         self.machines.push(Machine {
             id,
             incarnation: 1,
@@ -87,7 +87,7 @@ impl Building {
         self.later(0, Event::Dials(at));
         let tick = self.below(TICK_MS);
         self.later(tick, Event::Ticks(at));
-        if !self.group.is_lone() {
+        if !self.group.is_lone() || self.is_limited(at) {
             self.later(ASK_MS, Event::Asks(at));
         }
     }
@@ -142,7 +142,9 @@ impl Building {
         self.later(wait, Event::Asks(at));
         if let Some(file) = self.known.files.get(file).filter(|_| self.machines[at].frozen.is_none()) {
             let question = ToServer::Extents { number: QUESTION, file: file.clone(), from: 0 };
+            let asks = self.asks_for(at, file.clone());
             self.says(at, question);
+            asks.into_iter().for_each(|question| self.says(at, question));
         }
         Ok(())
     }
@@ -154,7 +156,12 @@ impl Building {
         connection: u64,
         message: ToClient,
     ) -> Result<(), Violation> {
-        let asked = matches!(message, ToClient::Extents { number: QUESTION, .. });
+        let asked = matches!(
+            message,
+            ToClient::Extents { number: QUESTION, .. }
+                | ToClient::Shipped { number: QUESTION, .. }
+                | ToClient::Reported { number: QUESTION, .. }
+        );
         if asked || self.machines[at].connection != Some(connection) {
             self.happened.questions += u64::from(asked);
             return Ok(());
@@ -218,6 +225,14 @@ impl Building {
                 Output::Salvage(salvage) if salvage.cut_off => {
                     self.happened.fenced += 1;
                     self.machines[at].life = self.history.new_life(at);
+                }
+                Output::Salvage(salvage) if self.is_limited(at) => {
+                    // A directory was moved to where there is nothing for it.
+                    let life = self.machines[at].life;
+                    salvage
+                        .items
+                        .iter()
+                        .for_each(|lost| self.history.turned_down(life, &lost.what, &lost.file));
                 }
                 Output::Salvage(salvage) => {
                     return Err(format!("what machine {at} did was refused: {:?}", salvage.items));

@@ -12,11 +12,14 @@ mod faults;
 mod group;
 mod history;
 mod leader;
+mod limited;
 mod log;
 mod lone;
 mod machine;
+mod members;
 mod net;
 mod replica;
+mod rows;
 mod server;
 mod shipped;
 #[cfg(test)]
@@ -32,6 +35,7 @@ use events::{Event, Events};
 use group::Group;
 use history::History;
 use lease::Time;
+use limited::Limits;
 use lone::Lone;
 use machine::Machine;
 use namespace::ShareId;
@@ -79,6 +83,10 @@ pub struct Happened {
     pub rotten: u64,
     /// Times that a server refused to go on with such a disk, and was added anew.
     pub refused: u64,
+    /// Steps from some members of a group of servers to others.
+    pub changes: u64,
+    /// Calls that a machine was told it may not make.
+    pub denied: u64,
     /// Times the cluster's version was raised.
     pub raised: u64,
     /// Updates that were replayed by older rules than the cluster's.
@@ -108,6 +116,8 @@ impl std::ops::AddAssign for Happened {
             vanished,
             rotten,
             refused,
+            changes,
+            denied,
             raised,
             by_older_rules,
             ms,
@@ -129,6 +139,8 @@ impl std::ops::AddAssign for Happened {
         self.vanished += vanished;
         self.rotten += rotten;
         self.refused += refused;
+        self.changes += changes;
+        self.denied += denied;
         self.raised += raised;
         self.by_older_rules += by_older_rules;
         self.ms += ms;
@@ -154,6 +166,7 @@ pub struct Building {
     shares: BTreeMap<ShareId, Vec<u8>>,
     history: History,
     known: Known,
+    limits: Limits,
     /// Calls that are still to be begun.
     calls_left: u64,
     /// Nothing goes wrong any more.
@@ -184,32 +197,49 @@ pub fn run_building_in(
 
 impl Building {
     fn new(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<Building, Violation> {
-        let (directory, store) = server::found(machines, weather.founded_by())?;
+        // Who may not do everything joins when there is what it may.
+        let weather = Weather { limited: weather.limited.min(machines - 1), ..weather };
+        let full = machines - weather.limited;
+        let (directory, store) = server::found(full, weather.founded_by())?;
         let now = 1_000;
         let mut building = Building {
             rng: ChaCha12Rng::seed_from_u64(seed),
             now,
             events: Events::default(),
             weather,
-            group: Group::new(weather.servers as usize, &directory, &store, Time(now), weather.founded_by()),
+            group: Group::new(
+                weather.servers as usize,
+                weather.servers_max() as usize,
+                &directory,
+                &store,
+                Time(now),
+                weather.founded_by(),
+            ),
             lone: Lone::new(&directory),
-            shipped: Shipped::new(if weather.shipped { weather.servers } else { 0 }, seed, weather.lie)?,
-            ledger: Ledger::default(),
+            shipped: Shipped::new(
+                if weather.shipped { weather.servers_max() } else { 0 },
+                seed,
+                weather.lie,
+            )?,
+            ledger: Ledger::new(weather.servers as usize),
             machines: Vec::new(),
             links: Vec::new(),
             connections: 0,
             shares: BTreeMap::new(),
             history: History::default(),
             known: Known::default(),
+            limits: Limits::default(),
             calls_left: calls,
             healed: false,
             happened: Happened { trace: 0xcbf2_9ce4_8422_2325, ..Happened::default() },
         };
-        building.servers_begin(machines)?;
-        for at in 0..machines as usize {
+        building.servers_begin(full)?;
+        for at in 0..full as usize {
             building.add_machine(at);
         }
         building.make_directories()?;
+        building.admits_limited(full, machines)?;
+        building.programs_begin();
         building.begin_faults();
         building.begin_upgrade();
         Ok(building)
@@ -226,7 +256,9 @@ impl Building {
         if self.weather.shipped {
             self.check_members()?;
         } else {
+            self.check_members_settled()?;
             self.check_replicas()?;
+            self.check_rot()?;
             self.check_version()?;
         }
         self.happened.lost = self.history.lost();
@@ -265,9 +297,13 @@ impl Building {
             Event::ServerTicks => self.server_ticks(),
             Event::ReplicaStarts(at) => self.server_starts(at),
             Event::Settles(at, start, work) => self.settles(at, start, work),
-            Event::Replicates { from, to, message } => self.replicates(from, to, message),
+            Event::Replicates { from, to, members, message } => self.replicates(from, to, members, message),
             Event::Synced { at, tail, through } => self.synced(at, tail, through),
             Event::Appends(at, start) => self.appends(at, start),
+            Event::Retires(at) => {
+                self.retires_now(at);
+                Ok(())
+            }
             Event::Beats(at, start) => self.beats(at, start),
             Event::Watches => self.watches(),
             Event::Repairs(repaired) => self.repairs(repaired),

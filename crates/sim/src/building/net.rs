@@ -228,7 +228,7 @@ impl Building {
             Packet::Says(message) => self.server_hears(server, at, connection, message),
             Packet::Away { leader } => {
                 if self.machines[at].connection == Some(connection) {
-                    self.machines[at].server = leader.unwrap_or((server + 1) % self.group.replicas.len());
+                    self.machines[at].server = leader.unwrap_or(self.group.next_after(server));
                     self.breaks(at);
                 }
                 Ok(())
@@ -248,7 +248,7 @@ impl Building {
         }
         let server = self.machines[at].server;
         if !self.group.replicas[server].up {
-            self.machines[at].server = (server + 1) % self.group.replicas.len();
+            self.machines[at].server = self.group.next_after(server);
             self.later(500, Event::Dials(at));
             return Ok(());
         }
@@ -301,7 +301,7 @@ impl Building {
             && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
         {
             // Whoever it greets next may be the leader.
-            self.machines[at].server = (self.machines[at].server + 1) % self.group.replicas.len();
+            self.machines[at].server = self.group.next_after(self.machines[at].server);
             self.leaves(at);
         }
     }

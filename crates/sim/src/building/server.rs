@@ -11,6 +11,8 @@ use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Version, Ve
 
 /// How often a server looks at its clock, ms.
 const TICK_MS: u64 = 500;
+/// A server reads all that it has at one in so many looks at its clock.
+const SCRUB_ODDS: u64 = 60;
 /// Numbers of requests by a client are below this.
 const NUMBERS: u64 = 1 << 40;
 
@@ -88,6 +90,12 @@ impl Building {
             }
             self.propose(at, Input::Tick);
             self.raises_version(at);
+            if !self.weather.shipped {
+                self.tends_group(at);
+            }
+            if self.weather.rots > 0 && !self.group.is_lone() && self.happens(SCRUB_ODDS) {
+                self.scrubs(at);
+            }
         }
         if self.weather.shipped {
             self.tends_members();
@@ -198,20 +206,22 @@ impl Building {
         Ok(())
     }
 
-    /// An input of the log is applied: what came of it.
+    /// An input of the log is applied: what came of it, unless the server came upon damage.
     pub(super) fn applies_input(
         &mut self,
         server: usize,
         time: Time,
         input: &Input,
-    ) -> Result<Vec<Output>, Violation> {
+    ) -> Result<Option<Vec<Output>>, Violation> {
         let forgets = self.weather.lie == Some(Lie::ShipsForgotten) && matches!(input, Input::Open { .. });
         let replica = &mut self.group.replicas[server];
         let mut out = Vec::new();
-        replica
-            .directory
-            .handle(time, input.clone(), &mut replica.store, &mut out)
-            .map_err(|e| e.to_string())?;
+        let handled = replica.directory.handle(time, input.clone(), &mut replica.store, &mut out);
+        if replica.store.is_noticed() && self.weather.lie != Some(Lie::BelievesRot) {
+            self.server_is_lost(server);
+            return Ok(None);
+        }
+        handled.map_err(|e| e.to_string())?;
         if let Some((session, misdeed)) = replica.directory.misdeeds().first() {
             return Err(format!("{session:?}: {misdeed}"));
         }
@@ -220,11 +230,12 @@ impl Building {
             !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
         });
         self.notes(|| format!("server {server} at {time:?}: {input:?}, so {out:?}"));
-        Ok(out)
+        Ok(Some(out))
     }
 
     /// What the server did with updates is written down.
     pub(super) fn note_applied(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
+        self.history.left.clear();
         if let Input::Message {
             session,
             message: ToServer::Ask { number, operation, mode: AskMode::Ship, .. },
@@ -241,7 +252,7 @@ impl Building {
                 self.history.shipped(*session, *number, effects)?;
             }
         }
-        Ok(())
+        self.check_rights(out)
     }
 
     fn note_log(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
@@ -270,6 +281,7 @@ impl Building {
                 let newest = self.group.replicas.iter().map(|replica| replica.directory.version()).max();
                 let older = newest.is_some_and(|version| version.rules().number() > *rules);
                 self.happened.by_older_rules += u64::from(older);
+                self.check_change(*session, operation)?;
                 self.history.applied(*session, operation)?;
             }
         }
@@ -310,7 +322,9 @@ impl Building {
                 self.turns_all_away(server);
             }
             Output::Refused { why, .. } => return Err(why.to_string()),
-            Output::Invited { .. } | Output::Enrolled { .. } | Output::Expelled { .. } => {}
+            Output::Invited { .. } => self.limits.invited = true,
+            Output::Enrolled { result: Ok((machine, _)), .. } => self.limits.enrolled = machine.0,
+            Output::Enrolled { .. } | Output::Expelled { .. } => {}
         }
         Ok(())
     }

@@ -24,7 +24,7 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split` or `away` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited` or `rotting` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -39,6 +39,9 @@ fn one_seed() {
             Ok("breaking") => BREAKING,
             Ok("split") => SPLIT,
             Ok("away") => AWAY,
+            Ok("moving") => MOVING,
+            Ok("limited") => LIMITED,
+            Ok("rotting") => ROTTING,
             Ok("shipped") => Weather::shipped(seed),
             _ => Weather::of(seed),
         };
@@ -196,6 +199,77 @@ fn groups_of_servers_go_through_everything() {
     assert!(all.questions > 1_000 && all.survived > 20 && all.vanished > 20, "{all:?}");
 }
 
+/// Groups grow and shrink all the time, on bad wires.
+const MOVING: Weather = Weather {
+    servers: 3,
+    calm_ms: 1_500,
+    changes: 6,
+    splits: 1,
+    elections: 1,
+    restarts: 1,
+    stops: 1,
+    slow_ms: 500,
+    ..Weather::FAIR
+};
+
+#[test]
+fn groups_of_servers_grow_and_shrink_while_machines_work() {
+    let mut all = all_of(MOVING, 0..4, 5, 1_500);
+    all += all_of(Weather { servers: 1, ..MOVING }, 4..6, 5, 1_500);
+    println!("{all:?}");
+    assert!(all.changes > 100 && all.snapshots > 10 && all.elections > 20, "{all:?}");
+    let well = all_of(Weather { changes: 1, calm_ms: 3_000, servers: 3, ..Weather::FAIR }, 0..2, 5, 1_500);
+    println!("{well:?}");
+    assert_eq!((well.cut_off, well.fenced, well.lost), (0, 0, 0), "{well:?}");
+}
+
+#[test]
+fn a_leader_that_changes_members_at_once_is_found() {
+    let lie = Some(super::Lie::ChangesAtOnce);
+    let found = is_found(Weather { lie, ..MOVING }, 0..20, 5, 1_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Of eight machines four may not do everything.
+const LIMITED: Weather =
+    Weather { limited: 4, calm_ms: 2_000, breaks: 2, freezes: 1, crashes: 1, slow_ms: 500, ..Weather::FAIR };
+
+#[test]
+fn machines_are_granted_and_told_nothing_outside_of_their_rights() {
+    let mut all = all_of(LIMITED, 0..6, 8, 2_000);
+    all += all_of(Weather { servers: 3, elections: 1, ..LIMITED }, 0..3, 8, 2_000);
+    println!("{all:?}");
+    assert!(all.denied > 500, "{all:?}");
+}
+
+#[test]
+fn a_server_that_forgets_rights_is_found() {
+    let lie = Some(super::Lie::ForgetsRights);
+    let found = is_found(Weather { lie, ..LIMITED }, 0..4, 8, 1_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// The disk of one server after the other rots.
+const ROTTING: Weather =
+    Weather { servers: 3, calm_ms: 1_000, rots: 1, restarts: 2, elections: 1, slow_ms: 500, ..Weather::FAIR };
+
+#[test]
+fn what_rots_on_a_disk_is_found_and_comes_from_the_others() {
+    let all = all_of(ROTTING, 0..4, 5, 1_500);
+    println!("{all:?}");
+    assert!(all.rotten > 10 && all.refused > 10, "{all:?}");
+}
+
+#[test]
+fn a_server_that_believes_its_disk_is_found() {
+    let lie = Some(super::Lie::BelievesRot);
+    let found = is_found(Weather { lie, ..ROTTING }, 0..20, 5, 1_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
 /// Three servers that run the shipped code crash all the time, one, some or all of them.
 const CRASHING: Weather = Weather { servers: 3, shipped: true, calm_ms: 1_500, restarts: 1, ..Weather::FAIR };
 
@@ -270,7 +344,7 @@ fn in_the_same_weather_nothing_is_found_without_the_fault() {
 
 /// The weather of that seed, and one server.
 fn lone(seed: u64) -> Weather {
-    Weather { servers: 1, ..Weather::of(seed) }
+    Weather { servers: 1, changes: 0, limited: 0, ..Weather::of(seed) }
 }
 
 /// Seeds in which something was wrong once, and what.
@@ -292,6 +366,8 @@ fn what_was_wrong_once_is_right() {
         // Of two calls under way at once, the one that the server did was taken to come after the other.
         (lone(316), 316, 2, 500),
         (lone(371), 371, 5, 500),
+        // A machine saw the old name of what the server had renamed for it already, and had told others of.
+        (MOVING, 121, 5, 1_500),
         // A leader whose proposal openraft refused, since its majority was slow to answer, and that led on: what a machine had said over a connection that went on was gone.
         (Weather::shipped(6), 6, 5, 300),
         // A leader that had given its vote away to the one that was to stay answered questions under its lease.

@@ -24,8 +24,10 @@ impl Building {
     pub(super) fn upgrades(&mut self) {
         let is_old = |knows: &Versions| *knows != Versions::KNOWN;
         let replicas = self.group.replicas.iter().enumerate();
-        let servers: Vec<usize> =
-            replicas.filter(|(_, replica)| is_old(&replica.knows)).map(|(at, _)| at).collect();
+        let servers: Vec<usize> = replicas
+            .filter(|(_, replica)| replica.serves && is_old(&replica.knows))
+            .map(|(at, _)| at)
+            .collect();
         let machines = self.machines.iter().enumerate();
         let machines: Vec<usize> =
             machines.filter(|(_, machine)| machine.speaks < Version::NEWEST).map(|(at, _)| at).collect();
@@ -52,15 +54,17 @@ impl Building {
         let replica = &self.group.replicas[at];
         let to = replica.directory.version().next();
         let early = self.weather.lie == Some(Lie::RaisesEarly) && replica.knows.know(to);
-        if early || self.group.replicas.iter().all(|replica| replica.up && replica.knows.know(to)) {
+        let mut serving = self.group.replicas.iter().filter(|replica| replica.serves);
+        if early || serving.all(|replica| replica.up && replica.knows.know(to)) {
             self.propose(at, Input::Raise { to });
         }
     }
 
     /// In the end the version is what all servers know, and no other.
     pub(super) fn check_version(&self) -> Result<(), Violation> {
-        let known = self.group.replicas.iter().map(|replica| replica.knows.newest).min();
-        for (at, replica) in self.group.replicas.iter().enumerate() {
+        let serving = || self.group.replicas.iter().enumerate().filter(|(_, replica)| replica.serves);
+        let known = serving().map(|(_, replica)| replica.knows.newest).min();
+        for (at, replica) in serving() {
             let version = replica.directory.version();
             if Some(version) != known {
                 return Err(format!(

@@ -21,6 +21,12 @@ pub enum Lie {
     RestoresLeader,
     /// A leader raises the cluster's version though not all servers know the next.
     RaisesEarly,
+    /// A leader goes from some members to others without a time in which a majority of both is needed.
+    ChangesAtOnce,
+    /// Servers look at no checksum of what their disks have.
+    BelievesRot,
+    /// Servers do not know what machines may not do.
+    ForgetsRights,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
@@ -54,13 +60,17 @@ pub struct Weather {
     pub slow_disks: u64,
     /// Servers elect another leader for no reason.
     pub elections: u64,
-    /// One server in so many that start again has a disk that has rotted meanwhile. Only of those that run the shipped code.
+    /// The disk of a server of a group rots: of servers that run the shipped code, of one in so many that start again.
     pub rots: u64,
+    /// People have a group grow or shrink, to one, three or five servers.
+    pub changes: u64,
     /// Machines are cut off from some of the servers, one way or both.
     pub astray: u64,
     /// Between two programs, of servers or machines, that are replaced by newer ones, on average: all begin with the older. If zero, all are the newest from the
     /// beginning.
     pub upgrade_ms: u64,
+    /// So many of the machines may not do everything.
+    pub limited: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -84,6 +94,7 @@ impl Weather {
         servers: 1,
         shipped: false,
         rots: 0,
+        changes: 0,
         calm_ms: 1_000_000_000,
         breaks: 0,
         one_way: 0,
@@ -98,6 +109,7 @@ impl Weather {
         elections: 0,
         astray: 0,
         upgrade_ms: 0,
+        limited: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -111,6 +123,7 @@ impl Weather {
         servers: 1,
         shipped: false,
         rots: 4,
+        changes: 0,
         calm_ms: 4_000,
         breaks: 4,
         one_way: 3,
@@ -125,6 +138,7 @@ impl Weather {
         elections: 2,
         astray: 2,
         upgrade_ms: 0,
+        limited: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -139,12 +153,18 @@ impl Weather {
         // Who is elected it decides itself.
         let restarts = weather.restarts.max(1) * 3;
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
-        Weather { servers, shipped: true, restarts, elections: 0, ..weather }
+        let (changes, rots, limited) = (0, Weather::FOUL.rots, 0);
+        Weather { servers, shipped: true, restarts, elections: 0, changes, rots, limited, ..weather }
     }
 
     /// What the program knows that all begin with.
     pub(super) fn founded_by(&self) -> Versions {
         if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::held_to(Version::OLDEST) }
+    }
+
+    /// Servers that there may be.
+    pub(super) fn servers_max(&self) -> u64 {
+        if self.changes == 0 { self.servers } else { self.servers.max(5) }
     }
 
     /// What the seed chooses.
@@ -176,6 +196,8 @@ impl Weather {
         weather.servers = [1, 3][below(2) as usize];
         weather.stops *= u64::from(below(3) > 0);
         weather.upgrade_ms = [0, 3_000][below(2) as usize];
+        weather.changes = [0, 2][below(2) as usize] * u64::from(weather.servers > 1);
+        weather.rots *= u64::from(below(3) > 0);
         weather
     }
 }

@@ -26,7 +26,7 @@ const STAYING: [(&str, FileKind); 9] = [
 /// Programs of each machine. The first also writes.
 const PROGRAMS: usize = 2;
 /// The program that is none: calls that the simulation makes itself.
-const NOBODY: usize = usize::MAX;
+pub(super) const NOBODY: usize = usize::MAX;
 /// Files that a machine remembers it has seen.
 const SEEN_MAX: usize = 8;
 /// Content is cut off where it becomes longer than this.
@@ -47,8 +47,9 @@ impl Building {
     /// Makes what stays, before anything goes wrong; then the programs begin.
     pub(super) fn make_directories(&mut self) -> Result<(), Violation> {
         self.known.dirs.push(FileId::root());
-        self.known.seen.resize(self.machines.len(), Vec::new());
-        self.known.open.resize(self.machines.len(), Vec::new());
+        let machines = self.machines.len() + self.weather.limited as usize;
+        self.known.seen.resize(machines, Vec::new());
+        self.known.open.resize(machines, Vec::new());
         for (name, kind) in STAYING {
             self.call(0, NOBODY, create(FileId::root(), label(name), kind))?;
             self.complete()?;
@@ -62,17 +63,21 @@ impl Building {
                 if kind == FileKind::Directory { &mut self.known.dirs } else { &mut self.known.files };
             known.push(file);
         }
+        Ok(())
+    }
+
+    /// Programs begin.
+    pub(super) fn programs_begin(&mut self) {
         for at in 0..self.machines.len() {
             for program in 0..PROGRAMS {
                 let pause = self.below(1_000);
                 self.later(pause, Event::Calls(at, program));
             }
         }
-        Ok(())
     }
 
     /// Until every call has been answered.
-    fn complete(&mut self) -> Result<(), Violation> {
+    pub(super) fn complete(&mut self) -> Result<(), Violation> {
         self.comes_to(|building| building.machines.iter().all(|machine| machine.calls.is_empty()))
     }
 
@@ -83,13 +88,14 @@ impl Building {
         }
         self.complete()?;
         for at in 0..self.machines.len() {
-            for dir in self.known.dirs.clone() {
+            let (dirs, files) = self.stays_for(at);
+            for dir in dirs {
                 for name in LABELS {
                     self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label: label(name) })?;
                 }
                 self.call(at, NOBODY, Call::List { dir, after: 0, limit: 1_000, stat: false })?;
             }
-            for file in self.known.files.clone() {
+            for file in files {
                 self.call(at, NOBODY, Call::Stat { file: file.clone() })?;
                 self.call(at, NOBODY, Call::Read { file, offset: 0, length: 1 << 20, kept: true })?;
             }
@@ -113,7 +119,7 @@ impl Building {
     }
 
     /// Makes a call.
-    fn call(&mut self, at: usize, program: usize, call: Call) -> Result<(), Violation> {
+    pub(super) fn call(&mut self, at: usize, program: usize, call: Call) -> Result<(), Violation> {
         self.happened.calls += 1;
         let now = self.read_clocks(at);
         self.notes(|| format!("machine {at} is called at {}: {call:?}", tick_of(now.wall)));
@@ -156,6 +162,7 @@ impl Building {
                     (Call::Create { .. }, Reply::Node(entry, _)) => Some(entry.file.clone()),
                     _ => None,
                 };
+                self.check_done_within(at, &call)?;
                 self.history.done(number, tick, made);
                 self.observes(at, number, &call, reply.told(), tick)
             }
@@ -163,6 +170,13 @@ impl Building {
                 self.happened.cut_off += 1;
                 self.history.given_up(number, tick);
                 Ok(())
+            }
+            Err(Error::ReadOnly | Error::AccessDenied | Error::NotPermitted | Error::Stale)
+                if self.is_limited(at) =>
+            {
+                self.happened.denied += 1;
+                self.check_denied(at, &call, result.as_ref().err().copied())?;
+                self.history.refused(number, Error::AccessDenied)
             }
             Err(error) => {
                 self.happened.answered += 1;
@@ -372,14 +386,18 @@ impl Building {
         if let Some((file, open)) = open.first().cloned().filter(|_| open.len() > 3) {
             return Call::Close { file, open };
         }
-        Call::Open { file: self.some_file(at), open: Open::posix(true, true), mask: 0 }
+        // Who may not do everything asks for what it wants to do.
+        let (writes, mask) = (!self.may_only_read(at), if self.is_limited(at) { 6 } else { 0 });
+        let (open, mask) = (Open::posix(true, writes), if writes { mask } else { 4 });
+        Call::Open { file: self.some_file(at), open, mask }
     }
 
     fn some_file(&mut self, at: usize) -> FileId {
         let is_file = |entry: &&Entry| entry.kind == FileKind::Regular;
         let seen: Vec<FileId> =
             self.known.seen[at].iter().filter(is_file).map(|entry| entry.file.clone()).collect();
-        let from = if seen.is_empty() || self.one_in(2) { self.known.files.clone() } else { seen };
+        let stay = self.some_of(at).1;
+        let from = if seen.is_empty() || self.one_in(2) { stay } else { seen };
         let pick = self.below(from.len() as u64) as usize;
         from[pick].clone()
     }
@@ -388,7 +406,8 @@ impl Building {
         let is_dir = |entry: &&Entry| entry.kind == FileKind::Directory;
         let seen: Vec<FileId> =
             self.known.seen[at].iter().filter(is_dir).map(|entry| entry.file.clone()).collect();
-        let from = if seen.is_empty() || !self.one_in(5) { self.known.dirs.clone() } else { seen };
+        let stay = self.some_of(at).0;
+        let from = if seen.is_empty() || !self.one_in(5) { stay } else { seen };
         let pick = self.below(from.len() as u64) as usize;
         from[pick].clone()
     }
@@ -399,12 +418,12 @@ impl Building {
     }
 }
 
-fn create(dir: FileId, label: Label, kind: FileKind) -> Call {
+pub(super) fn create(dir: FileId, label: Label, kind: FileKind) -> Call {
     let (mode, umask, rdev, target, open) = (0o755, 0o022, 0, Vec::new(), None);
     Call::Create { dir, label, kind, mode, umask, rdev, target, open }
 }
 
-fn label(name: &str) -> Label {
+pub(super) fn label(name: &str) -> Label {
     #[expect(clippy::expect_used, reason = "the tables above hold nothing else")]
     Label::new(name.as_bytes()).expect("a label")
 }

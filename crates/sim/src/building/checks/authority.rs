@@ -11,8 +11,9 @@ impl Building {
             return first(&faults);
         }
         // Of replicas that are the same it does not matter which.
-        let latest = self.group.replicas.iter().max_by_key(|replica| replica.applied);
-        latest.iter().for_each(|replica| replica.directory.check(&replica.store, &mut faults));
+        let sound = self.group.replicas.iter().filter(|replica| !replica.is_rotten());
+        let latest = sound.max_by_key(|replica| replica.applied);
+        latest.iter().for_each(|replica| replica.directory.check(&replica.store.store, &mut faults));
         first(&faults)
     }
 }

@@ -36,7 +36,7 @@ impl Building {
         }
         match self.group.is_lone() {
             true => self.group.is_up() && self.lone.is_idle(),
-            false => self.group.is_idle(),
+            false => self.group.is_idle() && self.check_members_settled().is_ok(),
         }
     }
 

@@ -5,11 +5,14 @@ mod authority;
 mod contents;
 mod leases;
 mod liveness;
+mod members;
 mod names;
 mod prefix;
 mod reads;
 mod registers;
 mod replicas;
+mod rights;
+mod rot;
 
 use super::events::Event;
 use super::history::History;

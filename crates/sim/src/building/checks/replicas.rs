@@ -1,11 +1,13 @@
 //! Replicas that have applied the same entries are the same (Raft §5.4.3, state machine safety): what stands at each place of the log is agreed once and for all, and whoever has applied it, with or without
 //! starting anew from a checkpoint on the way, has said the same, has the same digest, and the same rows.
 
-use crate::building::{Building, Violation};
+use crate::building::members::Members;
+use crate::building::{Building, Lie, Violation};
 use directory::Output;
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
+use std::rc::Rc;
 
 /// Rows are compared at every index that this divides.
 const ROWS_EVERY: u64 = 64;
@@ -22,9 +24,16 @@ pub(in crate::building) struct Ledger {
     said: BTreeMap<u64, Vec<Vec<Output>>>,
     /// By index: a hash of all rows.
     rows: BTreeMap<u64, u64>,
+    /// Who decided, in that order, and from which entry on.
+    pub(super) members: Vec<(u64, Rc<Members>)>,
 }
 
 impl Ledger {
+    /// So many servers decide at first.
+    pub fn new(servers: usize) -> Ledger {
+        Ledger { members: vec![(0, Rc::new(Members::first(servers)))], ..Ledger::default() }
+    }
+
     /// How many entries are committed.
     pub fn committed(&self) -> u64 {
         self.terms.len() as u64
@@ -75,6 +84,7 @@ impl Building {
         at: usize,
         said: &[Vec<Output>],
     ) -> Result<(), Violation> {
+        let believes = self.weather.lie == Some(Lie::BelievesRot);
         let replica = &mut self.group.replicas[at];
         let (index, digest) = (replica.applied, replica.directory.digest());
         if index == 0 {
@@ -96,10 +106,14 @@ impl Building {
                 self.ledger.said.pop_first();
             }
         }
+        // What it has not read yet it cannot know of.
+        if replica.store.are_rotten() && !believes {
+            return Ok(());
+        }
         if index % ROWS_EVERY == 0 || self.ledger.rows.contains_key(&index) || said.is_empty() {
             replica.directory.checkpoint(&mut replica.store);
             let mut hasher = FxHasher::default();
-            for (key, row) in &replica.store.rows {
+            for (key, row) in &replica.store.store.rows {
                 hasher.write(key);
                 hasher.write(row);
             }
@@ -117,7 +131,7 @@ impl Building {
             let replica = &mut self.group.replicas[at];
             replica.directory.checkpoint(&mut replica.store);
         }
-        let differs = |pair: &[super::super::replica::Replica]| matches!(pair, [one, other] if one.applied == other.applied && one.store != other.store);
+        let differs = |pair: &[super::super::replica::Replica]| matches!(pair, [one, other] if one.applied == other.applied && one.store.store != other.store.store);
         match self.group.replicas.windows(2).any(differs) {
             true => Err("replicas differ at the end".into()),
             false => Ok(()),

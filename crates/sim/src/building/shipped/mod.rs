@@ -193,7 +193,7 @@ impl Building {
     }
 
     /// The server has lost what it had, and starts as a member with a number that nobody had.
-    fn member_is_new(&mut self, at: usize) {
+    pub(super) fn member_is_new(&mut self, at: usize) {
         let next = self.shipped.servers.iter().filter_map(|it| Some(it.group.as_ref()?.next_member())).max();
         self.shipped.numbered = next.unwrap_or_default().max(self.shipped.numbered + 1);
         let server = &mut self.shipped.servers[at];
@@ -440,7 +440,7 @@ impl Building {
             // It has refused to start: somebody adds it anew.
             return self.member_is_new(at);
         }
-        if self.happens(self.weather.rots) && self.is_whole() {
+        if self.happens(self.weather.rots) && self.members_are_whole() {
             self.member_rots(at);
         }
         self.member_starts(at);
@@ -544,7 +544,7 @@ impl Building {
     }
 
     /// All servers are members that vote, and none of them is suspected of anything.
-    fn is_whole(&self) -> bool {
+    fn members_are_whole(&self) -> bool {
         let servers = &self.shipped.servers;
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
             return false;

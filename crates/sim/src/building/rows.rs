@@ -1,0 +1,81 @@
+//! A server's rows as its disk has them, each with a checksum: what was kept ill is noticed when it is read, and whoever did anything with it must forget that
+//! (`node::store` unwinds whoever is at work).
+
+use directory::{MemoryStore, Store};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rows {
+    pub store: MemoryStore,
+    /// Rows that are not as they were written.
+    rotten: BTreeSet<Vec<u8>>,
+    /// One of them was read.
+    noticed: Cell<bool>,
+}
+
+impl From<MemoryStore> for Rows {
+    fn from(store: MemoryStore) -> Rows {
+        Rows { store, ..Rows::default() }
+    }
+}
+
+impl Rows {
+    /// A bit of some row flips, which `some` says: its key, what it was and what it is.
+    pub fn rot(&mut self, some: &mut impl FnMut(u64) -> u64) -> Option<(Vec<u8>, Vec<u8>, Vec<u8>)> {
+        let row = some(self.store.rows.len() as u64) as usize;
+        let (key, was) = self.store.rows.iter().nth(row).map(|(key, row)| (key.clone(), row.clone()))?;
+        let (bit, mut is) = (some(8 * was.len() as u64), was.clone());
+        *is.get_mut((bit / 8) as usize)? ^= 1 << (bit % 8);
+        self.rots(&key, &was, is.clone());
+        Some((key, was, is))
+    }
+
+    /// That row becomes another, if it is what it was.
+    pub fn rots(&mut self, key: &[u8], was: &[u8], is: Vec<u8>) {
+        if let Some(row) = self.store.rows.get_mut(key).filter(|row| *row == was) {
+            *row = is;
+            self.rotten.insert(key.to_vec());
+        }
+    }
+
+    /// Whether any row is not as it was written, which whoever reads all of them notices.
+    pub fn are_rotten(&self) -> bool {
+        !self.rotten.is_empty()
+    }
+
+    /// Whether anybody came upon one.
+    pub fn is_noticed(&self) -> bool {
+        self.noticed.get()
+    }
+
+    fn look(&self, key: &[u8]) {
+        if self.rotten.contains(key) {
+            self.noticed.set(true);
+        }
+    }
+}
+
+impl Store for Rows {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.look(key);
+        self.store.get(key)
+    }
+
+    fn put(&mut self, key: &[u8], value: Vec<u8>) {
+        self.rotten.remove(key);
+        self.store.put(key, value);
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.rotten.remove(key);
+        self.store.delete(key);
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let rows = self.store.scan(start, end, limit);
+        rows.iter().for_each(|(key, _)| self.look(key));
+        rows
+    }
+}
