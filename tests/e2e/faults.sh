@@ -115,12 +115,14 @@ nothing_in_silence() {
 part_lossy() {
     wire 2 --loss 30 --seed "$SEED"
     wire 3 --delay 3 --jitter 4 --duplicate 10 --reorder 20 --loss 2 --seed "$SEED"
-    mkdir -m 755 "${mounts[1]}/lossy" "${mounts[1]}/bad"
+    mkdir -m 755 "${mounts[1]}"/{lossy,bad,lossy-{seen,mail,lines}}
     # Small files: a connection that loses so much carries some kilobytes a second.
     SAVES=${LOSSY_SAVES:-2} LONGEST=120 job "$shared/save" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
     ROUNDS=${BAD_ROUNDS:-20} job "$shared/seen" "${mounts[3]}/bad" "${mounts[4]}/bad"
-    join_only "$shared/seen"
-    join_only "$shared/save"
+    ROUNDS=${LOSSY_ROUNDS:-2} SEED=$SEED LONGEST=120 job "$shared/seen" "${mounts[2]}/lossy-seen" "${mounts[4]}/lossy-seen"
+    MAILS=${LOSSY_MAILS:-2} LONGEST=120 job "$shared/maildir" "${mounts[4]}/lossy-mail" "${mounts[2]}/lossy-mail"
+    LINES=${LOSSY_LINES:-40} LONGEST=120 job "$shared/append" "${mounts[2]}/lossy-lines" "${mounts[4]}/lossy-lines"
+    for work in seen save maildir append; do join_only "$shared/$work"; done
     unwire 2
     unwire 3
     # A link that has lost a few in a row waits before it tries again.

@@ -7,7 +7,7 @@ use ident::FileId;
 use lease::{Field, Label, Released};
 use namespace::{ContentChange, Error, Operation};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Labels of a path that are looked for.
@@ -96,13 +96,25 @@ impl Client {
             return;
         }
         let paths = self.paths();
-        let mut items = Vec::new();
+        let (mut items, mut written) = (Vec::new(), Written::new());
         for (operation, error) in refused.iter().filter(is_loss) {
             items.push(paths.lost(operation, *error));
-            if let Operation::Publish { file, size, change, .. } = operation {
-                items.extend(self.lost_content(&paths, file.clone(), ranges(change, *size)));
+            for file in concerned(operation) {
+                written.entry(file).or_default();
             }
         }
+        // What else was written of these is forgotten with them: what is still to be published, and what the server has yet to refuse.
+        for operation in refused.iter().map(|(operation, _)| operation).chain(self.log.updates()) {
+            if let Operation::Publish { file, size, change, .. } = operation
+                && let Some(written) = written.get_mut(file)
+            {
+                written.extend(ranges(change, *size));
+            }
+        }
+        let dirty: BTreeSet<&FileId> = self.publishing.dirty_files().collect();
+        written.retain(|file, ranges| !ranges.is_empty() || dirty.contains(file));
+        items
+            .extend(written.into_iter().filter_map(|(file, ranges)| self.lost_content(&paths, file, ranges)));
         if !items.is_empty() {
             self.note_unsaved(&items);
             out.push(Output::Salvage(Salvage { cut_off: false, items }));

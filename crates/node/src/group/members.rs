@@ -13,6 +13,8 @@ const VOTERS_MAX: usize = 5;
 
 /// Entries that a newcomer may be behind and still counts as having caught up.
 const CAUGHT_UP: u64 = 64;
+/// Who has said nothing for so long may be dead.
+const SILENT: Duration = Duration::from_secs(3);
 /// How long a change may take to be committed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -39,12 +41,13 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
     }
 }
 
-/// Which of these members are to vote: the leader, which asks, and those that do now first. An odd number: of two voters neither can go on without the other, and four
-/// stand no more than three.
+/// Which of these members are to vote: those that do now first, of them the leader, which asks, and of the others those that are there: a majority of others would never be had. An odd number: of two
+/// voters neither can go on without the other, and four stand no more than three.
 fn voters(members: &[Member], leader: u64) -> BTreeSet<u64> {
     let mut order: Vec<&Member> =
         members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
-    order.sort_by_key(|member| (!member.votes, member.id != leader, member.id));
+    let is_silent = |member: &Member| member.heard.is_none_or(|at| at.elapsed() > SILENT);
+    order.sort_by_key(|member| (!member.votes, member.id != leader, is_silent(member), member.id));
     let odd = order.len().saturating_sub(1) / 2 * 2 + 1;
     order.iter().take(odd.min(VOTERS_MAX)).map(|member| member.id).collect()
 }
@@ -152,5 +155,16 @@ mod tests {
         assert_eq!(count(&[true, false, false]), 3);
         assert_eq!(voters(&members(&[false, true, true, true]), 1), BTreeSet::from([1, 2, 3]));
         assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
+    }
+
+    /// Of three of which one is dead the leader is removed: the one that is left alone must be the one that lives.
+    #[test]
+    fn who_is_silent_is_the_first_not_to_vote() {
+        let mut left = members(&[true, true, true]);
+        left.remove(1);
+        left[1].heard = Some(std::time::Instant::now());
+        assert_eq!(voters(&left, 1), BTreeSet::from([2]));
+        left[0].heard = left[1].heard;
+        assert_eq!(voters(&left, 1), BTreeSet::from([0]));
     }
 }

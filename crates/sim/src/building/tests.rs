@@ -368,6 +368,8 @@ fn what_was_wrong_once_is_right() {
         (lone(371), 371, 5, 500),
         // A machine saw the old name of what the server had renamed for it already, and had told others of.
         (MOVING, 121, 5, 1_500),
+        // What was written before something else of the file was refused was forgotten with the file, and in no salvage.
+        (LIMITED, 1009, 8, 1_500),
         // A leader whose proposal openraft refused, since its majority was slow to answer, and that led on: what a machine had said over a connection that went on was gone.
         (Weather::shipped(6), 6, 5, 300),
         // A leader that had given its vote away to the one that was to stay answered questions under its lease.
