@@ -183,6 +183,11 @@ impl Directory {
         self.read(store, |files| files.admit(machine))
     }
 
+    /// Whether nothing that `machine` uploads in `session` will be published any more: the session is over, or never was the machine's. One that this state has not heard of yet may have begun.
+    pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
+        self.state.sessions.is_over(machine, session)
+    }
+
     /// The cluster's version.
     pub fn version(&self) -> Version {
         self.state.in_use.version

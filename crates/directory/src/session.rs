@@ -170,6 +170,11 @@ impl Sessions {
         Sessions { all: BTreeMap::new(), next: 1, next_inode, space: Space::default(), spent: 0 }
     }
 
+    /// Whether `session` was begun, and is not or no more the machine's.
+    pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
+        session.0 < self.next && self.all.get(&session).is_none_or(|known| known.machine != machine)
+    }
+
     /// Begins a session; its identifier is never used again.
     pub fn open(&mut self, now: Time, machine: MachineId, incarnation: u64, rights: Rights) -> SessionId {
         let id = SessionId(self.next);

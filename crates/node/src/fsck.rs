@@ -5,6 +5,7 @@
 
 use crate::repair::whole;
 use crate::server::Server;
+use crate::shares_server::uploader;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
 use namespace::{Extent, Place, ShareId, Spread};
@@ -212,12 +213,16 @@ fn lease_fault(server: &Server, share: ShareId) -> Option<String> {
 
 /// Shares that are kept although nothing refers to them.
 fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, faults: &mut Vec<String>) {
-    // What the share server found without knowing whose it is, it keeps for a while; what keys have leased is none of the file system's.
+    // What the share server found without knowing whose it is, it keeps for a while; what keys have leased is none of the file system's; and what a session has uploaded it may publish yet,
+    // or else it goes with the session.
     let accounts = server.shares().server().accounts().unwrap_or_default();
-    let keys: BTreeSet<AccountId> = accounts.iter().filter(|a| a.key.is_some()).map(|a| a.id).collect();
+    let may_publish =
+        |(machine, session)| server.group().query(|directory, _| !directory.is_over(machine, session));
+    let others = accounts.iter().filter(|a| a.key.is_some() || uploader(&a.name).is_some_and(may_publish));
+    let others: BTreeSet<AccountId> = others.map(|account| account.id).collect();
     let is_wanted = |share: &ShareId| {
         let leases = server.shares().server().leases_of(share);
-        let is_ours = |account| account != AccountId::STARTER && !keys.contains(&account);
+        let is_ours = |account| account != AccountId::STARTER && !others.contains(&account);
         leases.is_ok_and(|leases| leases.iter().any(|lease| is_ours(lease.account)))
     };
     let listed = server.shares().server().for_each_share(|share| {

@@ -3,7 +3,7 @@
 use crate::support::*;
 use directory::{Directory, FOUNDER, INVITATIONS_MAX, Input, Output};
 use ident::FileId;
-use lease::{Field, Kind};
+use lease::{Field, Kind, SessionId};
 use namespace::{Error, FileKind};
 use wire::{
     AskMode, EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, Rights,
@@ -173,10 +173,14 @@ fn invitations_are_bounded_and_expired_ones_make_room() {
 fn an_expelled_machine_is_out_at_once_and_for_good() {
     let mut world = World::new();
     let (gone, other) = (world.open(2, 1), world.open(1, 1));
+    let is_over = |world: &World, machine, session| world.server.is_over(MachineId(machine), session);
+    assert!(!is_over(&world, 2, gone) && !is_over(&world, 2, SessionId(other.0 + 1)));
+    assert!(is_over(&world, 2, other), "it is another's");
     let n = world.take_root(gone);
     let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
     world.told(gone);
     assert_eq!(expel(&mut world, 2), Ok(()));
+    assert!(is_over(&world, 2, gone) && !is_over(&world, 1, other));
     // What it held is free, and who waited for it waits no more.
     assert_eq!(world.told(gone), [ToClient::Fenced]);
     assert!(world.grants(other, number).is_some());
