@@ -119,7 +119,7 @@ part_lossy() {
     # Small files: a connection that loses so much carries some kilobytes a second.
     SAVES=${LOSSY_SAVES:-2} LONGEST=120 job "$shared/save" "${mounts[2]}/lossy" "${mounts[1]}/lossy"
     ROUNDS=${BAD_ROUNDS:-20} job "$shared/seen" "${mounts[3]}/bad" "${mounts[4]}/bad"
-    ROUNDS=${LOSSY_ROUNDS:-2} SEED=$SEED LONGEST=120 job "$shared/seen" "${mounts[2]}/lossy-seen" "${mounts[4]}/lossy-seen"
+    ROUNDS=${LOSSY_ROUNDS:-1} SEED=$SEED LONGEST=120 job "$shared/seen" "${mounts[2]}/lossy-seen" "${mounts[4]}/lossy-seen"
     MAILS=${LOSSY_MAILS:-2} LONGEST=120 job "$shared/maildir" "${mounts[4]}/lossy-mail" "${mounts[2]}/lossy-mail"
     LINES=${LOSSY_LINES:-40} LONGEST=120 job "$shared/append" "${mounts[2]}/lossy-lines" "${mounts[4]}/lossy-lines"
     for work in seen save maildir append; do join_only "$shared/$work"; done
