@@ -88,6 +88,20 @@ fn seconds(time: Duration) -> f64 {
     time.as_secs_f64().max(1e-9)
 }
 
+/// A figure with so many digits after the point, if there is one.
+pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
+}
+
+/// A bar, and whether it is met, if that is known.
+pub(crate) fn verdict(met: Option<bool>, bar: &str) -> String {
+    match met {
+        Some(true) => format!("met: {bar}"),
+        Some(false) => format!("MISSED: {bar}"),
+        None => bar.to_owned(),
+    }
+}
+
 /// The rows as text.
 pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
@@ -107,17 +121,9 @@ pub fn text(rows: &[Row]) -> String {
         "floor µs"
     );
     for row in rows {
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
-        };
-        let verdict = match row.met {
-            Some(true) => "met: ",
-            Some(false) => "MISSED: ",
-            None => "",
-        };
         let _ = writeln!(
             out,
-            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  {}{}",
+            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8}  {}",
             row.name,
             number(row.rate.or(row.value), 1),
             number(row.floor_rate, 1),
@@ -129,8 +135,7 @@ pub fn text(rows: &[Row]) -> String {
             number(row.server_cpu_us, 1),
             number(row.caller_cpu_us, 1),
             number(row.floor_cpu_us, 1),
-            verdict,
-            row.bar.as_deref().unwrap_or("")
+            verdict(row.met, row.bar.as_deref().unwrap_or(""))
         );
     }
     out

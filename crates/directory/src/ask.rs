@@ -7,7 +7,7 @@ use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
-use namespace::{Answer, Effects, Error, Operation, Rules, Traced, Verdict, decide, fold};
+use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
@@ -54,8 +54,7 @@ impl Turn<'_> {
 
     /// Its answer will say how far the log has come: the client knows how far that was when it asked. Unless another answer, to what it asked before some of that, may come first.
     fn will_acknowledge(&mut self, session: SessionId) {
-        // Of clients that know it.
-        if self.state.rules_of(session) >= Rules::Three
+        if self.state.spoken_in(session).answers_acknowledge()
             && self.state.desk.queue.of_session(session).len() == 0
             && let Some(known) = self.state.sessions.all.get_mut(&session)
         {

@@ -84,10 +84,15 @@ pub(crate) fn known_to(known: Versions, version: Version) -> Result<(), Fault> {
 }
 
 impl State {
+    /// The version that a session speaks; the server itself, the cluster's.
+    pub fn spoken_in(&self, session: SessionId) -> Version {
+        let machine = self.sessions.all.get(&session).filter(|_| session != SERVER);
+        machine.map_or(self.in_use.version, |known| self.in_use.spoken_by(known.machine))
+    }
+
     /// The rules that a session goes by.
     pub fn rules_of(&self, session: SessionId) -> Rules {
-        let machine = self.sessions.all.get(&session).filter(|_| session != SERVER);
-        machine.map_or(self.in_use.version, |known| self.in_use.spoken_by(known.machine)).rules()
+        self.spoken_in(session).rules()
     }
 
     /// Whether a machine that was not heard of since the version was raised may come back and speak an older one. The founder's number is never given up, whatever became of the machine.

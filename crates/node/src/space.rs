@@ -8,14 +8,12 @@ use rustix::fs::statvfs;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use wire::{MachineId, Space, Version};
+use wire::{MachineId, Space};
 
 /// How often the leader asks.
 const SURVEY: Duration = Duration::from_secs(5);
 /// How soon it sees that it is to stop.
 const LOOK: Duration = Duration::from_millis(250);
-/// The first version whose servers know weights.
-const WEIGHTS: Version = Version(4);
 /// While the leader's own disk has less than that, it is what there is room for: names and small files are on it, whatever room others have.
 const ROWS_BYTES: u64 = 1 << 30;
 
@@ -64,7 +62,7 @@ impl Server {
     }
 
     fn weigh(&self, rooms: &BTreeMap<MachineId, Space>) {
-        if self.group().version() < WEIGHTS {
+        if !self.group().version().has_weights() {
             return;
         }
         for member in self.group().standing().members {

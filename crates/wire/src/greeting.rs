@@ -10,8 +10,6 @@ use lease::SessionId;
 use serde::{Deserialize, Serialize};
 
 const MAGIC: &[u8] = b"LEASEHOLD";
-/// The first version in which hosts have weights.
-const WEIGHTS: Version = Version(4);
 
 /// What a connection is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,10 +159,10 @@ pub fn read_greeting(ours: Versions, bytes: &[u8]) -> Result<(Version, Purpose),
     Ok((version, purpose))
 }
 
-/// An answer's bytes.
+/// An answer's bytes, for who was found to speak `version`.
 pub fn answer(version: Version, mut welcome: Welcome) -> Vec<u8> {
     if let Welcome::Session { servers, .. } = &mut welcome
-        && version < WEIGHTS
+        && !version.has_weights()
     {
         // As a boolean was written.
         servers.iter_mut().for_each(|server| server.weight = server.weight.min(1));

@@ -3,7 +3,7 @@
 //! | version | messages | log entries and rows | rules |
 //! | --- | --- | --- | --- |
 //! | 3 | the first that later ones know | likewise | 2 |
-//! | 4 | what accounts and people ask of share servers | what the version is, and which each machine speaks | 3 |
+//! | 4 | what accounts and people ask of share servers; weights of hosts; answers that acknowledge the log | what the version is, which each machine speaks, and what servers weigh | 3 |
 //!
 //! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the newest that both know ([`crate::greeting()`]). The *cluster's* version is
 //! replicated state: log entries, rows and rules of a later one are used from the entry on that raises it, and it is raised once every member of the server group knows the next.
@@ -25,6 +25,16 @@ impl Version {
     /// The rules by which operations are decided in it.
     pub fn rules(self) -> Rules {
         if self < Version(4) { Rules::Two } else { Rules::Three }
+    }
+
+    /// Whether hosts have weights in it. Before, they keep content or do not.
+    pub fn has_weights(self) -> bool {
+        self >= Version(4)
+    }
+
+    /// Whether an answer may acknowledge the log before its question: see [`crate::ToClient::Applied`].
+    pub fn answers_acknowledge(self) -> bool {
+        self >= Version(4)
     }
 
     /// The one after it.

@@ -13,10 +13,8 @@ use std::time::{Duration, Instant};
 
 /// What the best coherent peer does here (reference/measured-limits.md: MooseFS).
 const PEER_PAIRS: f64 = 980.0;
-/// A pair is two: to the reader, and back to the writer.
-const HANDOVERS: f64 = 2.0;
-/// Of a hand-over: whoever wants the file asks the server, which asks who has it; there and back, each.
-const MESSAGES: f64 = 4.0;
+/// The reader asks the server, which asks the writer: there and back, each.
+const MESSAGES: u32 = 4;
 /// Bytes of the file: inline by far.
 const BYTES: usize = 64;
 
@@ -59,11 +57,11 @@ impl Pair {
             let pace = before.and(Pace::measure(base, time / 4)?);
             let mut row = Row::between(habit.name(), &measured).beside(floor);
             if habit != Habit::Truncate {
-                let least = HANDOVERS * (pace.flush + MESSAGES * pace.hop);
+                let most = Duration::from_secs_f64(1.5 * (pace.flush + f64::from(MESSAGES) * pace.hop));
                 row = row
-                    .message_bar(HANDOVERS * MESSAGES)
-                    .flush_bar(HANDOVERS)
-                    .time_bar(Duration::from_secs_f64(1.5 * least), "1.5 of 2 flushes and 8 hops")
+                    .message_bar(f64::from(MESSAGES))
+                    .flush_bar(1.0)
+                    .time_bar(most, "1.5 of a flush and 4 hops")
                     .rate_bar(PEER_PAIRS, "MooseFS");
             }
             rows.push(row);

@@ -1,6 +1,7 @@
 //! What is printed.
 
 use super::office::Measured;
+use crate::table::{number, verdict};
 use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
@@ -135,11 +136,7 @@ pub fn text(rows: &[Row]) -> String {
         "", "/s", "µs each", "beside /s", "ratio", "messages", "recalls", "flushes"
     );
     for row in rows {
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
-        };
-        let verdict = |bar: &Bar| format!("{}: {}", if bar.met { "met" } else { "MISSED" }, bar.bar);
-        let bars: Vec<String> = row.bars.iter().map(verdict).collect();
+        let bars: Vec<String> = row.bars.iter().map(|bar| verdict(Some(bar.met), &bar.bar)).collect();
         let _ = writeln!(
             out,
             "{:<38} {:>10} {:>10} {:>10} {:>7} {:>8} {:>8} {:>8}  {}",

@@ -1,5 +1,6 @@
 //! What is printed.
 
+use crate::table::{number, verdict};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -61,26 +62,17 @@ pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{:<50} {:>11} {:6} {:>11} {:>7}  bar", "", "", "", "disk", "/disk");
     for row in rows {
-        let number = |value: Option<f64>, digits: usize| {
-            value.map_or(String::from("-"), |value| format!("{value:.digits$}"))
-        };
-        let verdict = match row.met {
-            Some(true) => "met: ",
-            Some(false) => "MISSED: ",
-            None => "",
-        };
         // As many digits as a figure of its size is good for.
         let digits = if row.value < 10.0 { 3 } else { 1 };
         let _ = writeln!(
             out,
-            "{:<50} {:>11.digits$} {:6} {:>11} {:>7}  {}{}",
+            "{:<50} {:>11.digits$} {:6} {:>11} {:>7}  {}",
             row.name,
             row.value,
             row.unit,
             number(row.disk, 1),
             number(row.ratio, 2),
-            verdict,
-            row.bar.as_deref().unwrap_or("")
+            verdict(row.met, row.bar.as_deref().unwrap_or(""))
         );
     }
     out
