@@ -64,7 +64,7 @@ pub struct Local {
     json: bool,
     /// Only these parts: names and attributes; the same cold, with memory and store; long transfers; small random synced writes; many files without
     /// a mount.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = part())]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(Part::ALL, Part::name))]
     only: Vec<Part>,
     /// Files in the work on names.
     #[arg(long, default_value_t = 200_000)]
@@ -97,7 +97,7 @@ pub struct Shared {
     json: bool,
     /// Only these parts: work on names in a directory of one's own; the same with 5 ms of delay to the server, either way; two machines that make files in one
     /// directory; a small file that goes from one to another; that save files as editors do; that open one file.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = shared_part())]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shared::Part::ALL, shared::Part::name))]
     only: Vec<shared::Part>,
     /// Files in the work on names.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..))]
@@ -121,7 +121,7 @@ pub struct Shares {
     json: bool,
     /// Only these parts: storing small shares, and finding them again without a database; reading all against its digest; the database of a large store; memory with
     /// that of a very large one, which takes minutes and 5 GB.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = shares_part())]
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shares::Part::ALL, shares::Part::name))]
     only: Vec<shares::Part>,
     /// Shares in the database of the large store.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -141,7 +141,7 @@ pub struct Paper {
     #[arg(long)]
     json: bool,
     /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3); twelve that open one file (§8.3.4).
-    #[arg(long, value_name = "EXPERIMENTS", value_delimiter = ',', value_parser = experiment())]
+    #[arg(long, value_name = "EXPERIMENTS", value_delimiter = ',', value_parser = named(Experiment::ALL, Experiment::name))]
     only: Vec<Experiment>,
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -152,32 +152,18 @@ pub struct Paper {
     processes: bool,
 }
 
-/// Reads an experiment by its name.
-fn experiment() -> impl TypedValueParser<Value = Experiment> {
-    let named = |name: String| Experiment::ALL.into_iter().find(|experiment| experiment.name() == name);
-    PossibleValuesParser::new(Experiment::ALL.map(Experiment::name))
-        .try_map(move |name| named(name).ok_or("not one of the experiments"))
+/// Reads one of `all` by its name.
+fn named<T, const N: usize>(all: [T; N], name: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + 'static,
+{
+    let find = move |given: String| all.into_iter().find(|one| name(*one) == given);
+    PossibleValuesParser::new(all.map(name)).try_map(move |given| find(given).ok_or("there is no such part"))
 }
 
-/// Reads a part of `shared` by its name.
-fn shared_part() -> impl TypedValueParser<Value = shared::Part> {
-    let named = |name: String| shared::Part::ALL.into_iter().find(|part| part.name() == name);
-    PossibleValuesParser::new(shared::Part::ALL.map(shared::Part::name))
-        .try_map(move |name| named(name).ok_or("not a part of the measurements"))
-}
-
-/// Reads a part of `shares` by its name.
-fn shares_part() -> impl TypedValueParser<Value = shares::Part> {
-    let named = |name: String| shares::Part::ALL.into_iter().find(|part| part.name() == name);
-    PossibleValuesParser::new(shares::Part::ALL.map(shares::Part::name))
-        .try_map(move |name| named(name).ok_or("not a part of the measurements"))
-}
-
-/// Reads a part of `local` by its name.
-fn part() -> impl TypedValueParser<Value = Part> {
-    let named = |name: String| Part::ALL.into_iter().find(|part| part.name() == name);
-    PossibleValuesParser::new(Part::ALL.map(Part::name))
-        .try_map(move |name| named(name).ok_or("not a part of the measurements"))
+/// 1 if a bar is missed.
+fn verdict(missed: bool) -> Result<ExitCode, Failure> {
+    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 impl Bench {
@@ -217,8 +203,7 @@ impl Local {
         };
         let rows = telling_progress(|tell| local::run(&self.data, &settings, tell))?;
         answer(self.json, &rows, |rows| table::text(rows))?;
-        let missed = rows.iter().any(|row| row.met == Some(false));
-        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        verdict(rows.iter().any(|row| row.met == Some(false)))
     }
 }
 
@@ -236,8 +221,7 @@ impl Shared {
         };
         let rows = telling_progress(|tell| shared::run(&self.data, &settings, tell))?;
         answer(self.json, &rows, |rows| shared::text(rows))?;
-        let missed = rows.iter().any(|row| !row.met());
-        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        verdict(rows.iter().any(|row| !row.met()))
     }
 }
 
@@ -255,8 +239,7 @@ impl Shares {
         };
         let rows = telling_progress(|tell| shares::run(&self.data, &settings, tell))?;
         answer(self.json, &rows, |rows| shares::text(rows))?;
-        let missed = rows.iter().any(|row| row.met == Some(false));
-        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        verdict(rows.iter().any(|row| row.met == Some(false)))
     }
 }
 
@@ -272,8 +255,7 @@ impl Paper {
             }
         }
         answer(self.json, &rows, |rows| paper::text(rows))?;
-        let missed = rows.iter().any(|row| !row.met);
-        Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        verdict(rows.iter().any(|row| !row.met))
     }
 }
 

@@ -66,14 +66,14 @@ impl HostList {
         &self.hosts
     }
 
-    /// How many hosts must have a copy of a share of no policy for it to count as stored.
-    pub(crate) fn needed_usually(&self) -> usize {
-        self.needed.min(COPIES)
-    }
-
     /// How many hosts must have a copy of `share` for it to count as stored. See [`Hosts::set`].
     pub(crate) fn needed(&self, share: &ShareId) -> usize {
-        self.needed.min(self.copies(share)).max(1)
+        self.needed_of(share.spread())
+    }
+
+    /// The same for all that are so spread.
+    pub(crate) fn needed_of(&self, spread: Spread) -> usize {
+        self.needed.min(self.copies_of(spread)).max(1)
     }
 
     /// How many hosts may be lost at once with all that they keep: as many as the directory survives, as far as the policy goes.
@@ -97,8 +97,13 @@ impl HostList {
     /// How many hosts are to have what is kept under the name of `share`. Of a fragment one, unless so few hosts keep several fragments each that too many could go with
     /// those that may be lost.
     pub(crate) fn copies(&self, share: &ShareId) -> usize {
+        self.copies_of(share.spread())
+    }
+
+    /// The same for all that are so spread.
+    pub(crate) fn copies_of(&self, spread: Spread) -> usize {
         let keepers = self.hosts.iter().filter(|host| host.keeps()).count();
-        let wanted = match share.spread() {
+        let wanted = match spread {
             Spread::Usual => COPIES,
             Spread::Copies(copies) => copies.into(),
             Spread::Code { data, parity } => {

@@ -3,7 +3,7 @@
 use crate::group::{Host, Keeping, wait};
 use crate::hosts::HostList;
 use crate::server::Server;
-use content::COPIES;
+use namespace::Spread;
 use rustix::fs::statvfs;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -103,10 +103,8 @@ fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here: Space) ->
     if rooms.is_empty() {
         return here;
     }
-    let copies = COPIES.min(rooms.len());
-    let fits = |of: fn(&Space) -> u64| {
-        content::room(rooms.iter().map(of).collect(), copies, hosts.needed_usually().min(copies))
-    };
+    let (copies, needed) = (hosts.copies_of(Spread::Usual), hosts.needed_of(Spread::Usual));
+    let fits = |of: fn(&Space) -> u64| content::room(rooms.iter().map(of).collect(), copies, needed);
     let (total, free) = (fits(|room| room.total), fits(|room| room.free));
     let free = if here.free < ROWS_BYTES { free.min(here.free) } else { free };
     Space { total, free, files: 0 }

@@ -1,5 +1,6 @@
 //! Several hosts of shares in one process, over real sockets: copies made, found, lost, repaired and moved.
 
+mod accounts;
 mod coded;
 
 use super::authority::Authority;
@@ -705,100 +706,4 @@ fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
     (0..2).for_each(|at| group.keeper(at).expelled(CLIENT));
     until("swept", || (0..2).all(|at| leases(at, 1) + leases(at, 2) == 0));
     assert_eq!((group.keeping(&shares[0]), leases(0, 0), leases(1, 0)), (vec![0, 1], 1, 1));
-}
-
-#[test]
-fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
-    let mut group = Group::new(2);
-    let key = |name: &str| {
-        let file = group.dirs[0].path().join(name);
-        let public = KeyFile::generate(&file).unwrap();
-        assert_eq!(KeyFile::public(&file).unwrap(), public);
-        let bytes = data_encoding::HEXLOWER.decode(public.as_bytes()).unwrap();
-        (file, AccountKey(bytes.try_into().unwrap()))
-    };
-    let ((mine, my_key), (other, other_key)) = (key("mine"), key("other"));
-    let connect = |group: &Group, at: usize, key: &Path| {
-        AccountClient::connect(group.dirs[0].path(), &group.addresses[at].to_string(), key).unwrap()
-    };
-    let refusal = |result: Result<ShareId, AccountClientError>| match result {
-        Err(AccountClientError::Refused(why)) => why,
-        other => panic!("{other:?}"),
-    };
-    let mut account = connect(&group, 0, &mine);
-    assert_eq!(refusal(account.store(b"early")), AccountRefusal::Unknown);
-    let quota = Usage { shares: 3, bytes: 40_000 };
-    let add = |at: usize, key, name, quota| {
-        group.keeper(at).shares().server().key_account(key, name, quota).unwrap().unwrap()
-    };
-    let mine_id = add(0, my_key, "mine", Some(quota));
-    add(0, other_key, "other", None);
-    let first = account.store(&plain(1)).unwrap();
-    let second = account.store(&plain(2)).unwrap();
-    assert_eq!(account.read(first).unwrap(), plain(1));
-    assert_eq!(refusal(account.store(&vec![0; 30_000])), AccountRefusal::Quota);
-    assert_eq!(account.usage().unwrap(), (Usage { shares: 2, bytes: 20_003 }, Some(quota)));
-    let mut all = vec![first, second];
-    all.sort_unstable();
-    assert_eq!(account.list().unwrap(), all);
-    let (held, end) = account.lease(vec![first, share(77)]).unwrap();
-    assert_eq!((held, end), (vec![first], group.keeper(0).shares().server().lease_end()));
-    // Somebody else reads it, and can lease it, but lets go of nothing but his own.
-    let mut others = connect(&group, 0, &other);
-    assert_eq!(others.read(second).unwrap(), plain(2));
-    others.let_go(vec![first, second]).unwrap();
-    assert_eq!(others.lease(vec![second]).unwrap().0, [second]);
-    account.let_go(vec![first, second]).unwrap();
-    let server = group.keeper(0).shares().server();
-    until("gone", || server.share(&first).unwrap().is_none());
-    assert!(server.share(&second).unwrap().is_some());
-    assert_eq!((account.list().unwrap(), others.list().unwrap()), (vec![], vec![second]));
-    assert!(matches!(account.read(first), Err(AccountClientError::NotFound { .. })));
-    // For this store only, and by nobody who listened, or without a signature.
-    let carry = |at: usize, request: AccountRequest, body: &[u8]| {
-        let body = Bytes::copy_from_slice(body);
-        let (results, told) = group.keeper(at).answer(CLIENT, ShareCall::Account(request), body);
-        assert_eq!(results, [Ok(())]);
-        wire::decode::<AccountAnswer>(&told).unwrap()
-    };
-    let secret = AccountSecret::read(&std::fs::read(&mine).unwrap()).unwrap();
-    let signed = |call: Vec<u8>, nonce: u64| {
-        let signed = secret.sign(&server.id().unwrap(), nonce, call);
-        let (first, second) = signed.signature.split_at(32);
-        let signature = (first.try_into().unwrap(), second.try_into().unwrap());
-        AccountRequest { key: my_key.0, nonce, signature, call: signed.request }
-    };
-    let refused = |request: AccountRequest, body: &[u8]| match carry(0, request, body) {
-        AccountAnswer::Refused(why) => why,
-        other => panic!("{other:?}"),
-    };
-    let nonce = 1 << 62;
-    let usage = || signed(wire::encode(&AccountCall::Usage), nonce);
-    assert_eq!(carry(1, usage(), b""), AccountAnswer::Refused(AccountRefusal::Signature));
-    assert_eq!(carry(0, usage(), b""), AccountAnswer::Usage { usage: (0, 0), quota: Some((3, 40_000)) });
-    assert_eq!(refused(usage(), b""), AccountRefusal::Replayed);
-    let changed = AccountRequest { nonce: nonce + 1, ..usage() };
-    assert_eq!(refused(changed, b""), AccountRefusal::Signature);
-    assert_eq!(refused(signed(b"nothing".to_vec(), nonce + 2), b""), AccountRefusal::Malformed);
-    // Under a name of its own, with the body that it signed for, of the length that it says.
-    let hash = *blake3::hash(b"body").as_bytes();
-    let store = |name, length, at| {
-        let call = AccountCall::Store { shares: vec![(name, length)], body: hash };
-        signed(wire::encode(&call), nonce + at)
-    };
-    let name = my_key.name([9; 8]);
-    assert_eq!(refused(store(share(5), 4, 3), b"body"), AccountRefusal::Malformed);
-    assert_eq!(refused(store(other_key.name([9; 8]), 4, 4), b"body"), AccountRefusal::Malformed);
-    assert_eq!(refused(store(name, 4, 5), b"else"), AccountRefusal::Malformed);
-    assert_eq!(refused(store(name, 5, 6), b"body"), AccountRefusal::Malformed);
-    assert_eq!(refused(store(name, u32::MAX, 7), b"body"), AccountRefusal::Malformed);
-    assert!(matches!(carry(0, store(name, 4, 8), b"body"), AccountAnswer::Held { .. }));
-    // Its leases are its own, also of what files refer to.
-    group.publish(&[name]);
-    until("adopted", || server.leases_of(&name).unwrap().len() == 2);
-    group.state.referenced.lock().remove(&name);
-    group.keeper(0).work(vec![ShareWork::Drop(name)]);
-    until("let go", || server.leases_of(&name).unwrap().len() == 1);
-    assert_eq!(server.usage(mine_id).unwrap().shares, 1);
-    group.stop(1);
 }
