@@ -13,7 +13,6 @@ use crate::hosts::Host;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::peers::Peers;
-use crate::stored::{AccountClient, AccountClientError, KeyFile};
 use bytes::Bytes;
 use client::Upload;
 use content::TAG_BYTES;
@@ -21,7 +20,7 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::Mutex;
-use shares::{AccountId, AccountKey, AccountSecret, Health, Holds, NewShare, Usage};
+use shares::{AccountId, Health, Holds, NewShare};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
@@ -32,9 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use wire::{
-    AccountAnswer, AccountCall, AccountRefusal, AccountRequest, MachineId, Purpose, ShareCall, Welcome,
-};
+use wire::{MachineId, Purpose, ShareCall, Welcome};
 
 const CLIENT: MachineId = MachineId(99);
 const SESSION: SessionId = SessionId(7);

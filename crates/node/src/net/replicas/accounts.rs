@@ -1,6 +1,9 @@
 //! What programs with an account's key ask of hosts.
 
 use super::*;
+use crate::stored::{AccountClient, AccountClientError, KeyFile};
+use shares::{AccountKey, AccountSecret, Usage};
+use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 
 #[test]
 fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
