@@ -25,7 +25,7 @@ pub use log::LogError;
 pub use machine::{Deliver, Event};
 pub use members::MembersError;
 pub(crate) use members::wait;
-pub use peers::{Wire, Wires};
+pub use peers::{Conversation, Wire, Wires};
 pub use raft::{Host, Keeping};
 pub(crate) use restored::Restored;
 pub use standing::{Member, Standing};
@@ -200,7 +200,7 @@ pub struct Group {
     queue: Arc<Queue>,
     clock: Arc<Mutex<Option<Clock>>>,
     standing: Arc<Mutex<Standing>>,
-    ear: Ear,
+    ear: Arc<Ear>,
     begun: Arc<Notify>,
     member: u64,
     wires: Arc<dyn Wires>,
@@ -312,15 +312,8 @@ impl Group {
                 () = work => {}
             }
         };
-        let ear = Ear {
-            member,
-            raft,
-            knows,
-            started: Instant::now(),
-            disk,
-            dir: dir.to_owned(),
-            incoming: Default::default(),
-        };
+        let ear = Ear { member, raft, knows, started: Instant::now(), disk, dir: dir.to_owned() };
+        let ear = Arc::new(ear);
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((
             Group {
@@ -346,9 +339,9 @@ impl Group {
         drop(self.runtime.spawn(work));
     }
 
-    /// Answers what another member says.
-    pub async fn hear(&self, call: &[u8]) -> bytes::Bytes {
-        self.ear.answer(call).await
+    /// Another member begins to say something, over a new connection.
+    pub fn listen(&self) -> Conversation {
+        Conversation::with(self.ear.clone())
     }
 
     /// Who the members are and who leads.

@@ -6,7 +6,7 @@ use super::runtime::Runtime;
 use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
 use bytes::Bytes;
-use directory::Directory;
+use directory::{Directory, Fault};
 use openraft::async_runtime::AsyncRuntime;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 use wire::{Version, Versions};
 
@@ -199,7 +198,7 @@ impl RaftNetworkV2<Types> for Peer {
     }
 }
 
-/// The other side: answers what members say.
+/// What every conversation that others begin with this member has to do with.
 pub(super) struct Ear {
     /// Whose it is.
     pub(super) member: u64,
@@ -210,21 +209,31 @@ pub(super) struct Ear {
     pub(super) dir: PathBuf,
     /// What this program knows.
     pub(super) knows: Versions,
-    /// The snapshot that is coming in.
-    pub(super) incoming: Mutex<Option<Incoming>>,
 }
 
-pub(super) struct Incoming {
+/// The other side of a [`Wire`]: answers what one member says, over one connection.
+///
+/// A snapshot is of the conversation in which it began, and ends with it: a leader that was given up, or an earlier attempt, may still be sending its own.
+pub struct Conversation {
+    ear: Arc<Ear>,
+    incoming: Option<Incoming>,
+}
+
+struct Incoming {
     meta: SnapshotMeta,
     rows: RowStore,
 }
 
-impl Ear {
-    /// Answers `call`, which comes from another member.
-    pub(super) async fn answer(&self, call: &[u8]) -> Bytes {
+impl Conversation {
+    pub(super) fn with(ear: Arc<Ear>) -> Conversation {
+        Conversation { ear, incoming: None }
+    }
+
+    /// Answers `call`.
+    pub async fn hear(&mut self, call: &[u8]) -> Bytes {
         let answer = match postcard::from_bytes::<(u64, Call)>(call) {
             // One that was on this machine before, and has promised what this one has not.
-            Ok((member, _)) if member != self.member => {
+            Ok((member, _)) if member != self.ear.member => {
                 Answer::Failed(format!("member {member} is not here"))
             }
             Ok((_, call)) => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
@@ -233,47 +242,47 @@ impl Ear {
         postcard::to_allocvec(&answer).unwrap_or_default().into()
     }
 
-    async fn take(&self, call: Call) -> Result<Answer, CallError> {
+    async fn take(&mut self, call: Call) -> Result<Answer, CallError> {
+        let ear = &*self.ear;
         let failed = |error: &dyn std::error::Error| CallError::Failed(error.to_string());
         Ok(match call {
             Call::Append(request) => {
-                Answer::Append(self.raft.append_entries(request).await.map_err(|e| failed(&e))?)
+                Answer::Append(ear.raft.append_entries(request).await.map_err(|e| failed(&e))?)
             }
             // It may have told a leader just before it ended that it would wait for it.
-            Call::Vote(_) | Call::PreVote(_) if self.started.elapsed() < LEASE => {
+            Call::Vote(_) | Call::PreVote(_) if ear.started.elapsed() < LEASE => {
                 return Err(CallError::Started);
             }
-            Call::Vote(request) => Answer::Vote(self.raft.vote(request).await.map_err(|e| failed(&e))?),
-            Call::PreVote(request) => {
-                Answer::Vote(self.raft.pre_vote(request).await.map_err(|e| failed(&e))?)
-            }
+            Call::Vote(request) => Answer::Vote(ear.raft.vote(request).await.map_err(|e| failed(&e))?),
+            Call::PreVote(request) => Answer::Vote(ear.raft.pre_vote(request).await.map_err(|e| failed(&e))?),
             Call::Begin(meta) => {
-                let mut incoming = self.incoming.lock().await;
-                *incoming = None;
-                let rows = fresh(&*self.disk, &self.dir.join("incoming"))?;
-                *incoming = Some(Incoming { meta, rows });
+                self.incoming = None;
+                let rows = fresh(&*ear.disk, &ear.dir.join("incoming"))?;
+                self.incoming = Some(Incoming { meta, rows });
                 Answer::Taken
             }
             Call::Rows(rows) => {
-                let mut held = self.incoming.lock().await;
-                let mut incoming = held.take().ok_or(CallError::Other)?;
-                *held = Some(off_this_thread(move || incoming.rows.fill(rows).map(|()| incoming)).await?);
+                let mut incoming = self.incoming.take().ok_or(CallError::Other)?;
+                let filled = off_this_thread(move || incoming.rows.fill(rows).map(|()| incoming)).await?;
+                self.incoming = Some(filled);
                 Answer::Taken
             }
             Call::Install(vote, position) => {
-                let incoming = self.incoming.lock().await.take().ok_or(CallError::Other)?;
+                let incoming = self.incoming.take().ok_or(CallError::Other)?;
                 let Incoming { meta, mut rows } = incoming;
                 let whole =
                     move || rows.checkpoint(position).map_or(Ok(()), Checkpoint::write).map(|()| rows);
                 let rows = off_this_thread(whole).await?;
-                if let Err(fault) = Directory::open(&rows, self.knows) {
+                match Directory::open(&rows, ear.knows) {
+                    Ok(_) => {}
                     // The others' state is nothing for this program, and it has none but theirs.
-                    stop(&fault);
+                    Err(version @ Fault::Version { .. }) => stop(&version),
+                    Err(Fault::Corrupt(corrupt)) => return Err(failed(&corrupt)),
                 }
                 let snapshot = Snapshot { meta, snapshot: rows.view() };
-                let installed = self.raft.install_full_snapshot(vote, snapshot).await;
+                let installed = ear.raft.install_full_snapshot(vote, snapshot).await;
                 drop(rows);
-                let _ = self.disk.remove(&self.dir.join("incoming"));
+                let _ = ear.disk.remove(&ear.dir.join("incoming"));
                 Answer::Installed(installed.map_err(|e| failed(&e))?.vote)
             }
         })
@@ -294,3 +303,6 @@ fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
     }
     Ok(disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use directory::Output;
 use peers::Wire;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Weak;
 use std::time::Instant;
 
 /// Size of the log's segments by default.

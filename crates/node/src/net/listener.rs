@@ -340,9 +340,10 @@ impl Host {
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
+        let mut conversation = self.server.group().listen();
         loop {
             let call = frames::receive(&mut frames).await?;
-            let answer = self.server.group().hear(&call).await;
+            let answer = conversation.hear(&call).await;
             frames::send_bytes(&mut frames, answer).await?;
         }
     }

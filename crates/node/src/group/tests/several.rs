@@ -18,11 +18,17 @@ struct Net {
 }
 
 struct From(u64, Arc<Net>);
-struct Between(u64, u64, Arc<Net>);
+struct Between {
+    from: u64,
+    to: u64,
+    net: Arc<Net>,
+    /// With which member, if nothing has gone wrong since.
+    heard_by: Option<(Weak<Group>, Conversation)>,
+}
 
 impl Wires for From {
     fn to(&self, id: u64, _: &Host) -> Box<dyn Wire> {
-        Box::new(Between(self.0, id, self.1.clone()))
+        Box::new(Between { from: self.0, to: id, net: self.1.clone(), heard_by: None })
     }
 
     fn speaks(&self, id: u64) -> Option<Version> {
@@ -36,13 +42,19 @@ impl Wire for Between {
         call: bytes::Bytes,
     ) -> Pin<Box<dyn Future<Output = io::Result<bytes::Bytes>> + Send + '_>> {
         Box::pin(async move {
-            let Between(from, to, net) = self;
+            let Between { from, to, net, heard_by } = self;
             let lost = || net.cut.read().contains(&(*from, *to));
             let group = net.up.read().get(to).filter(|_| !lost()).cloned();
             let group = group.ok_or(io::ErrorKind::ConnectionRefused)?;
-            let answer = group.hear(&call).await;
+            let held = heard_by.take().filter(|(with, _)| with.ptr_eq(&Arc::downgrade(&group)));
+            let mut conversation = held.map_or_else(|| group.listen(), |(_, conversation)| conversation);
+            let answer = conversation.hear(&call).await;
             let lost = net.cut.read().contains(&(*to, *from));
-            if lost { std::future::pending().await } else { Ok(answer) }
+            if lost {
+                std::future::pending::<()>().await;
+            }
+            *heard_by = Some((Arc::downgrade(&group), conversation));
+            Ok(answer)
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The wires between servers that run the shipped code: each call and each answer takes its time, in order; what is cut off waits, and connections break.
 
 use bytes::Bytes;
-use node::{Group, Host, Life, Wire};
+use node::{Conversation, Group, Host, Life, Wire};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
@@ -59,18 +59,29 @@ impl Net {
         }
     }
 
-    async fn calls(&self, from: usize, member: u64, call: Bytes) -> io::Result<Bytes> {
+    async fn calls(
+        &self,
+        from: usize,
+        member: u64,
+        heard_by: &mut Option<Listener>,
+        call: Bytes,
+    ) -> io::Result<Bytes> {
+        let held = heard_by.take();
         let there = || self.0.lock().members.get(&member).cloned().ok_or(io::ErrorKind::ConnectionRefused);
         let to = there()?.at;
         self.carries(from, to).await?;
         let (tell, told) = oneshot::channel();
         let Member { life, group, .. } = there()?;
+        let held = held.filter(|listener| Arc::ptr_eq(&listener.life, &life));
+        let mut conversation = held.map_or_else(|| group.listen(), |listener| listener.conversation);
         life.spawn(async move {
+            let answer = conversation.hear(&call).await;
             // Whoever asked may not wait any more.
-            let _ = tell.send(group.hear(&call).await);
+            let _ = tell.send((answer, conversation));
         });
-        let answer = told.await.map_err(|_| io::ErrorKind::ConnectionReset)?;
+        let (answer, conversation) = told.await.map_err(|_| io::ErrorKind::ConnectionReset)?;
         self.carries(to, from).await?;
+        *heard_by = Some(Listener { life, conversation });
         Ok(answer)
     }
 }
@@ -85,6 +96,14 @@ struct Way {
     from: usize,
     member: u64,
     net: Arc<Net>,
+    /// The other end of the connection, if it is whole.
+    heard_by: Option<Listener>,
+}
+
+/// Who listens, in which life.
+struct Listener {
+    life: Arc<Life>,
+    conversation: Conversation,
 }
 
 impl node::Wires for Wires {
@@ -93,12 +112,12 @@ impl node::Wires for Wires {
     }
 
     fn to(&self, member: u64, _: &Host) -> Box<dyn Wire> {
-        Box::new(Way { from: self.from, member, net: self.net.clone() })
+        Box::new(Way { from: self.from, member, net: self.net.clone(), heard_by: None })
     }
 }
 
 impl Wire for Way {
     fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
-        Box::pin(self.net.calls(self.from, self.member, call))
+        Box::pin(self.net.calls(self.from, self.member, &mut self.heard_by, call))
     }
 }
