@@ -150,11 +150,12 @@ impl Weather {
     /// What the seed chooses for three or five servers that run the shipped code.
     pub fn shipped(seed: u64) -> Weather {
         let weather = Weather::of(seed);
-        // Who is elected it decides itself.
+        // Who is elected it decides itself. There is one version of what ships.
         let restarts = weather.restarts.max(1) * 3;
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
         let (changes, rots, limited) = (0, Weather::FOUL.rots, 0);
-        Weather { servers, shipped: true, restarts, elections: 0, changes, rots, limited, ..weather }
+        let (elections, upgrade_ms) = (0, 0);
+        Weather { servers, shipped: true, restarts, elections, changes, rots, limited, upgrade_ms, ..weather }
     }
 
     /// What the program knows that all begin with.
