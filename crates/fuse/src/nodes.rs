@@ -41,30 +41,51 @@ pub(crate) struct Nodes {
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
     /// Directories of which an entry was taken back lately.
-    contended: Lately,
-    /// Directories whose times were told by a report lately.
-    passing: Lately,
+    contended: Lately<()>,
+    /// What was told by a report lately, and not leased.
+    passing: Lately<Passing>,
 }
 
-/// Nodes to which something happened, and until when that counts.
-#[derive(Debug, Default)]
-struct Lately(RwLock<FxHashMap<u64, Instant>>);
+/// What of a node passes to and fro between machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passing {
+    /// A directory's times.
+    Times,
+    /// A file's size; that which the kernel has.
+    Size(u64),
+}
 
-impl Lately {
-    fn note(&self, node: u64) {
+/// Nodes to which something happened, until when that counts, and what is remembered of it.
+#[derive(Debug)]
+struct Lately<T>(RwLock<FxHashMap<u64, (Instant, T)>>);
+
+impl<T> Default for Lately<T> {
+    fn default() -> Lately<T> {
+        Lately(RwLock::default())
+    }
+}
+
+impl<T: Copy> Lately<T> {
+    fn note(&self, node: u64, what: T) {
         let now = Instant::now();
         let mut nodes = self.0.write();
         if nodes.len() >= LATELY_MAX {
-            nodes.retain(|_, until| *until > now);
+            nodes.retain(|_, (until, _)| *until > now);
         }
         if nodes.len() < LATELY_MAX {
-            nodes.insert(node, now + LATELY);
+            nodes.insert(node, (now + LATELY, what));
         }
     }
 
-    fn has(&self, node: u64) -> bool {
+    fn get(&self, node: u64) -> Option<T> {
         let nodes = self.0.read();
-        !nodes.is_empty() && nodes.get(&node).is_some_and(|until| *until > Instant::now())
+        // Nearly always there is none, and the clock is not asked.
+        let (until, what) = nodes.get(&node)?;
+        (*until > Instant::now()).then_some(*what)
+    }
+
+    fn forget(&self, node: u64) {
+        self.0.write().remove(&node);
     }
 }
 
@@ -216,23 +237,31 @@ impl Nodes {
 
     /// An entry of `dir` is taken back: others work there too.
     pub(crate) fn contend(&self, dir: u64) {
-        self.contended.note(dir);
+        self.contended.note(dir, ());
     }
 
-    /// The times of `dir` were told by a report.
-    pub(crate) fn pass(&self, dir: u64) {
-        self.passing.note(dir);
+    /// The kernel is told what a report has told of `node`.
+    pub(crate) fn pass(&self, node: u64, stat: &Stat) {
+        let directory = stat.attributes.kind == FileKind::Directory;
+        self.passing.note(node, if directory { Passing::Times } else { Passing::Size(stat.size) });
     }
 
-    /// Whether the times of `dir` pass to and fro between machines: who does not look at them need not be told.
-    pub(crate) fn passes(&self, dir: u64) -> bool {
-        self.passing.has(dir)
+    /// The kernel may come to have another size of `node`.
+    pub(crate) fn resize(&self, node: u64) {
+        if let Some(Passing::Size(_)) = self.passing.get(node) {
+            self.passing.forget(node);
+        }
+    }
+
+    /// What of `node` passes to and fro between machines: who does not look at it need not be told.
+    pub(crate) fn passing(&self, node: u64) -> Option<Passing> {
+        self.passing.get(node)
     }
 
     /// Whether others work in `dir`. Trap: taking an entry back needs the directory's lock, which whoever waits for a lease in there holds. So the kernel is
     /// given entries of such a directory for no time at all: it asks again before it uses one, and there is nothing to be taken back.
     pub(crate) fn is_contended(&self, dir: u64) -> bool {
-        self.contended.has(dir)
+        self.contended.get(dir).is_some()
     }
 
     /// The kernel is about to be told of many entries of `dir`, as a listing does.

@@ -10,8 +10,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SystemCall {
     pub(crate) number: i64,
-    /// Its first argument.
-    pub(crate) first: u64,
+    /// Its first arguments.
+    pub(crate) arguments: [u64; 3],
 }
 
 /// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its own that it needs).
@@ -32,8 +32,11 @@ pub(crate) fn of(tid: u32) -> Option<SystemCall> {
 fn parse(line: &str) -> Option<SystemCall> {
     let mut words = line.split_ascii_whitespace();
     let number = words.next()?.parse().ok().filter(|number| *number >= 0)?;
-    let first = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
-    Some(SystemCall { number, first })
+    let mut arguments = [0; 3];
+    for argument in &mut arguments {
+        *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    }
+    Some(SystemCall { number, arguments })
 }
 
 /// Whether `tid` may be about to show its program a directory's times. Calls that make, open, move and remove names do not, whatever they come by on their way.
@@ -41,11 +44,24 @@ pub(crate) fn may_see_times(tid: u32) -> bool {
     of(tid).is_none_or(|call| !BLIND.contains(&call.number))
 }
 
+/// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size by that. Trap: what a mapping is written to beyond the size that the kernel has
+/// is lost, so who may map it so must be told the true one.
+pub(crate) fn opens_one_way(tid: u32) -> bool {
+    of(tid).is_some_and(|call| {
+        let flags = match (call.number, call.arguments) {
+            (libc::SYS_openat, [_, _, flags]) => flags,
+            #[cfg(target_arch = "x86_64")]
+            (libc::SYS_open, [_, flags, _]) => flags,
+            _ => return false,
+        };
+        matches!(flags as i32 & libc::O_ACCMODE, libc::O_RDONLY | libc::O_WRONLY)
+    })
+}
+
 /// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any other call, and from none, it may be for a mapping.
 pub(crate) fn reads(tid: u32, node: u64) -> bool {
-    let Some(SystemCall { first: handle, .. }) = of(tid).filter(|call| READING.contains(&call.number)) else {
-        return false;
-    };
+    let reading = of(tid).filter(|call| READING.contains(&call.number));
+    let Some(SystemCall { arguments: [handle, ..], .. }) = reading else { return false };
     let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{handle}")).unwrap_or_default();
     info.lines().filter_map(|line| line.strip_prefix("ino:")).any(|ino| ino.trim().parse() == Ok(node))
 }
@@ -107,15 +123,15 @@ mod tests {
     #[test]
     fn a_line_says_the_call_and_its_first_argument() {
         let call = parse("257 0xffffffffffffff9c 0x7ffe 0x0 0x0 0x0 0x0 0x7ffd 0x7f2a\n");
-        assert_eq!(call, Some(SystemCall { number: 257, first: 0xffff_ffff_ffff_ff9c }));
-        for nothing in ["", "running\n", "-1 0x7ffd 0x7f2a\n", "257", "257 five"] {
+        assert_eq!(call, Some(SystemCall { number: 257, arguments: [0xffff_ffff_ffff_ff9c, 0x7ffe, 0] }));
+        for nothing in ["", "running\n", "-1 0x7ffd 0x7f2a\n", "257", "257 five", "257 0x1 0x2"] {
             assert_eq!(parse(nothing), None, "{nothing:?}");
         }
     }
 
     #[test]
     fn a_thread_that_cannot_be_seen_may_see_times_and_may_not_read() {
-        assert!(may_see_times(u32::MAX) && !reads(u32::MAX, 1));
+        assert!(may_see_times(u32::MAX) && !reads(u32::MAX, 1) && !opens_one_way(u32::MAX));
     }
 
     #[test]

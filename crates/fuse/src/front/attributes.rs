@@ -2,13 +2,14 @@
 
 use client::{Call, Reply};
 use lease::Label;
-use namespace::{AttributeChange, Error, FileKind, POLICY, XattrMode};
+use namespace::{AttributeChange, Error, POLICY, XattrMode};
 use node::Told;
 use std::sync::Arc;
 
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
 use crate::groups::Asker;
+use crate::nodes::Passing;
 use crate::syscall;
 
 /// What `setattr` asks for.
@@ -37,15 +38,20 @@ impl Front {
     ) {
         match self.nodes.file(node) {
             Ok(file) => {
-                // Trap: the kernel drops all attributes of a directory at each change of its own in there, and asks for them again on its way to the next name.
-                let glances = self.nodes.passes(node) && !syscall::may_see_times(asker.pid);
-                let call = if glances { Call::Glance { file } } else { Call::Stat { file } };
-                self.call(node, asker, call, move |front, told| {
-                    // Of a file the kernel would take the size for true at once.
-                    if let (Ok(Told::Passing(Reply::Stat(stat))), false) = (&told, glances)
-                        && stat.attributes.kind == FileKind::Directory
-                    {
-                        front.nodes.pass(node);
+                // Trap: the kernel drops all attributes of a directory at each change of its own in there, and asks for them again on its way to the next name. Those of a file
+                // whose size passes it has for no time at all, and asks whether it may be opened.
+                let glance = self.nodes.passing(node).filter(|passing| match passing {
+                    Passing::Times => !syscall::may_see_times(asker.pid),
+                    Passing::Size(_) => syscall::opens_one_way(asker.pid),
+                });
+                let call = if glance.is_some() { Call::Glance { file } } else { Call::Stat { file } };
+                self.call(node, asker, call, move |front, mut told| {
+                    match (&mut told, glance) {
+                        // The kernel takes a size for true at once, so it keeps the one that it has.
+                        (Ok(Told::Passing(Reply::Stat(stat))), Some(Passing::Size(size))) => stat.size = size,
+                        (Ok(Told::Passing(Reply::Stat(stat))), None) => front.nodes.pass(node, stat),
+                        (Ok(Told::Reply(_)), _) => front.nodes.resize(node),
+                        _ => {}
                     }
                     reply(match told {
                         // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.

@@ -109,11 +109,15 @@ impl Front {
         // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
         let may_end = tid != 0 && !matches!(call, Call::Close { .. });
         let answered = may_end.then(Arc::<AtomicBool>::default);
+        let resizes = changes_size(&call);
         let front = Arc::clone(self);
         let is_answered = answered.clone();
         let answer = Box::new(move |told| {
             if let Some(answered) = is_answered {
                 answered.store(true, SeqCst);
+            }
+            if resizes {
+                front.nodes.resize(node);
             }
             then(&front, told);
             if kept {
@@ -130,6 +134,15 @@ impl Front {
         // Trap: the kernel's time-outs never exceed the session's remaining time.
         let ttl = self.door.valid_for();
         Shown { stat, ttl, entry_ttl: ttl }
+    }
+}
+
+/// Whether the kernel takes another size from the answer. A page that is not full tells it where a file ends.
+fn changes_size(call: &Call) -> bool {
+    match call {
+        Call::Write { .. } | Call::Allocate { .. } | Call::SetAttributes { .. } => true,
+        Call::Read { kept, .. } => *kept,
+        _ => false,
     }
 }
 

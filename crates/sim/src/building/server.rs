@@ -150,7 +150,7 @@ impl Building {
         }
     }
 
-    fn turns_away(&mut self, server: usize, at: usize, connection: u64) {
+    pub(super) fn turns_away(&mut self, server: usize, at: usize, connection: u64) {
         let follows = match self.weather.shipped {
             true => self.member_follows(server),
             false => self.group.replicas[server].follows,

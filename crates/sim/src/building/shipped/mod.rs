@@ -88,6 +88,11 @@ enum Told {
     Leads(bool),
     /// The change of the members has come to something, or not.
     Changed,
+    /// It does not know any more that it leads: who has asked over that connection is to ask another.
+    Doubts {
+        at: usize,
+        connection: u64,
+    },
     /// The answer to a question of a machine over that connection; how much was committed when it came, and how much is applied where it is answered.
     Answer {
         at: usize,
@@ -384,6 +389,10 @@ impl Building {
                 self.shipped.changing = None;
                 Ok(())
             }
+            Told::Doubts { at: machine, connection } => {
+                self.turns_away(at, machine, connection);
+                Ok(())
+            }
             Told::Event(node::Event::Replaced) => {
                 self.happened.snapshots += 1;
                 Ok(())
@@ -484,7 +493,7 @@ impl Building {
         let _in = self.shipped.time.enter();
         it.life.spawn(async move {
             if !group.confirm().await {
-                return;
+                return told.put(server, start, Told::Doubts { at, connection });
             }
             let applied = group.applied().map_or(0, |index| index + 1);
             if let Some(answer) = group.answer(session, &message) {
