@@ -40,12 +40,15 @@ impl Requests {
 
     /// What the server is doing for this client.
     fn shipped(&self) -> impl Iterator<Item = &Operation> {
-        self.ships.iter().filter_map(|number| {
-            match self.numbered.get(number).map(|request| &request.message) {
-                Some(ToServer::Ask { operation, .. }) => Some(operation),
-                _ => None,
-            }
-        })
+        self.ships.iter().filter_map(|number| self.operation(*number))
+    }
+
+    /// What the request `number` is for, unless it is for content.
+    pub fn operation(&self, number: u64) -> Option<&Operation> {
+        match &self.numbered.get(&number)?.message {
+            ToServer::Ask { operation, .. } => Some(operation),
+            _ => None,
+        }
     }
 
     /// Whether the server does not remember the results of any more.

@@ -4,7 +4,8 @@ use crate::client::Client;
 use crate::waiting::{On, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
-use namespace::{Answer, Attributes, Effect, Error, Stat};
+use lease::Kind;
+use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat};
 
 /// What became of an operation that the server has done.
 #[derive(Clone, Debug)]
@@ -12,11 +13,17 @@ pub(crate) struct Shipped {
     answer: Answer,
     /// The attributes that it gave the file which it made, linked or changed.
     attributes: Option<Attributes>,
+    /// What the server said when it was asked for what the reply takes besides: the file is gone by then, or where this machine may not look.
+    refused: Option<Error>,
 }
 
 impl Client {
     /// The shipped operation `number` was done, or refused.
     pub(crate) fn on_shipped(&mut self, number: u64, result: Result<(Answer, Vec<Effect>), Error>) {
+        let looked_at = match self.requests.operation(number) {
+            Some(Operation::Stat { file }) if result == Err(Error::Stale) => Some(file.clone()),
+            _ => None,
+        };
         // What was told before is told again over a new connection; by now more may have happened.
         if !self.requests.answered(number) {
             return;
@@ -27,12 +34,24 @@ impl Client {
                 Effect::Birth { attributes, .. } | Effect::Attributes { attributes, .. } => Some(*attributes),
                 _ => None,
             });
-            Shipped { answer, attributes }
+            Shipped { answer, attributes, refused: None }
         });
         for waiting in self.waiting.values_mut() {
             if matches!(waiting.on, On::Number(n) if n == number) {
                 waiting.on = On::Answered;
-                waiting.shipped = Some(result.clone());
+                // What was found by a name is gone, or where this machine may not look; if the name is not its own any more, it is looked up again.
+                if let (Call::Lookup { dir, label }, Some(file), None) =
+                    (&waiting.call, &looked_at, &waiting.shipped)
+                    && dir != file
+                    && !matches!(self.files.child(dir, label, Kind::Read), Known::Used(entry) if entry.file == *file)
+                {
+                    continue;
+                }
+                match (&mut waiting.shipped, &result) {
+                    // What was done is not refused any more.
+                    (Some(Ok(done)), Err(error)) => done.refused = Some(*error),
+                    (shipped, _) => *shipped = Some(result.clone()),
+                }
             }
         }
     }
@@ -47,15 +66,18 @@ impl Client {
     ) -> Result<Reply, Stop> {
         // What the server said is so; what is added to it from here only while leases count.
         self.require_session(now)?;
-        let Shipped { answer, attributes } = shipped;
+        let Shipped { answer, attributes, refused } = shipped;
         let entry = if let Answer::Entry(entry) = &answer { Some(entry.clone()) } else { None };
-        let reply = self.reply_from(now, waiting, answer);
+        let reply = match refused {
+            Some(error) => Err(Stop::Error(error)),
+            None => self.reply_from(now, waiting, answer),
+        };
         match (reply, attributes, &waiting.call) {
             (Err(Stop::Error(Error::Stale)), _, Call::Lookup { .. } | Call::Parent { .. }) => {
                 waiting.shipped = None;
                 self.attempt(now, waiting, out)
             }
-            (Err(Stop::Error(Error::Stale)), Some(attributes), Call::SetAttributes { .. }) => {
+            (Err(Stop::Error(Error::Stale)), Some(attributes), Call::SetAttributes { size: None, .. }) => {
                 Ok(Reply::Stat(last_seen(attributes)))
             }
             (

@@ -146,8 +146,9 @@ impl Building {
         call: &Call,
         error: Option<Error>,
     ) -> Result<(), Violation> {
-        let files = self.stays_for(at).1;
+        let (dirs, files) = self.stays_for(at);
         let stays = match call {
+            Call::Lookup { dir, .. } => dirs.contains(dir),
             Call::Stat { file } | Call::Read { file, .. } => files.contains(file),
             _ => false,
         };
