@@ -265,6 +265,9 @@ impl Client {
         if !self.files.0.contains_key(&file) {
             self.hand.push_back(file.clone());
         }
+        if self.rights.are_of_subtree() {
+            self.files.revive(&grant);
+        }
         self.files.grant(grant);
         if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
             for (_, _, time) in self.touches.iter().filter(|(_, dir, _)| *dir == file) {
@@ -386,7 +389,7 @@ impl Client {
         for file in gone {
             // Identifiers are never reused, so this is known for ever and rests on no lease; a question that comes again asks again.
             let known = self.files.0.entry(file.clone()).or_default();
-            known.gone = true;
+            known.buried |= !std::mem::replace(&mut known.gone, true);
             self.tombstones.push_back((self.log.last(), file));
         }
     }

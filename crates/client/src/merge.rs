@@ -88,6 +88,16 @@ impl Files {
         });
     }
 
+    /// To a machine that may not look everywhere, what was moved away is gone; but it may be moved back.
+    pub fn revive(&mut self, grant: &FileGrant) {
+        let bound = grant.values.children.iter().map(|(_, entry)| &entry.file);
+        for file in bound.chain([&grant.file]) {
+            if let Some(known) = self.get_mut(file).filter(|known| known.buried) {
+                (known.gone, known.buried) = (false, false);
+            }
+        }
+    }
+
     /// Takes a grant. What is known already is newer than what the server sends (its leases were held all along, and updates may be on
     /// their way), so a value is only taken where there was none.
     pub fn grant(&mut self, mut grant: FileGrant) {
