@@ -220,15 +220,23 @@ impl History {
                     called.life == life && called.done == tick && is_of(operation, called)
                 };
                 calls.iter_mut().filter(is_it).for_each(|called| called.refused = true);
-            }
-            _ => {
-                let written = self.contents.get_mut(file);
-                let numbers = written.and_then(|written| written.unpublished.remove(&life));
-                for number in numbers.unwrap_or_default() {
-                    if let Some(called) = calls.get_mut(number) {
-                        called.refused = true;
-                    }
+                // What it had written of a file that it then removed went with the file.
+                if let Operation::Unlink { dir, label, .. } = &**operation
+                    && let Some(Value::Bound(removed)) = self.now(&Key::Name(dir.clone(), label.clone()))
+                {
+                    self.lose_written(life, &removed);
                 }
+            }
+            _ => self.lose_written(life, file),
+        }
+    }
+
+    fn lose_written(&mut self, life: Life, file: &FileId) {
+        let written = self.contents.get_mut(file);
+        let numbers = written.and_then(|written| written.unpublished.remove(&life));
+        for number in numbers.unwrap_or_default() {
+            if let Some(called) = self.calls.get_mut(number) {
+                called.refused = true;
             }
         }
     }
