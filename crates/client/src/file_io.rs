@@ -243,6 +243,11 @@ impl Client {
             return;
         }
         let Some(known) = self.files.get_mut(file) else { return };
+        let keyless = known.content.head().is_some_and(|head| head.key.is_none());
+        if keyless && self.rights.squash.is_some() && !extents.is_empty() {
+            // This machine's user might not read it when its lease was granted, and may now.
+            return self.let_go_of_content(file);
+        }
         match &mut known.content {
             KnownContent::Open(content) => content.learn(from, to, extents),
             KnownContent::Head(_, known @ None) if inline.is_some() => {

@@ -199,6 +199,7 @@ impl Weather {
         weather.upgrade_ms = [0, 3_000][below(2) as usize];
         weather.changes = [0, 2][below(2) as usize] * u64::from(weather.servers > 1);
         weather.rots *= u64::from(below(3) > 0);
+        weather.limited = [0, 4][below(2) as usize];
         weather
     }
 }
