@@ -3,7 +3,7 @@
 use crate::extents::ShareRow;
 use crate::files::extent_from_row;
 use crate::keys::{self, Global, Tag};
-use crate::record::{Record, entry_from_bytes, exact};
+use crate::record::{Record, entry_from_bytes};
 use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
@@ -505,7 +505,7 @@ impl Walk<'_> {
 
     fn share(&mut self, key: &[u8], value: &[u8]) -> Result<(), Corrupt> {
         let share = keys::share_of_global(key)?;
-        let row: ShareRow = exact(value).ok_or_else(|| Corrupt::at(key, "share"))?;
+        let row = ShareRow::from_bytes(value).ok_or_else(|| Corrupt::at(key, "share"))?;
         let found =
             self.shares.remove(&share).filter(|(file, _)| *file == row.file).map_or(0, |(_, found)| found);
         let unsettled = self.store.get(&keys::global(Global::Unsettled, &share.0)).is_some();

@@ -8,6 +8,7 @@ use crate::seam::ShareWork;
 use ident::FileId;
 use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};
+use wire::MachineId;
 
 /// Rows of a dead file that go at once, or in one tick: a file with millions of extents must hold up nobody.
 pub(crate) const DYING_ROWS_PER_STEP: usize = 512;
@@ -26,13 +27,19 @@ pub(crate) struct Aftermath {
 }
 
 impl Files<'_> {
-    /// Carries out the `effects` of what `session` decided, in order.
-    pub fn apply(&mut self, session: SessionId, effects: &[Effect], aftermath: &mut Aftermath) {
+    /// Carries out the `effects` of what `session`, which is `machine`'s, decided, in order.
+    pub fn apply(
+        &mut self,
+        session: SessionId,
+        machine: Option<MachineId>,
+        effects: &[Effect],
+        aftermath: &mut Aftermath,
+    ) {
         let mut references = References::default();
         for effect in effects {
             self.apply_one(session, effect, aftermath, &mut references);
         }
-        self.settle(references, &mut aftermath.shares);
+        self.settle(references, machine, &mut aftermath.shares);
     }
 
     fn apply_one(
@@ -139,7 +146,7 @@ impl Files<'_> {
         let Some(file) = self.parse_key(keys::file_of_global(key)) else { return false };
         let mut references = References::default();
         let cleared = self.clear(&file, &mut references);
-        self.settle(references, shares);
+        self.settle(references, None, shares);
         if cleared {
             self.dying = self.dying.saturating_sub(1);
             self.set(key, None);

@@ -3,13 +3,16 @@
 //! A share belongs to one file, and which one stands in a row of its own with the number of extents that refer to it: one place for both facts, so a
 //! client that names another file's share is found out before anything is done, and the last reference is seen without a search.
 
+use crate::Corrupt;
 use crate::files::Files;
 use crate::keys::{self, Global};
+use crate::record::exact;
 use crate::seam::ShareWork;
 use ident::FileId;
-use namespace::{ContentChange, ContentHead, Extent, Place, ShareId};
+use namespace::{ContentChange, ContentHead, Extent, Place, Rules, ShareId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use wire::MachineId;
 
 /// Extents read at a time.
 const SCAN: usize = 64;
@@ -21,6 +24,33 @@ pub(crate) struct ShareRow {
     pub file: FileId,
     /// Its extents that refer to the share; when none does, the share's leases are being let go.
     pub references: u64,
+    /// Whose update was the first to refer to it: nobody else has uploaded it. Rows from before version 4 of the cluster do not say.
+    #[serde(skip)]
+    pub publisher: Option<MachineId>,
+}
+
+/// What a row begins with that says who published: no identifier has no bytes.
+const PUBLISHED: u8 = 0;
+
+impl ShareRow {
+    /// The value of the row.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when read.
+        match self.publisher {
+            Some(machine) => postcard::to_allocvec(&(PUBLISHED, machine, self)),
+            None => postcard::to_allocvec(self),
+        }
+        .unwrap_or_default()
+    }
+
+    /// Reads the value of the row.
+    pub fn from_bytes(bytes: &[u8]) -> Option<ShareRow> {
+        if bytes.first() != Some(&PUBLISHED) {
+            return exact(bytes);
+        }
+        let (_, machine, row): (u8, MachineId, ShareRow) = exact(bytes)?;
+        Some(ShareRow { publisher: Some(machine), ..row })
+    }
 }
 
 /// How the references to shares change, to be settled at the end: what an overwrite splits is dropped and taken up again on the way.
@@ -68,7 +98,7 @@ impl Files<'_> {
     /// Whose `share` is.
     pub fn share(&self, share: &ShareId) -> Option<ShareRow> {
         let row = self.global(Global::Share, &share.0)?;
-        self.parse(&share.0, &row)
+        self.parse_key(ShareRow::from_bytes(&row).ok_or_else(|| Corrupt::at(&share.0, "share")))
     }
 
     /// The content of `file` changes so. How much it occupies, its extents say.
@@ -165,15 +195,16 @@ impl Files<'_> {
         references.count(file, extent, -1);
     }
 
-    /// Writes down how references to shares changed, and what has to be done about their leases. That stays written until the share server has
+    /// Writes down how references to shares changed by an update of `machine`, and what has to be done about their leases. That stays written until the share server has
     /// confirmed it.
-    pub fn settle(&mut self, references: References, work: &mut Vec<ShareWork>) {
+    pub fn settle(&mut self, references: References, machine: Option<MachineId>, work: &mut Vec<ShareWork>) {
+        let publisher = machine.filter(|_| self.rules >= Rules::Three);
         for (share, (file, change)) in references.0 {
             let known = self.share(&share);
             let new = known.is_none();
-            let mut row = known.unwrap_or(ShareRow { file, references: 0 });
+            let mut row = known.unwrap_or(ShareRow { file, references: 0, publisher });
             row.references = row.references.saturating_add_signed(change);
-            self.set_global(Global::Share, &share.0, Some(postcard::to_allocvec(&row).unwrap_or_default()));
+            self.set_global(Global::Share, &share.0, Some(row.to_bytes()));
             if new || row.references == 0 {
                 self.set_global(Global::Unsettled, &share.0, Some(Vec::new()));
                 work.push(if row.references == 0 { ShareWork::Drop(share) } else { ShareWork::Adopt(share) });

@@ -3,11 +3,11 @@
 use crate::extents::{ShareRow, share_of};
 use crate::files::Files;
 use crate::keys::{self, Global};
-use crate::record::exact;
 use crate::seam::Store;
 use ident::FileId;
 use namespace::ShareId;
 use std::collections::BTreeSet;
+use wire::MachineId;
 
 /// Entries of a directory, or extents of a file, that are read at a time.
 const STEP: usize = 256;
@@ -34,6 +34,12 @@ pub fn shares_after(
 /// Whether something refers to `share`.
 pub fn refers_to(store: &dyn Store, share: &ShareId) -> bool {
     store.get(&keys::global(Global::Share, &share.0)).is_some_and(|row| has_references(&row))
+}
+
+/// The machine whose update was the first to refer to `share`, if something refers to it and that is known.
+pub fn publisher(store: &dyn Store, share: &ShareId) -> Option<MachineId> {
+    let row = ShareRow::from_bytes(&store.get(&keys::global(Global::Share, &share.0))?)?;
+    row.publisher.filter(|_| row.references > 0)
 }
 
 /// The share that this row is about, if it is such a row and something refers to the share.
@@ -71,7 +77,7 @@ pub(crate) fn shares_below(files: &Files<'_>, file: FileId) -> BTreeSet<ShareId>
 
 /// What cannot be read is not let go.
 fn has_references(row: &[u8]) -> bool {
-    exact::<ShareRow>(row).is_none_or(|row| row.references > 0)
+    ShareRow::from_bytes(row).is_none_or(|row| row.references > 0)
 }
 
 #[cfg(test)]
@@ -84,8 +90,10 @@ mod tests {
     fn shares_are_gone_through_in_steps_and_those_that_nothing_refers_to_are_left_out() {
         let (mut rows, share) = (MemoryStore::default(), |number| ShareId([number; 16]));
         for number in 0..10 {
-            let row = ShareRow { file: FileId::root(), references: u64::from(number % 2) };
-            rows.put(&keys::global(Global::Share, &share(number).0), postcard::to_allocvec(&row).unwrap());
+            // As they were before version 4, and as they are.
+            let publisher = (number > 4).then_some(MachineId(7));
+            let row = ShareRow { file: FileId::root(), references: u64::from(number % 2), publisher };
+            rows.put(&keys::global(Global::Share, &share(number).0), row.to_bytes());
         }
         rows.put(&keys::global(Global::Unsettled, &share(3).0), Vec::new());
         let (mut found, mut after) = (Vec::new(), None);
@@ -101,5 +109,7 @@ mod tests {
         let by_row: Vec<ShareId> = rows.rows.iter().filter_map(|(key, row)| share_of_row(key, row)).collect();
         assert_eq!(by_row, found);
         assert!(refers_to(&rows, &share(3)) && !refers_to(&rows, &share(4)) && !refers_to(&rows, &share(11)));
+        let known = (0..12).filter(|number| publisher(&rows, &share(*number)) == Some(MachineId(7)));
+        assert!(known.eq([5, 7, 9]));
     }
 }

@@ -37,7 +37,7 @@ pub use corrupt::{Corrupt, Fault};
 pub use directory::{Directory, Policy, Status};
 pub use enrolment::{FOUNDER, INVITATIONS_MAX, MACHINES_MAX};
 pub use grant::PAGE;
-pub use kept::{refers_to, share_of_row, shares_after};
+pub use kept::{publisher, refers_to, share_of_row, shares_after};
 pub use memory::MemoryStore;
 pub use report::{LeaseReport, MachineReport, SessionReport, Standing, WaitReport};
 pub use seam::{Input, Output, ShareWork, Store};

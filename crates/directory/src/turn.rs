@@ -252,7 +252,8 @@ impl Turn<'_> {
     ) -> Vec<FileId> {
         let mut aftermath = Aftermath::default();
         self.subtrees.get_mut().note(&self.files, effects);
-        self.files.apply(session, effects, &mut aftermath);
+        let machine = self.state.sessions.all.get(&session).map(|session| session.machine);
+        self.files.apply(session, machine, effects, &mut aftermath);
         self.state.files =
             (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
         self.shares.append(&mut aftermath.shares);

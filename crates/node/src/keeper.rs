@@ -166,7 +166,8 @@ impl Keeper {
                 unsettled.append(&mut put_off);
             }
             if !unsettled.is_empty()
-                && let Some(missing) = self.shares.settle(&unsettled)
+                && let Some(missing) =
+                    self.shares.settle(&unsettled, |shares| self.publishers(shares, &**ledger))
             {
                 let settled = std::mem::take(&mut unsettled);
                 if !self.is_alone() {
@@ -203,6 +204,33 @@ impl Keeper {
                 (true, false) | (false, true) => {}
             }
         }
+    }
+
+    /// Whose uploads of these are believed, which files refer to. The only host believes all: it has them from before they were published, and there is nobody to have others from.
+    pub(crate) fn publishers(&self, shares: &[ShareId], ledger: &dyn Ledger) -> Vec<Option<MachineId>> {
+        if self.is_alone() { vec![None; shares.len()] } else { ledger.publishers(shares) }
+    }
+
+    /// Stores what `machine` uploads, but for what a file refers to already: whoever published that has it stored, and others have no business with it.
+    fn take_in(
+        &self,
+        machine: MachineId,
+        session: SessionId,
+        shares: Vec<NewShare>,
+        ledger: &dyn Ledger,
+    ) -> Vec<Result<(), Error>> {
+        let ids: Vec<ShareId> = shares.iter().map(|share| share.id).collect();
+        let taken = ledger.refers_to(&ids);
+        let free = shares.into_iter().zip(&taken).filter_map(|(share, taken)| (!taken).then_some(share));
+        let mut stored = self.shares.store(machine, session, free.collect()).into_iter();
+        let result = |(taken, share): (bool, ShareId)| {
+            if taken {
+                tracing::warn!(?share, machine = machine.0, "refused an upload of what a file refers to");
+                return Err(Error::Exists);
+            }
+            stored.next().unwrap_or(Err(Error::Damaged))
+        };
+        taken.into_iter().zip(ids).map(result).collect()
     }
 
     /// Reads a part of a share. What is damaged or missing is repaired, if there are others to have it from.
@@ -303,6 +331,7 @@ impl Keeper {
         machine: MachineId,
         what: ShareCall,
         mut body: Bytes,
+        ledger: &dyn Ledger,
     ) -> (Vec<Result<(), Error>>, Vec<u8>) {
         let mut told = Vec::new();
         let results = match what {
@@ -311,7 +340,7 @@ impl Keeper {
                 let all: usize = shares.iter().map(|(_, length)| *length as usize).sum();
                 if fit && all == body.len() {
                     let parts = |(id, length)| NewShare { id, parts: vec![body.split_to(length as usize)] };
-                    self.shares.store(machine, session, shares.into_iter().map(parts).collect())
+                    self.take_in(machine, session, shares.into_iter().map(parts).collect(), ledger)
                 } else {
                     vec![Err(Error::Invalid); shares.len()]
                 }

@@ -3,6 +3,7 @@
 use crate::server::Server;
 use directory::{Input, ShareWork};
 use namespace::ShareId;
+use wire::MachineId;
 
 /// See the module: this machine's replica of the state.
 pub(crate) trait Ledger: Send + Sync {
@@ -11,6 +12,9 @@ pub(crate) trait Ledger: Send + Sync {
 
     /// Whether something refers to each of these, or to what it is a fragment of.
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool>;
+
+    /// Which machine was the first to refer to each of these, or to what it is a fragment of, as far as that is known: nobody else has uploaded it.
+    fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>>;
 
     /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
     /// applied less of its log than before, until it has heard what is committed: by such a state nothing may be let go.
@@ -29,6 +33,11 @@ impl Ledger for Server {
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
         let whole = shares.iter().copied().map(ShareId::whole);
         self.group().query(|_, store| whole.map(|share| directory::refers_to(store, &share)).collect())
+    }
+
+    fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>> {
+        let whole = shares.iter().copied().map(ShareId::whole);
+        self.group().query(|_, store| whole.map(|share| directory::publisher(store, &share)).collect())
     }
 
     fn is_current(&self) -> bool {

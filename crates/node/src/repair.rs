@@ -224,7 +224,7 @@ impl Repair {
         match look.at {
             At::References(after) => {
                 let (shares, last) = ledger.shares_after(after.as_ref(), STEP);
-                self.keep(keeper, hosts, &shares)?;
+                self.keep(keeper, ledger, hosts, &shares)?;
                 look.at = if last.is_some() { At::References(last) } else { At::Shares(None) };
                 self.state.lock().adopted |= last.is_none();
                 Ok(Step::More)
@@ -241,7 +241,13 @@ impl Repair {
     }
 
     /// Compares what is referred to with what is here.
-    fn keep(&self, keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> Result<(), DatabaseError> {
+    fn keep(
+        &self,
+        keeper: &Keeper,
+        ledger: &dyn Ledger,
+        hosts: &HostList,
+        shares: &[ShareId],
+    ) -> Result<(), DatabaseError> {
         let holds = keeper.shares().server().holds(keeper.shares().group, shares)?;
         let me = keeper.peers().me();
         let is_to_be_here = |share: &ShareId| hosts.placed(share).contains(&me);
@@ -252,7 +258,7 @@ impl Repair {
             Holds::Nothing => is_to_be_here(share),
         });
         let unsure: Vec<ShareId> = unsure.map(|(share, _)| *share).collect();
-        let mut missing = keeper.shares().adopt(&unsure)?;
+        let mut missing = keeper.shares().adopt(&unsure, &keeper.publishers(&unsure, ledger))?;
         missing.retain(is_to_be_here);
         if !keeper.is_alone() {
             missing.into_iter().for_each(|share| self.want(share));
@@ -386,7 +392,8 @@ fn fetch(
     let to_keep = referred.filter(|(share, referred)| *referred && hosts.placed(share).contains(&me));
     let to_keep: Vec<ShareId> = to_keep.map(|(share, _)| *share).collect();
     // An upload may have arrived late.
-    let missing = keeper.shares().adopt(&to_keep).unwrap_or(to_keep);
+    let publishers = keeper.publishers(&to_keep, ledger);
+    let missing = keeper.shares().adopt(&to_keep, &publishers).unwrap_or(to_keep);
     let mut lacking: BTreeSet<ShareId> = missing.into_iter().collect();
     let others = |share: &ShareId| {
         let mut others = hosts.having(share);

@@ -129,8 +129,12 @@ impl Shares {
         self.server.store_many(vec![share], account, until)
     }
 
-    /// Takes and lets go leases as the server says. Once all of it is durable: what was to be leased and is not here, or not sound.
-    pub fn settle(&self, work: &[ShareWork]) -> Option<Vec<ShareId>> {
+    /// Takes and lets go leases as the server says; what was published is whose `publishers` says. Once all of it is durable: what was to be leased and is not here, or not sound.
+    pub fn settle(
+        &self,
+        work: &[ShareWork],
+        publishers: impl Fn(&[ShareId]) -> Vec<Option<MachineId>>,
+    ) -> Option<Vec<ShareId>> {
         let (mut adopt, mut drop) = (Vec::new(), Vec::new());
         for item in work {
             match item {
@@ -138,20 +142,35 @@ impl Shares {
                 ShareWork::Drop(share) => drop.extend(share.kept_as()),
             }
         }
-        let done = self.adopt(&adopt).and_then(|missing| match drop.is_empty() {
+        let done = self.adopt(&adopt, &publishers(&adopt)).and_then(|missing| match drop.is_empty() {
             true => Ok(missing),
             false => self.server.let_go_all(&drop, Deletion::AtOnce).map(|()| missing),
         });
         done.inspect_err(|error| warn(error, "share leases could not be settled; it is tried again")).ok()
     }
 
-    /// The group takes the lease as the uploader's ends, or renews it: at no moment is a referenced share unleased. Returns what is not here, or not sound.
-    pub(crate) fn adopt(&self, shares: &[ShareId]) -> Result<Vec<ShareId>, DatabaseError> {
-        if shares.is_empty() {
-            return Ok(Vec::new());
+    /// The group takes the lease as the uploader's ends, or renews it: at no moment is a referenced share unleased. What only other machines have uploaded than its publisher, if that is known,
+    /// is deleted. Returns what is not here, or not sound.
+    pub(crate) fn adopt(
+        &self,
+        shares: &[ShareId],
+        publishers: &[Option<MachineId>],
+    ) -> Result<Vec<ShareId>, DatabaseError> {
+        let mut published = BTreeMap::<Option<MachineId>, Vec<ShareId>>::new();
+        for (share, publisher) in shares.iter().zip(publishers) {
+            published.entry(*publisher).or_default().push(*share);
         }
-        let held: BTreeSet<ShareId> = self.server.take_over(self.group, shares)?.into_iter().collect();
+        let mut held = BTreeSet::new();
+        for (publisher, shares) in published {
+            let believed = publisher.map(|publisher| self.uploaders_of(publisher));
+            held.extend(self.server.take_over(self.group, &shares, believed.as_deref())?);
+        }
         Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
+    }
+
+    /// The accounts of all sessions of a machine.
+    fn uploaders_of(&self, machine: MachineId) -> Vec<AccountId> {
+        self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect()
     }
 
     /// The group has leased all that anything refers to, and renews it before any of its leases is over: then no clock decides on any of that, and one that has jumped
@@ -174,9 +193,7 @@ impl Shares {
 
     /// Lets go what `machine` has stored and does not need.
     pub fn let_go(&self, machine: MachineId, shares: &[ShareId]) {
-        let accounts: Vec<AccountId> =
-            self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect();
-        for account in accounts {
+        for account in self.uploaders_of(machine) {
             if let Err(error) = self.server.let_go(account, shares, Deletion::AtOnce) {
                 warn(&error, "unneeded shares could not be let go; the machine's next session does it");
             }

@@ -8,6 +8,7 @@ use crate::{
     file::OpenShare,
     leases::Leased,
     server::Server,
+    shelf::Withheld,
     transitions,
     turns::Turn,
     tx::Tx,
@@ -22,10 +23,13 @@ impl Server {
         lease: impl Fn(&mut Tx<'_>, &[ShareId]) -> rusqlite::Result<Leased> + Clone + Send + 'static,
     ) -> Result<Vec<ShareId>, DatabaseError> {
         let attempt = |ids: Vec<ShareId>| {
-            let lease = lease.clone();
-            self.database.write(doing, move |tx| lease(tx, &ids))
+            let (lease, shelf) = (lease.clone(), self.shelf.clone());
+            let going = move |leased: &Leased| shelf.withhold(&leased.turned_away, Withheld::Going);
+            let leased = self.database.write_then(doing, move |tx| lease(tx, &ids), going)?;
+            self.reaper.delete(&leased.turned_away);
+            Ok::<_, DatabaseError>(leased)
         };
-        let Leased { mut held, unknown } = attempt(ids.to_vec())?;
+        let Leased { mut held, unknown, .. } = attempt(ids.to_vec())?;
         if unknown.is_empty() {
             return Ok(held);
         }

@@ -27,6 +27,8 @@ pub(crate) struct Leased {
     pub held: Vec<ShareId>,
     /// Have no row.
     pub unknown: Vec<ShareId>,
+    /// Are going, for they should not have been stored.
+    pub turned_away: Vec<ShareId>,
 }
 
 /// Takes or renews leases. Never shortens one.
@@ -205,9 +207,29 @@ fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec
     Ok(own)
 }
 
+/// Whether accounts of the cluster's hold a share, and none that is `believed`, nor the one that takes it over. A starter lease says nothing of who stored it.
+fn is_of_strangers(
+    tx: &mut Tx<'_>,
+    id: &ShareId,
+    account: AccountId,
+    believed: &[AccountId],
+) -> rusqlite::Result<bool> {
+    let mut leases = leases_of_the_clusters(tx, id)?;
+    leases.retain(|lease| lease.account != AccountId::STARTER);
+    let is_believed = |holder| holder == account || believed.contains(&holder);
+    Ok(!leases.is_empty() && !leases.iter().any(|lease| is_believed(lease.account)))
+}
+
 /// Leases shares for one account of the cluster's and for no other of them, from now on for [`TERM`]. What is damaged is leased,
-/// too, for it may be all that there is, but is not held, and stays leased by whoever leased it.
-pub(crate) fn take_over(tx: &mut Tx<'_>, account: AccountId, ids: &[ShareId]) -> rusqlite::Result<Leased> {
+/// too, for it may be all that there is, but is not held, and stays leased by whoever leased it. If only some uploaders are `believed`, what others alone have leased is not what it is
+/// called, and goes, if anything `may_go`.
+pub(crate) fn take_over(
+    tx: &mut Tx<'_>,
+    account: AccountId,
+    ids: &[ShareId],
+    believed: Option<&[AccountId]>,
+    may_go: bool,
+) -> rusqlite::Result<Leased> {
     let until = i64::try_from(TERM).unwrap_or(i64::MAX).saturating_add(tx.now);
     let mut leased = Leased::default();
     for id in ids {
@@ -216,6 +238,12 @@ pub(crate) fn take_over(tx: &mut Tx<'_>, account: AccountId, ids: &[ShareId]) ->
             continue;
         };
         if share.state != State::Stable {
+            continue;
+        }
+        if believed.map_or(Ok(false), |believed| is_of_strangers(tx, id, account, believed))? {
+            if may_go && transitions::turn_away(tx, &share)? {
+                leased.turned_away.push(*id);
+            }
             continue;
         }
         let old = tx.lease(id, account)?;

@@ -1,6 +1,6 @@
 //! The reaper deletes what nobody holds any more: going is committed, then the file is durably deleted, then the row is removed. It works in bounded batches, retries what fails with growing pauses, and sleeps while nothing is queued.
 //!
-//! Only `Server::open` and this thread's own batches make shares go, so the queue in memory knows of every share that is going.
+//! Whatever makes shares go tells it which, so the queue in memory knows of every share that is going.
 
 use std::{
     collections::VecDeque,

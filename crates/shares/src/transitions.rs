@@ -6,6 +6,7 @@
 //! | coming → stable | [`finish`] | the file is durable in its place; with the uploader's lease |
 //! | coming → going | [`abandon`], [`interrupt_all`] | the upload failed, or did not outlive the server |
 //! | stable → going | [`doom`] | re-tests that nobody holds the share and no upload writes it |
+//! | stable → going | [`turn_away`] | whoever holds the share should not have stored it |
 //! | going → none | [`forget`] | the file is gone, durably |
 //! | none → stable | [`find`] | a share was found; with a starter lease |
 //!
@@ -226,6 +227,20 @@ pub(crate) fn doom(tx: &mut Tx<'_>, grace: i64, limit: usize) -> rusqlite::Resul
         }
     }
     Ok(going)
+}
+
+/// Marks a stable share for deletion with all its leases, whatever the clock says; a key that leased it leased what it never was. `false`: not while leases may be wrong, or it is
+/// being repaired.
+pub(crate) fn turn_away(tx: &mut Tx<'_>, row: &ShareRow) -> rusqlite::Result<bool> {
+    if !tx.store.is_discovered() || row.upload.is_some() {
+        return Ok(false);
+    }
+    let mut row = row.clone();
+    for lease in tx.leases(&row.id)? {
+        row = tx.remove_lease(&row, lease.account)?;
+    }
+    tx.change_share(&row, &ShareRow { state: State::Going, changed_at: tx.now, ..row.clone() })?;
+    Ok(true)
 }
 
 /// When the share that has been unleased longest became so.

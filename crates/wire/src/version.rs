@@ -3,7 +3,7 @@
 //! | version | messages | log entries and rows | rules |
 //! | --- | --- | --- | --- |
 //! | 3 | the first that later ones know | likewise | 2 |
-//! | 4 | what accounts and people ask of share servers; weights of hosts; answers that acknowledge the log | what the version is, which each machine speaks, and what servers weigh | 3 |
+//! | 4 | what accounts and people ask of share servers; weights of hosts; answers that acknowledge the log | what the version is, which each machine speaks, what servers weigh, and who published a share | 3 |
 //!
 //! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the newest that both know ([`crate::greeting()`]). The *cluster's* version is
 //! replicated state: log entries, rows and rules of a later one are used from the entry on that raises it, and it is raised once every member of the server group knows the next.

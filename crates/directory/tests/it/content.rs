@@ -11,8 +11,13 @@ const ROOT: FileId = FileId::root();
 
 /// A session and two files that it has just made.
 fn with_files() -> (World, SessionId, FileId, FileId) {
+    with_files_of(1)
+}
+
+/// The same of that machine.
+fn with_files_of(machine: u64) -> (World, SessionId, FileId, FileId) {
     let mut world = World::new();
-    let session = world.open(1, 1);
+    let session = world.open(machine, 1);
     let n = world.take_root(session);
     let one = world.create(session, &ROOT, "one", FileKind::Regular, n);
     let two = world.create(session, &ROOT, "two", FileKind::Regular, n + 1);
@@ -122,6 +127,26 @@ fn a_share_belongs_to_one_file() {
     world.shares.clear();
     assert_eq!(world.update(session, unlink(&ROOT, "one", false)), Ok(()));
     assert_eq!(world.shares, [ShareWork::Drop(share(1))]);
+}
+
+/// Hosts believe nobody else's upload of it.
+#[test]
+fn the_state_says_whose_update_was_the_first_to_refer_to_a_share() {
+    let (mut world, session, file, _) = with_files_of(3);
+    let publishers = |world: &World| {
+        [1, 2].map(|n| directory::publisher(&world.store, &share(n)).map(|machine| machine.0))
+    };
+    let whole = extents(vec![extent(0, 100, share(1))], true);
+    assert_eq!(world.update(session, publish(&file, 1, 100, whole)), Ok(()));
+    assert_eq!(publishers(&world), [Some(3), None]);
+    // What is written down once more says so still.
+    let middle = extents(vec![extent(40, 20, share(2))], false);
+    assert_eq!(world.update(session, publish(&file, 2, 100, middle)), Ok(()));
+    assert_eq!(publishers(&world), [Some(3); 2]);
+    world.check();
+    assert_eq!(world.update(session, unlink(&ROOT, "one", false)), Ok(()));
+    world.settle();
+    assert_eq!(publishers(&world), [None; 2]);
 }
 
 /// With it another's fragments would be let go.

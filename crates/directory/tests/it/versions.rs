@@ -71,10 +71,19 @@ fn a_cluster_of_the_oldest_version_has_nothing_of_a_later_one() {
     assert_eq!((world.server.version(), rules), (OLD, Rules::Two));
     let n = world.take_root(session);
     let file = world.create(session, &ROOT, "file", FileKind::Regular, n);
+    let id = made(&file);
+    let published = |world: &mut World, version, n| {
+        let content = extents(vec![extent(0, 10, share(n))], version == 1);
+        assert_eq!(world.log(session, vec![update_by(rules, publish(&id, version, 10, content))]), []);
+        assert!(directory::refers_to(&world.store, &share(n)));
+        directory::publisher(&world.store, &share(n))
+    };
     assert_eq!(world.log(session, vec![update_by(rules, file)]), []);
+    assert_eq!(published(&mut world, 1, 1), None);
     assert_eq!(world.store.get(ROW), None);
     raise(&mut world, NEW);
     assert!(world.store.get(ROW).is_some());
+    assert_eq!(published(&mut world, 2, 2), Some(MachineId(2)));
     // Inputs of the oldest version are what they were, and the later ones stand behind them.
     let tags = [
         Input::Tick,

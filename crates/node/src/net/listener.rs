@@ -6,6 +6,7 @@ use super::movable::Movable;
 use super::serving::serve_shares;
 use super::{NetThread, Token, tls};
 use crate::control::answer_server;
+use crate::ledger::Ledger;
 use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
@@ -231,7 +232,8 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
                 frames::send(&mut frames, wire::answer(version, Welcome::Content)).await?;
                 frames::messages(&mut frames);
                 let refused = || host.server.refuses(machine);
-                return serve_shares(frames, host.server.keeper(), machine, refused).await;
+                let ledger: Arc<dyn Ledger> = host.server.clone();
+                return serve_shares(frames, host.server.keeper(), &ledger, machine, refused).await;
             }
             Some(why) => why,
         },

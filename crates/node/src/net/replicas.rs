@@ -21,7 +21,7 @@ use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::Mutex;
 use shares::{AccountId, Health, Holds, NewShare};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -35,13 +35,16 @@ use wire::{MachineId, Purpose, ShareCall, Welcome};
 
 const CLIENT: MachineId = MachineId(99);
 const SESSION: SessionId = SessionId(7);
+/// A machine that means ill.
+const FORGER: MachineId = MachineId(98);
 /// Bytes of a share's file before its body.
 const HEADER: u64 = 128;
 
 /// The state that all replicas have.
 #[derive(Default)]
 struct State {
-    referenced: Mutex<BTreeSet<ShareId>>,
+    /// What files refer to, and whose update was the first to.
+    referenced: Mutex<BTreeMap<ShareId, MachineId>>,
     settled: Mutex<Vec<ShareWork>>,
     /// Whether hosts may go by it.
     old: AtomicBool,
@@ -51,14 +54,19 @@ impl Ledger for State {
     fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>) {
         let referenced = self.referenced.lock();
         let shares: Vec<ShareId> =
-            referenced.iter().filter(|share| after < Some(share)).take(limit).copied().collect();
+            referenced.keys().filter(|share| after < Some(share)).take(limit).copied().collect();
         let last = shares.last().copied().filter(|_| shares.len() == limit);
         (shares.iter().flat_map(ShareId::kept_as).collect(), last)
     }
 
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
         let referenced = self.referenced.lock();
-        shares.iter().map(|share| referenced.contains(&share.whole())).collect()
+        shares.iter().map(|share| referenced.contains_key(&share.whole())).collect()
+    }
+
+    fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>> {
+        let referenced = self.referenced.lock();
+        shares.iter().map(|share| referenced.get(&share.whole()).copied()).collect()
     }
 
     fn is_current(&self) -> bool {
@@ -151,7 +159,8 @@ impl Group {
         socket.set_nonblocking(true).unwrap();
         self.addresses[at] = socket.local_addr().unwrap();
         let acceptor = tokio_rustls::TlsAcceptor::from(tls::server(&credentials).unwrap());
-        let (serves, frozen) = (keeper.clone(), self.frozen[at].clone());
+        let ledger: Arc<dyn Ledger> = self.state.clone();
+        let (serves, frozen) = ((keeper.clone(), ledger), self.frozen[at].clone());
         let listening = NetThread::spawn("listen", move || accept(serves, acceptor, socket, frozen)).unwrap();
         self.hosts[at] = Some(Running { keeper, peers, keeping, _listening: listening });
         self.tell();
@@ -202,9 +211,14 @@ impl Group {
         copies
     }
 
-    /// What a log entry that publishes these makes every host do.
+    /// What a log entry of the client's that publishes these makes every host do.
     fn publish(&self, shares: &[ShareId]) {
-        self.state.referenced.lock().extend(shares);
+        self.publish_by(CLIENT, shares);
+    }
+
+    /// The same of another machine's, which has uploaded them.
+    fn publish_by(&self, machine: MachineId, shares: &[ShareId]) {
+        self.state.referenced.lock().extend(shares.iter().map(|share| (*share, machine)));
         let work: Vec<ShareWork> = shares.iter().map(|share| ShareWork::Adopt(*share)).collect();
         self.hosts.iter().flatten().for_each(|host| host.keeper.work(work.clone()));
     }
@@ -248,7 +262,7 @@ impl Group {
 }
 
 async fn accept(
-    keeper: Arc<Keeper>,
+    serves: (Arc<Keeper>, Arc<dyn Ledger>),
     acceptor: tokio_rustls::TlsAcceptor,
     socket: std::net::TcpListener,
     frozen: Arc<AtomicBool>,
@@ -256,7 +270,7 @@ async fn accept(
     let listener = tokio::net::TcpListener::from_std(socket).unwrap();
     loop {
         let (tcp, _) = listener.accept().await.unwrap();
-        let (keeper, acceptor, frozen) = (keeper.clone(), acceptor.clone(), frozen.clone());
+        let ((keeper, ledger), acceptor, frozen) = (serves.clone(), acceptor.clone(), frozen.clone());
         tokio::task::spawn_local(async move {
             let Ok(stream) = acceptor.accept(Movable::Here(tcp)).await else { return };
             let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
@@ -270,7 +284,7 @@ async fn accept(
             while frozen.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            let _ = serve_shares(frames, &keeper, machine, || None).await;
+            let _ = serve_shares(frames, &keeper, &ledger, machine, || None).await;
         });
     }
 }
@@ -562,6 +576,71 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
     }
     // Work is confirmed by whoever leads, and given out until it is.
     assert!(group.state.settled.lock().contains(&ShareWork::Adopt(share(2))));
+}
+
+/// Stores something else by the name of a share, at one host: what that says to it.
+fn forge(group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
+    let (peers, dir) = (Peers::new(FORGER), tempfile::tempdir().unwrap());
+    peers.know(&group.authority.credentials(dir.path(), FORGER).unwrap()).unwrap();
+    peers.hosts().set(group.list(), group.needed());
+    let body = Bytes::from_static(b"something else");
+    let store = ShareCall::Store { session: SESSION, shares: vec![(share, body.len() as u32)] };
+    let pending = peers.call(&peers.hosts().now(), Group::machine(at), store, vec![body]).unwrap();
+    pending.wait(None).unwrap().0.remove(0)
+}
+
+/// Whether both hosts have the client's copy, leased by the group alone.
+fn both_have(group: &Group, share: &ShareId) -> bool {
+    let copy = |at: usize| {
+        let server = group.keeper(at).shares().server();
+        (server.whole(share).ok(), server.leases_of(share).unwrap().len())
+    };
+    group.keeping(share) == [0, 1] && copy(0) == copy(1) && copy(0).1 == 1
+}
+
+#[test]
+fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
+    let mut group = Group::new(2);
+    group.stop(0);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share) == [1]));
+    group.keeps[0] = false;
+    group.start(0);
+    assert_eq!(forge(&group, 0, shares[0]), Err(Error::Exists));
+    assert!(group.keeper(0).shares().server().share(&shares[0]).unwrap().is_none());
+    group.keeps[0] = true;
+    group.tell();
+    until("fetched", || shares.iter().all(|share| both_have(&group, share)));
+}
+
+/// A host that lags hears of the publication when there is something else here by that name: from the log, or not before it looks at everything.
+#[test]
+fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
+    for from_the_log in [true, false] {
+        let mut group = Group::new(2);
+        group.keeps[0] = false;
+        group.tell();
+        let shares = store(&group.client(), 0..3);
+        for share in &shares {
+            assert_eq!(forge(&group, 0, *share), Ok(()));
+            assert_eq!(group.keeper(0).read(*share, 0, 4).unwrap(), b"some");
+        }
+        group.keeps[0] = true;
+        group.tell();
+        if from_the_log {
+            group.publish(&shares);
+        } else {
+            group.stop(0);
+            group.publish(&shares);
+            group.start(0);
+        }
+        until("fetched", || shares.iter().all(|share| both_have(&group, share)));
+        until("complete", || group.all_complete());
+        for number in 0..3 {
+            assert_eq!(read(&group.client_of(0), number).unwrap(), plain(number));
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::{
 
 everywhere! {
     who_takes_shares_over_holds_them_alone,
+    what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes,
     nobody_ends_the_leases_of_a_key_but_itself,
     what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week,
     an_account_is_known_by_one_name_and_never_taken_for_the_clusters,
@@ -31,7 +32,7 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     server.lease(other, &[id(1)], None).unwrap();
     let wanted = [id(1), id(2), id(3)];
     assert_eq!(server.holds(ME, &wanted).unwrap(), [Holds::Unleased, Holds::Unleased, Holds::Nothing]);
-    assert_eq!(server.take_over(ME, &wanted).unwrap(), [id(1), id(2)]);
+    assert_eq!(server.take_over(ME, &wanted, None).unwrap(), [id(1), id(2)]);
     assert_eq!(server.holds(ME, &wanted).unwrap(), [Holds::Leased, Holds::Leased, Holds::Nothing]);
     for n in [1, 2] {
         assert_eq!(server.leases_of(&id(n)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
@@ -40,9 +41,36 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     running.store(&[(id(4), &body(4))], uploader).unwrap();
     world.write_file(&id(4), b"else");
     assert!(server.verify(&id(4)).is_err());
-    assert!(server.take_over(ME, &[id(4)]).unwrap().is_empty());
+    assert!(server.take_over(ME, &[id(4)], None).unwrap().is_empty());
     assert_eq!(server.leases_of(&id(4)).unwrap().len(), 2);
     assert_eq!(server.holds(uploader, &[id(4)]).unwrap(), [Holds::Nothing]);
+}
+
+fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes(on: On) {
+    let world = World::on(on);
+    let running = world.open();
+    let server = &running.server;
+    let [one, two, other] = ["one", "two", "other"].map(|name| server.account(name).unwrap());
+    let key = server.key_account(KEY, "key", None).unwrap().unwrap();
+    for n in 1..5 {
+        running.store(&[(id(n), &body(n))], one).unwrap();
+    }
+    server.lease(two, &[id(1)], None).unwrap();
+    server.lease(other, &[id(2)], None).unwrap();
+    server.lease(key, &[id(3)], None).unwrap();
+    assert_eq!(server.take_over(ME, &[id(4)], Some(&[one])).unwrap(), [id(4)]);
+    // Whoever has a lease brought the same bytes.
+    let ids: Vec<_> = (1..6).map(id).collect();
+    assert_eq!(server.take_over(ME, &ids, Some(&[other])).unwrap(), [id(2), id(4)]);
+    for gone in [1, 3] {
+        assert!(matches!(server.read(&id(gone), 0, 1), Err(ReadError::Going(_) | ReadError::NotFound(_))));
+    }
+    server.reap().unwrap();
+    // The true ones.
+    running.store(&[(id(1), &body(6)), (id(3), &body(5))], ME).unwrap();
+    assert_eq!(server.read(&id(1), 0, 4).unwrap(), body(6)[..4]);
+    assert_eq!(server.leases_of(&id(3)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
+    check_quiet(&world, &running);
 }
 
 fn nobody_ends_the_leases_of_a_key_but_itself(on: On) {
@@ -52,7 +80,7 @@ fn nobody_ends_the_leases_of_a_key_but_itself(on: On) {
     let stranger = server.key_account(KEY, "stranger", None).unwrap().unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], stranger).unwrap();
     let group = server.account("group").unwrap();
-    assert_eq!(server.take_over(group, &[id(1)]).unwrap(), [id(1)]);
+    assert_eq!(server.take_over(group, &[id(1)], None).unwrap(), [id(1)]);
     server.let_go_all(&[id(1), id(2)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
     assert_eq!(server.holds(stranger, &[id(1), id(2)]).unwrap(), [Holds::Leased; 2]);
@@ -75,7 +103,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
     assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Leased]);
     world.advance(1);
     assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Due]);
-    server.take_over(group, &[id(1)]).unwrap();
+    server.take_over(group, &[id(1)], None).unwrap();
     assert_eq!(
         (server.holds(group, &[id(1)]).unwrap(), ends(1)),
         (vec![Holds::Leased], Some(world.now() + 31 * day))
@@ -84,7 +112,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
     // It is never shortened.
     let longest = ends(1);
     world.set(world.now() - 3 * day);
-    server.take_over(group, &[id(1)]).unwrap();
+    server.take_over(group, &[id(1)], None).unwrap();
     assert_eq!((ends(1), ends(2)), (longest, None));
 }
 

@@ -55,7 +55,8 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     // For this store only, and by nobody who listened, or without a signature.
     let carry = |at: usize, request: AccountRequest, body: &[u8]| {
         let body = Bytes::copy_from_slice(body);
-        let (results, told) = group.keeper(at).answer(CLIENT, ShareCall::Account(request), body);
+        let (results, told) =
+            group.keeper(at).answer(CLIENT, ShareCall::Account(request), body, &*group.state);
         assert_eq!(results, [Ok(())]);
         wire::decode::<AccountAnswer>(&told).unwrap()
     };

@@ -141,7 +141,7 @@ fn a_lone_host_keeps_all_fragments_and_a_second_one_takes_its_part() {
     group.keeps[1] = false;
     group.tell();
     let shares = store_coded(&group.client_of(0), 0..4);
-    group.publish(&shares);
+    group.publish_by(Group::machine(0), &shares);
     until("adopted", || group.is_settled(&shares));
     for number in 0..4 {
         assert_eq!(read_coded(&group.client_of(0), number).unwrap(), large(number));
