@@ -178,9 +178,10 @@ impl Keeper {
             // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
             if unsettled.is_empty() && self.repair.has_adopted() {
                 self.shares.confirm_clock();
-                for (machine, before) in std::mem::take(&mut sweeps) {
-                    self.shares.sweep(machine, before);
-                }
+                let sweeps = std::mem::take(&mut sweeps);
+                self.shares.sweep(|machine, session| {
+                    sweeps.get(&machine).is_some_and(|before| before.is_none_or(|before| session < before))
+                });
             }
         }
         if let Ok(thread) = repairing {

@@ -2,6 +2,7 @@
 
 use crate::server::Server;
 use directory::{Input, ShareWork};
+use lease::SessionId;
 use namespace::ShareId;
 use wire::MachineId;
 
@@ -15,6 +16,9 @@ pub(crate) trait Ledger: Send + Sync {
 
     /// Which machine was the first to refer to each of these, or to what it is a fragment of, as far as that is known: nobody else has uploaded it.
     fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>>;
+
+    /// Whether each of these sessions, which is to be that machine's, is over: nothing more is published by it, and what was stays in the state.
+    fn are_over(&self, sessions: &[(MachineId, SessionId)]) -> Vec<bool>;
 
     /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
     /// applied less of its log than before, until it has heard what is committed: by such a state nothing may be let go.
@@ -38,6 +42,13 @@ impl Ledger for Server {
     fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>> {
         let whole = shares.iter().copied().map(ShareId::whole);
         self.group().query(|_, store| whole.map(|share| directory::publisher(store, &share)).collect())
+    }
+
+    fn are_over(&self, sessions: &[(MachineId, SessionId)]) -> Vec<bool> {
+        let sessions = sessions.iter();
+        self.group().query(|directory, _| {
+            sessions.map(|(machine, session)| directory.is_over(*machine, *session)).collect()
+        })
     }
 
     fn is_current(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! One mechanism for a host that is new, was down, has lost some or all of its disk, or is drained. All references are gone through when a host starts, when the
 //! hosts change, and now and then: leases that are due are renewed, and what is to be here and is not is fetched. Then what is here: what nothing refers to is let go;
-//! and so is what others are to keep, once each of them says that it does. A host that is the only one does the same, and has nobody to fetch from.
+//! and so is what others are to keep, once each of them says that it does; and what was uploaded in sessions that are over and is not adopted by then. A host that is the only one does the same, and has nobody to fetch from.
 //!
 //! The group's leases last for a term (leasedb: the account renews what it wants kept), and a look that has gone through everything by a state no older than any that was
 //! ever acted on says so ([`shares::ShareServer::vouch`]): what ended before it began, nothing refers to. No other leases of the group ever expire, so that a host which was off, was cut
@@ -16,6 +16,7 @@ use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::fetched;
 use bytes::Bytes;
+use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::{Condvar, Mutex};
 use shares::{DatabaseError, Holds, NewShare, Seconds};
@@ -86,6 +87,8 @@ struct Look {
     /// When that was by the share server's clock, if the state was current: what is renewed by it is all that is to be.
     vouches_for: Option<Seconds>,
     at: At,
+    /// Sessions that were over when it began: what they have published is adopted once all references have been gone through.
+    over: BTreeSet<(MachineId, SessionId)>,
 }
 
 /// How far it is.
@@ -157,8 +160,11 @@ impl Repair {
             if asked || idle || hosts.change() != looked_for {
                 looked_for = hosts.change();
                 let vouches_for = ledger.is_current().then(|| keeper.shares().server().now());
-                let at = At::References(None);
-                look = Some(Look { hosts: hosts.fingerprint(), begun: Instant::now(), vouches_for, at });
+                let sessions = keeper.shares().sessions();
+                let over = sessions.iter().zip(ledger.are_over(&sessions));
+                let over = over.filter_map(|(session, is_over)| is_over.then_some(*session)).collect();
+                let (at, begun) = (At::References(None), Instant::now());
+                look = Some(Look { hosts: hosts.fingerprint(), begun, vouches_for, at, over });
             }
             let mut busy = self.fetch_some(keeper, ledger, &hosts);
             let step = match &mut look {
@@ -225,8 +231,13 @@ impl Repair {
             At::References(after) => {
                 let (shares, last) = ledger.shares_after(after.as_ref(), STEP);
                 self.keep(keeper, ledger, hosts, &shares)?;
-                look.at = if last.is_some() { At::References(last) } else { At::Shares(None) };
-                self.state.lock().adopted |= last.is_none();
+                if last.is_some() {
+                    look.at = At::References(last);
+                } else {
+                    look.at = At::Shares(None);
+                    self.state.lock().adopted = true;
+                    keeper.shares().sweep(|machine, session| look.over.contains(&(machine, session)));
+                }
                 Ok(Step::More)
             }
             At::Shares(_) if !ledger.is_current() || keeper.is_held() => Ok(Step::Waits),

@@ -84,7 +84,7 @@ impl Shares {
                 return vec![Err(Error::Damaged); shares.len()];
             }
         };
-        // A session may be away for long, and refer to them then: they go when the machine's next one begins.
+        // A session may be away for long, and refer to them then: they go when it is over.
         self.store_for(account, None, shares)
     }
 
@@ -173,6 +173,15 @@ impl Shares {
         self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect()
     }
 
+    /// The sessions that may have uploaded and are not swept yet.
+    pub(crate) fn sessions(&self) -> Vec<(MachineId, SessionId)> {
+        let uploaders = self.uploaders.lock();
+        let of = |(machine, sessions): (&MachineId, &BTreeMap<SessionId, AccountId>)| {
+            sessions.keys().map(|session| (*machine, *session)).collect::<Vec<_>>()
+        };
+        uploaders.iter().flat_map(of).collect()
+    }
+
     /// The group has leased all that anything refers to, and renews it before any of its leases is over: then no clock decides on any of that, and one that has jumped
     /// (this machine may just have been off for long) may be believed about the rest.
     pub(crate) fn confirm_clock(&self) {
@@ -195,20 +204,16 @@ impl Shares {
     pub fn let_go(&self, machine: MachineId, shares: &[ShareId]) {
         for account in self.uploaders_of(machine) {
             if let Err(error) = self.server.let_go(account, shares, Deletion::AtOnce) {
-                warn(&error, "unneeded shares could not be let go; the machine's next session does it");
+                warn(&error, "unneeded shares could not be let go; they go when the session is over");
             }
         }
     }
 
-    /// Lets go what `machine` had uploaded in sessions before this one, or in all of them, and nobody has adopted. Only when the group has settled what was pending.
-    pub fn sweep(&self, machine: MachineId, before: Option<SessionId>) {
-        let earlier: Vec<(SessionId, AccountId)> = {
-            let uploaders = self.uploaders.lock();
-            let sessions = uploaders.get(&machine).into_iter().flatten();
-            let over = sessions.filter(|(session, _)| before.is_none_or(|before| **session < before));
-            over.map(|(session, account)| (*session, *account)).collect()
-        };
-        for (session, account) in earlier {
+    /// Lets go what machines had uploaded in sessions that are over, and nobody has adopted. Only when the group has adopted all that these have published.
+    pub fn sweep(&self, is_over: impl Fn(MachineId, SessionId) -> bool) {
+        for (machine, session) in self.sessions() {
+            let account = self.uploaders.lock().get(&machine).and_then(|of| of.get(&session).copied());
+            let Some(account) = account.filter(|_| is_over(machine, session)) else { continue };
             match self.server.end_account(account) {
                 Ok(count) => {
                     if let Some(sessions) = self.uploaders.lock().get_mut(&machine) {
@@ -223,7 +228,7 @@ impl Shares {
                     }
                 }
                 Err(error) => {
-                    warn(&error, "old uploads could not be swept; the machine's next session does it");
+                    warn(&error, "old uploads could not be swept; the next look through everything does it");
                 }
             }
         }

@@ -21,7 +21,7 @@ use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use parking_lot::Mutex;
 use shares::{AccountId, Health, Holds, NewShare};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -48,6 +48,8 @@ struct State {
     settled: Mutex<Vec<ShareWork>>,
     /// Whether hosts may go by it.
     old: AtomicBool,
+    /// Sessions that are over.
+    over: Mutex<BTreeSet<(MachineId, SessionId)>>,
 }
 
 impl Ledger for State {
@@ -67,6 +69,11 @@ impl Ledger for State {
     fn publishers(&self, shares: &[ShareId]) -> Vec<Option<MachineId>> {
         let referenced = self.referenced.lock();
         shares.iter().map(|share| referenced.get(&share.whole()).copied()).collect()
+    }
+
+    fn are_over(&self, sessions: &[(MachineId, SessionId)]) -> Vec<bool> {
+        let over = self.over.lock();
+        sessions.iter().map(|session| over.contains(session)).collect()
     }
 
     fn is_current(&self) -> bool {
@@ -641,6 +648,24 @@ fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
             assert_eq!(read(&group.client_of(0), number).unwrap(), plain(number));
         }
     }
+}
+
+#[test]
+fn a_host_sweeps_the_uploads_of_sessions_whose_end_it_missed_and_keeps_what_they_published() {
+    let mut group = Group::new(2);
+    let shares = store(&group.client(), 0..3);
+    let leases =
+        |group: &Group, n: usize| group.keeper(1).shares().server().leases_of(&shares[n]).unwrap().len();
+    group.stop(1);
+    group.publish(&shares[..1]);
+    group.start(1);
+    until("adopted", || group.keeping(&shares[0]) == [0, 1]);
+    assert_eq!([0, 1, 2].map(|n| leases(&group, n)), [1; 3], "it may come back");
+    group.state.over.lock().insert((CLIENT, SESSION));
+    group.keeper(1).compare();
+    until("swept", || leases(&group, 1) + leases(&group, 2) == 0);
+    assert_eq!(group.keeping(&shares[0]), [0, 1]);
+    assert_eq!(group.keeper(1).shares().sessions(), []);
 }
 
 #[test]
