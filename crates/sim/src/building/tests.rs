@@ -370,6 +370,14 @@ fn what_was_wrong_once_is_right() {
         (MOVING, 121, 5, 1_500),
         // What was written before something else of the file was refused was forgotten with the file, and in no salvage.
         (LIMITED, 1009, 8, 1_500),
+        // What a machine had had done was refused, since the file was moved out of its sight before it had asked for what the reply says besides.
+        (LIMITED, 1072, 8, 1_500),
+        // The file that a name stood for was moved out of sight before it was looked at: the name is another's by now, or nobody's.
+        (LIMITED, 1023, 8, 1_500),
+        // What was moved out of a machine's sight and back was gone for ever to who had it open.
+        (LIMITED, 54, 20, 3_000),
+        // A user who might not read a file when its lease was granted, and might now, read damage: the key had been withheld with the lease.
+        (Weather::of(4), 4, 20, 3_000),
         // A leader whose proposal openraft refused, since its majority was slow to answer, and that led on: what a machine had said over a connection that went on was gone.
         (Weather::shipped(6), 6, 5, 300),
         // A leader that had given its vote away to the one that was to stay answered questions under its lease.
