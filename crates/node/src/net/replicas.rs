@@ -2,6 +2,7 @@
 
 mod accounts;
 mod coded;
+mod uploads;
 
 use super::authority::Authority;
 use super::frames;
@@ -35,8 +36,6 @@ use wire::{MachineId, Purpose, ShareCall, Welcome};
 
 const CLIENT: MachineId = MachineId(99);
 const SESSION: SessionId = SessionId(7);
-/// A machine that means ill.
-const FORGER: MachineId = MachineId(98);
 /// Bytes of a share's file before its body.
 const HEADER: u64 = 128;
 
@@ -562,113 +561,6 @@ fn nothing_is_let_go_by_a_state_that_is_too_old() {
 }
 
 #[test]
-fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_heard_of_it_is_not() {
-    let group = Group::new(2);
-    let (old, new) = (SessionId(4), SessionId(9));
-    for (session, number) in [(old, 0), (new, 1), (old, 2)] {
-        assert!(
-            group
-                .client()
-                .store(session, vec![upload(number, share(number), plain(number))])
-                .iter()
-                .all(|(_, result)| result.is_ok())
-        );
-    }
-    group.publish(&[share(2)]);
-    for at in [0, 1] {
-        group.keeper(at).begin(CLIENT, new);
-        let leases = |number| group.keeper(at).shares().server().leases_of(&share(number)).unwrap().len();
-        until("swept", || leases(0) == 0);
-        assert_eq!((leases(1), leases(2)), (1, 1));
-    }
-    // Work is confirmed by whoever leads, and given out until it is.
-    assert!(group.state.settled.lock().contains(&ShareWork::Adopt(share(2))));
-}
-
-/// Stores something else by the name of a share, at one host: what that says to it.
-fn forge(group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
-    let (peers, dir) = (Peers::new(FORGER), tempfile::tempdir().unwrap());
-    peers.know(&group.authority.credentials(dir.path(), FORGER).unwrap()).unwrap();
-    peers.hosts().set(group.list(), group.needed());
-    let body = Bytes::from_static(b"something else");
-    let store = ShareCall::Store { session: SESSION, shares: vec![(share, body.len() as u32)] };
-    let pending = peers.call(&peers.hosts().now(), Group::machine(at), store, vec![body]).unwrap();
-    pending.wait(None).unwrap().0.remove(0)
-}
-
-/// Whether both hosts have the client's copy, leased by the group alone.
-fn both_have(group: &Group, share: &ShareId) -> bool {
-    let copy = |at: usize| {
-        let server = group.keeper(at).shares().server();
-        (server.whole(share).ok(), server.leases_of(share).unwrap().len())
-    };
-    group.keeping(share) == [0, 1] && copy(0) == copy(1) && copy(0).1 == 1
-}
-
-#[test]
-fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
-    let mut group = Group::new(2);
-    group.stop(0);
-    let shares = store(&group.client(), 0..3);
-    group.publish(&shares);
-    until("adopted", || shares.iter().all(|share| group.keeping(share) == [1]));
-    group.keeps[0] = false;
-    group.start(0);
-    assert_eq!(forge(&group, 0, shares[0]), Err(Error::Exists));
-    assert!(group.keeper(0).shares().server().share(&shares[0]).unwrap().is_none());
-    group.keeps[0] = true;
-    group.tell();
-    until("fetched", || shares.iter().all(|share| both_have(&group, share)));
-}
-
-/// A host that lags hears of the publication when there is something else here by that name: from the log, or not before it looks at everything.
-#[test]
-fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
-    for from_the_log in [true, false] {
-        let mut group = Group::new(2);
-        group.keeps[0] = false;
-        group.tell();
-        let shares = store(&group.client(), 0..3);
-        for share in &shares {
-            assert_eq!(forge(&group, 0, *share), Ok(()));
-            assert_eq!(group.keeper(0).read(*share, 0, 4).unwrap(), b"some");
-        }
-        group.keeps[0] = true;
-        group.tell();
-        if from_the_log {
-            group.publish(&shares);
-        } else {
-            group.stop(0);
-            group.publish(&shares);
-            group.start(0);
-        }
-        until("fetched", || shares.iter().all(|share| both_have(&group, share)));
-        until("complete", || group.all_complete());
-        for number in 0..3 {
-            assert_eq!(read(&group.client_of(0), number).unwrap(), plain(number));
-        }
-    }
-}
-
-#[test]
-fn a_host_sweeps_the_uploads_of_sessions_whose_end_it_missed_and_keeps_what_they_published() {
-    let mut group = Group::new(2);
-    let shares = store(&group.client(), 0..3);
-    let leases =
-        |group: &Group, n: usize| group.keeper(1).shares().server().leases_of(&shares[n]).unwrap().len();
-    group.stop(1);
-    group.publish(&shares[..1]);
-    group.start(1);
-    until("adopted", || group.keeping(&shares[0]) == [0, 1]);
-    assert_eq!([0, 1, 2].map(|n| leases(&group, n)), [1; 3], "it may come back");
-    group.state.over.lock().insert((CLIENT, SESSION));
-    group.keeper(1).compare();
-    until("swept", || leases(&group, 1) + leases(&group, 2) == 0);
-    assert_eq!(group.keeping(&shares[0]), [0, 1]);
-    assert_eq!(group.keeper(1).shares().sessions(), []);
-}
-
-#[test]
 fn of_two_hosts_that_each_rely_on_the_other_none_lets_go() {
     let mut group = Group::new(2);
     let shares = store(&group.client(), 0..3);
@@ -795,16 +687,4 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     until("let go", || server.share(&share(2)).unwrap().is_none());
     until("looked", || server.vouched() > vouched);
     assert_eq!(renewed(0), begin + 54 * DAY);
-}
-
-#[test]
-fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
-    let group = Group::new(2);
-    let shares = store(&group.client(), 0..3);
-    group.publish(&shares[..1]);
-    let leases = |at, n: usize| group.keeper(at).shares().server().leases_of(&shares[n]).unwrap().len();
-    until("adopted", || group.keeping(&shares[0]) == [0, 1]);
-    (0..2).for_each(|at| group.keeper(at).expelled(CLIENT));
-    until("swept", || (0..2).all(|at| leases(at, 1) + leases(at, 2) == 0));
-    assert_eq!((group.keeping(&shares[0]), leases(0, 0), leases(1, 0)), (vec![0, 1], 1, 1));
 }
