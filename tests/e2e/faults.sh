@@ -185,7 +185,7 @@ part_dead() {
     local i holder one_way=cut_to
     [ $((SEED % 2)) = 0 ] || one_way=cut_from
     prepare 2 3 4 5
-    for i in 2 3 4 5; do echo x >"${mounts[i]}/gone-$i"; done
+    for i in 2 3 4 5; do echo x >"${mounts[i]}/gone-$i" && sync "${mounts[i]}/gone-$i"; done
     for i in 3 4 5; do late_files "$i"; done
     kill_machine 2
     pause 3

@@ -56,6 +56,9 @@ trap 'exit 130' INT TERM
 
 is_mounted() { grep -q " $mnt " /proc/self/mountinfo && "${run_as[@]}" stat "$mnt/." >/dev/null 2>&1; }
 
+# What else `leasehold up` is told.
+up_options=()
+
 # Starts `leasehold up`, waits until it says that it is mounted (a dead mount may still answer from the kernel's caches);
 # leaves the milliseconds that took in $up_ms.
 start_mount() {
@@ -65,7 +68,7 @@ start_mount() {
     since=$(date +%s%N)
     # Emptied here, not by the redirection below, which happens later in a process of its own.
     [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
-    "${run_as[@]}" "$leasehold" up --data "$data" --mount "$mnt" >"$log" 2>&1 &
+    "${run_as[@]}" "$leasehold" up --data "$data" --mount "$mnt" "${up_options[@]}" >"$log" 2>&1 &
     up_pid=$!
     until grep -qs '^mounted on ' "$log" && is_mounted; do
         kill -0 "$up_pid" 2>/dev/null || { up_pid=; fail "leasehold up ended by itself, see $log"; }

@@ -13,6 +13,8 @@ on_disk() { du -sk "$data/shares/shares" | cut -f 1; }
 eventually() { for _ in $(seq 300); do ! "$@" || return 0; sleep 0.1; done; fail "not within 30 s: $* ($(shares usage 2>&1; gc --dry-run 2>&1; gc status 2>&1))"; }
 is_empty() { [ "$(stored)" = 0 ] && [ "$(on_disk)" -lt 3000 ]; }
 
+# Of its own: the usual port is another script's that runs beside this one.
+up_options=(--listen 127.0.0.1:14470)
 start_mount
 mkdir "$mnt/tree"
 for n in $(seq 30); do head -c 500000 /dev/urandom >"$mnt/tree/$n"; done
