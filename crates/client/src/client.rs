@@ -389,7 +389,9 @@ impl Client {
         for file in gone {
             // Identifiers are never reused, so this is known for ever and rests on no lease; a question that comes again asks again.
             let known = self.files.0.entry(file.clone()).or_default();
-            known.buried |= !std::mem::replace(&mut known.gone, true);
+            // What was not deleted here the server knew to be gone before we did: no grant of it is on its way.
+            known.buried |= !known.gone;
+            known.gone = true;
             self.tombstones.push_back((self.log.last(), file));
         }
     }

@@ -226,7 +226,10 @@ impl Keeper {
         let mut stored = self.shares.store(machine, session, free.collect()).into_iter();
         let result = |(taken, share): (bool, ShareId)| {
             if taken {
-                tracing::warn!(?share, machine = machine.0, "refused an upload of what a file refers to");
+                // Its publisher's may come late, to a host that others were quicker than.
+                if ledger.publishers(&[share]) != [Some(machine)] {
+                    tracing::warn!(?share, machine = machine.0, "refused an upload of what a file refers to");
+                }
                 return Err(Error::Exists);
             }
             stored.next().unwrap_or(Err(Error::Damaged))

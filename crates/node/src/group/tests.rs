@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Size of the log's segments by default.
 const SEGMENT_BYTES: u64 = 8 << 20;
 
-fn root() -> Attributes {
+pub(super) fn root() -> Attributes {
     let now = namespace::Timestamp::default();
     let kind = namespace::FileKind::Directory;
     Attributes {
@@ -49,7 +49,7 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
     (open_alone(dir, settings, deliver), delivered)
 }
 
-fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
+pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
     let place = Place { member: FOUNDER, host: Host::default(), founds: true, knows: Versions::KNOWN };
     let group = Group::open(dir, settings, root(), place, Arc::new(Nobody), deliver);
     let group = group.unwrap_or_else(|e| stop(&e));
@@ -58,7 +58,7 @@ fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
 }
 
 /// There are no other members.
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Wires for Nobody {
     fn to(&self, _: u64, _: &Host) -> Box<dyn Wire> {
