@@ -49,7 +49,7 @@ impl Client {
     pub(crate) fn read(&mut self, now: Now, file: &FileId, offset: u64, length: u32) -> Tried {
         // Trap: the kernel may let a program change pages that it has mapped, and tell us late. While any handle here may write, what is read here must
         // be nobody else's to change.
-        let kind = if self.is_writable_here(file) { Kind::Write } else { Kind::Read };
+        let kind = if self.may_be_mapped(file) { Kind::Write } else { Kind::Read };
         let content = self.content(file, kind)?;
         let mut parts = Vec::new();
         content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;

@@ -77,9 +77,10 @@ impl Client {
         self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
     }
 
-    /// Whether any handle here may write.
-    pub(crate) fn is_writable_here(&self, file: &FileId) -> bool {
-        self.own(file).has_mode(Mode::AccessWrite)
+    /// Whether a program here may have it mapped to write to. That takes a handle that reads, too.
+    pub(crate) fn may_be_mapped(&self, file: &FileId) -> bool {
+        let own = self.own(file);
+        own.has_mode(Mode::AccessWrite) && own.has_mode(Mode::AccessRead)
     }
 
     /// What the others' values of a black box come to, if this client knows. For tests and tools.
@@ -106,9 +107,9 @@ impl Client {
         }
         // Pages that were read before must not be written to through a mapping unless they are this machine's to change.
         let known = self.files.get(&file);
-        let keep_pages = !self.is_writable_here(&file)
+        let keep_pages = !self.may_be_mapped(&file)
             || known.is_some_and(|known| known.held.covers(&Field::Content, Kind::Write));
-        Ok(Reply::Opened { keep_pages, passing: self.passing.has(now.time, &file) })
+        Ok(Reply::Opened { keep_pages, passing: self.passes(now, &file) })
     }
 
     /// Opens a handle on a file that the server has just made for this client.

@@ -202,7 +202,7 @@ impl Client {
         }
         if *field != Field::Content {
             self.answer_flushes(vec![number], out);
-        } else if self.is_writable_here(&file) {
+        } else if self.may_be_mapped(&file) {
             // What a program has changed in pages that it has mapped we are told when those are dropped.
             let pages = self.number();
             self.yields.reporting.insert(pages, (number, file.clone()));
@@ -265,7 +265,7 @@ impl Client {
         let file = released.file.clone();
         match &released.field {
             // Pages that a program may have mapped to write to must not be written to any more: the next read asks for that anew.
-            Field::Content if released.keep.is_none() || self.is_writable_here(&file) => {
+            Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
             // Whoever may still read is told nothing new by what others read.
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, opened};
     use crate::{Call, Input, Outcome, Settings};
-    use lease::{Kind, Label};
+    use lease::{Kind, Label, Open};
     use namespace::{Attributes, Cred, Error, FileKind, Timestamp};
     use wire::{FileGrant, ToClient, Values};
 
@@ -332,5 +332,26 @@ mod tests {
         let entries =
             |output: &Output| matches!(output, Output::Invalidate(Invalidation::Entries(of)) if *of == dir);
         assert!(out.iter().any(entries), "{out:?}");
+    }
+
+    /// What a program writes to a file that it cannot have mapped we are told at once: a report of that waits for nobody below.
+    #[test]
+    fn what_may_be_mapped_to_write_is_taken_back_before_it_is_told() {
+        for (open, drops) in [(Open::posix(false, true), false), (Open::posix(true, true), true)] {
+            let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+            client.handle(at(0), Input::Greeting, &mut out);
+            client.handle(at(0), Input::Message(opened()), &mut out);
+            let file = FileId::root().child(2);
+            let granted = ToClient::Granted { number: 1, grants: vec![empty(&file)], gone: Vec::new() };
+            client.handle(at(1), Input::Message(granted), &mut out);
+            client.files.get_mut(&file).unwrap().add_handle(open);
+            out.clear();
+            let asked = ToClient::Flush { number: 7, file: file.clone(), field: Field::Content };
+            client.handle(at(2), Input::Message(asked), &mut out);
+            let pages = |output: &Output| matches!(output, Output::Yield { what, .. } if *what == [Invalidation::Pages(file.clone())]);
+            assert_eq!(out.iter().any(pages), drops, "{out:?}");
+            let told = |output: &Output| matches!(output, Output::Send(_));
+            assert_eq!(out.iter().any(told), !drops, "{out:?}");
+        }
     }
 }

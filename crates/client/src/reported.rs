@@ -14,6 +14,8 @@ use wire::FileGrant;
 const PASSING_MS: u64 = 10_000;
 /// Recalls of a file's content, each within that time of the last, until it does.
 const PASSES: u8 = 2;
+/// Of what another machine wrote no longer ago than this more is to be expected, seconds.
+const FRESH_SECS: u64 = 60;
 /// Such files that are remembered.
 const PASSING_MAX: usize = 4096;
 
@@ -65,6 +67,17 @@ impl Client {
         if head.is_some_and(|head| is_small(&head)) {
             self.passing.note(now.time, file, 1);
         }
+    }
+
+    /// Whether reads through a handle that is opened now are better asked for each time than kept below: the file passes to and fro, or may come to, since another machine
+    /// wrote it lately. The kernel must be told when the handle is opened, and programs that talk to each other through a file keep it open.
+    pub(crate) fn passes(&self, now: Now, file: &FileId) -> bool {
+        let is_fresh =
+            |head: ContentHead| is_small(&head) && now.wall.secs.abs_diff(head.mtime.secs) < FRESH_SECS;
+        let only_read = !self.may_be_mapped(file) && !self.files.holds(file, &Field::Content, Kind::Write);
+        self.passing.has(now.time, file)
+            || only_read
+                && matches!(self.files.content(file, Kind::Read), Known::Used(head) if is_fresh(head))
     }
 
     /// The values that the question `number` is about.

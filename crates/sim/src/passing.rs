@@ -10,20 +10,43 @@ const WRITING: Open = Open::posix(false, true);
 const READING: Open = Open::posix(true, false);
 
 impl Machines {
-    fn writes(&mut self, at: usize, text: &str) {
+    /// Whether what is read through the handle is better not kept.
+    fn opens(&mut self, at: usize, open: Open) -> bool {
         let file = self.file(0);
-        self.answer(at, Call::Open { file: file.clone(), open: WRITING, mask: 0 }).unwrap();
-        let data = text.as_bytes().to_vec().into();
-        self.answer(at, Call::Write { file: file.clone(), offset: 0, data, append: false }).unwrap();
-        self.answer(at, Call::Close { file, open: WRITING }).unwrap();
+        match self.answer(at, Call::Open { file, open, mask: 0 }).unwrap() {
+            Reply::Opened { passing, .. } => passing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn closes(&mut self, at: usize, open: Open) {
+        let file = self.file(0);
+        self.answer(at, Call::Close { file, open }).unwrap();
+    }
+
+    fn writes(&mut self, at: usize, text: &str) {
+        self.opens(at, WRITING);
+        self.writes_on(at, text);
+        self.closes(at, WRITING);
+    }
+
+    /// Through a handle that is open.
+    fn writes_on(&mut self, at: usize, text: &str) {
+        let (file, data) = (self.file(0), text.as_bytes().to_vec().into());
+        self.answer(at, Call::Write { file, offset: 0, data, append: false }).unwrap();
     }
 
     fn reads(&mut self, at: usize) -> String {
-        let file = self.file(0);
-        self.answer(at, Call::Open { file: file.clone(), open: READING, mask: 0 }).unwrap();
-        let read = Call::Read { file: file.clone(), offset: 0, length: 4096, kept: false };
+        self.opens(at, READING);
+        let text = self.reads_on(at);
+        self.closes(at, READING);
+        text
+    }
+
+    /// Through a handle that is open, past the kernel's pages.
+    fn reads_on(&mut self, at: usize) -> String {
+        let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false };
         let Reply::Data(parts) = self.answer(at, read).unwrap() else { panic!("no data") };
-        self.answer(at, Call::Close { file, open: READING }).unwrap();
         let bytes = |part: &content::Part| match part {
             content::Part::Bytes(bytes) => bytes.to_vec(),
             other => panic!("{other:?} of a small file"),
@@ -70,6 +93,45 @@ fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_fl
         machines.writes(0, &text);
         assert_eq!((machines.reads(1), machines.reads(0)), (text.clone(), text));
     }
+}
+
+/// The kernel must be told when a file is opened that it is read past its pages.
+#[test]
+fn who_opens_what_another_wrote_lately_and_keeps_it_open_pays_no_more() {
+    let mut machines = Machines::new(8, 2).unwrap();
+    machines.writes(0, "round 000");
+    let file = machines.file(0);
+    machines.stats(1, &file);
+    assert!(machines.opens(1, READING), "it may come to pass to and fro");
+    machines.opens(0, WRITING);
+    for round in 0..100 {
+        let text = format!("round {round:03}");
+        let cost = machines.cost(|machines| {
+            machines.writes_on(0, &text);
+            assert_eq!(machines.reads_on(1), text);
+        });
+        if round >= 8 {
+            assert_eq!(cost.unwrap(), (4, 1), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn pages_are_kept_of_what_nobody_else_wrote_lately() {
+    let mut machines = Machines::new(9, 2).unwrap();
+    machines.writes(0, "mine");
+    let file = machines.file(0);
+    assert!(!machines.opens(0, READING), "who wrote it has it to itself");
+    machines.stats(1, &file);
+    assert!(!machines.opens(1, Open::posix(true, true)), "who may write may come to be the one who does");
+    machines.closes(1, Open::posix(true, true));
+    assert!(machines.opens(1, READING));
+    for _ in 0..40 {
+        machines.pass_time(10_000).unwrap();
+        machines.deliver().unwrap();
+    }
+    machines.stats(1, &file);
+    assert!(!machines.opens(1, READING), "that was long ago");
 }
 
 /// As when a file is opened each time: the kernel asks for its size first.

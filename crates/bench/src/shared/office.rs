@@ -98,6 +98,11 @@ impl Office {
         &self.machines
     }
 
+    /// The processes of all machines but the first, which works: the server's, and those of machines that became servers.
+    pub fn servers(&self) -> impl Iterator<Item = u32> {
+        self.machines.iter().skip(1).chain([&self.server]).filter_map(Target::process)
+    }
+
     /// The processes of all machines, the server's among them.
     pub fn processes(&self) -> impl Iterator<Item = u32> {
         self.machines.iter().chain([&self.server]).filter_map(Target::process)

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Of what one machine does that has the server itself.
-const LEAST: f64 = 0.9;
+pub(super) const LEAST: f64 = 0.9;
 /// How often in a round work is done that can be repeated: once takes so little that any other process on the machine shows.
 const LOOKS: usize = 5;
 
@@ -30,7 +30,8 @@ pub(super) fn run(
     let alone = Target::start(Kind::Mount, &base.join("alone"))?;
     let office = Office::start(&base.join("office"), 1, delay)?;
     let targets: Vec<&Target> = office.machines().iter().chain([&alone]).collect();
-    compare(&way, &targets, settings, tell)
+    let rows = compare(&way, &targets, settings, tell)?;
+    Ok(rows.into_iter().map(|row| row.ratio_bar(LEAST)).collect())
 }
 
 /// The first of two targets, on which names are worked on in turns, beside the other.
@@ -71,7 +72,7 @@ pub(super) fn compare(
         let ratios: Vec<f64> = there.iter().zip(alone).map(|(there, alone)| there / alone).collect();
         let mut row = Row::of(format!("{way}: {}", work.name()), median(there)).beside(median(alone));
         row.ratio = Some(median(&ratios));
-        row.ratio_bar(LEAST)
+        row
     });
     Ok(rows.collect())
 }

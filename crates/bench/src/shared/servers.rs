@@ -2,7 +2,7 @@
 
 use super::handover::Pace;
 use super::office::Office;
-use super::private::compare;
+use super::private::{LEAST, compare};
 use super::processor::OneProcessor;
 use super::row::Row;
 use super::{Settings, again_and_again};
@@ -13,21 +13,33 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A file whose content goes with the update, and one that goes to share servers.
-const SIZES: [(&str, usize, f64); 2] =
-    [("fsync of 100 bytes", 100, 2.0), ("fsync of 256 KiB", 256 << 10, 3.0)];
+/// A file that is inline, one whose content goes with the update all the same, and one whose content goes to share servers.
+const SIZES: [(&str, usize, f64); 3] = [
+    ("fsync of 100 bytes", 100, 2.0),
+    ("fsync of 64 KiB", 64 << 10, 3.0),
+    ("fsync of 256 KiB", 256 << 10, 3.0),
+];
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     tell("one server, and three");
     let offices = |base: &Path| -> io::Result<[Office; 2]> {
         Ok([Office::with_servers(&base.join("one"), 1, 1)?, Office::with_servers(&base.join("three"), 1, 3)?])
     };
-    let mut rows = {
-        // As for what is private anywhere: all on one processor, or chance decides.
-        let _one = OneProcessor::take()?;
-        let [one, three] = offices(&base.join("names"))?;
-        compare("three servers", &[machine(&three)?, machine(&one)?], settings, tell)?
-    };
+    let mut rows = Vec::new();
+    for apart in [true, false] {
+        // As for what is private anywhere: whoever works does it on one processor, or chance decides.
+        let one_processor = OneProcessor::take()?;
+        let way = if apart { "three servers" } else { "three servers, one processor for all" };
+        let [one, three] = offices(&base.join(way))?;
+        if apart {
+            for server in one.servers().chain(three.servers()) {
+                one_processor.leave(server)?;
+            }
+        }
+        let names = compare(way, &[machine(&three)?, machine(&one)?], settings, tell)?;
+        // Servers are machines of their own. What their work comes to shows where it is all done on one processor.
+        rows.extend(names.into_iter().map(|row| if apart { row.ratio_bar(LEAST) } else { row }));
+    }
     let [one, three] = offices(&base.join("content"))?;
     let (one, three) = (machine(&one)?, machine(&three)?);
     for (name, bytes, bar) in SIZES {

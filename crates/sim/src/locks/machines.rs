@@ -144,7 +144,10 @@ impl Machines {
     }
 
     fn now(&self) -> Now {
-        Now { time: self.now, wall: Timestamp { secs: 1_700_000_000, nanos: 0 } }
+        Now {
+            time: self.now,
+            wall: Timestamp { secs: 1_700_000_000 + (self.now.0 / 1000).cast_signed(), nanos: 0 },
+        }
     }
 
     fn new_client(&mut self) -> Client {
