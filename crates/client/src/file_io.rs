@@ -5,7 +5,7 @@ use crate::known::KnownContent;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Allocate, Invalidation, Now, Output, Reply};
 use bytes::Bytes;
-use content::{FileContent, Unreadable};
+use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
 use namespace::{Cred, Error, Knowledge, Operation, Timestamp};
@@ -200,9 +200,11 @@ impl Client {
     ) -> Tried {
         if waiting.flushed.is_none() {
             let barriers: BTreeMap<FileId, u64> = match file {
-                Some(file) => {
-                    self.publish(now, file, true, out).into_iter().map(|b| (file.clone(), b)).collect()
-                }
+                Some(file) => self
+                    .publish(now, file, SYNCED_BYTES_MAX, out)
+                    .into_iter()
+                    .map(|b| (file.clone(), b))
+                    .collect(),
                 None => self.publish_all(now, out),
             };
             waiting.flushed = Some(barriers);

@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::known::KnownFile;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Now, Reply};
+use crate::{Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation};
@@ -142,6 +142,7 @@ impl Client {
         waiting: &Waiting,
         file: &FileId,
         open: Open,
+        out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
         if self.close_lost(file, open) {
             return Ok(Reply::Nothing);
@@ -166,7 +167,7 @@ impl Client {
         if last && known.buried {
             self.files.0.remove(file);
         } else if last {
-            self.shut(file);
+            self.shut(file, out);
         }
         if hand_over {
             let keep = self.files.holds(file, &Field::Handles, Kind::Read).then_some(Kind::Read);

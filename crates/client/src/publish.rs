@@ -4,10 +4,10 @@ use crate::client::Client;
 use crate::known::KnownContent;
 use crate::waiting::{Need, Stop};
 use crate::{Now, Output, Ticket, Upload};
-use content::{FOLD_BYTES, Flush, Publish, UploadPlan};
+use content::{FOLD_BYTES, Flush, LAZY_BYTES_MAX, Publish, URGENT_BYTES_MAX, UploadPlan};
 use ident::FileId;
-use lease::Time;
-use namespace::{ContentChange, Error, Operation, ShareId};
+use lease::{Field, Kind, Time};
+use namespace::{ContentChange, Error, Knowledge, Operation, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -105,12 +105,12 @@ impl Client {
     }
 
     /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the log; `None` if nothing is
-    /// open. `urgent`: somebody waits for it.
+    /// open. Up to `inline_max` bytes go into the log themselves.
     pub(crate) fn publish(
         &mut self,
         now: Now,
         file: &FileId,
-        urgent: bool,
+        inline_max: u64,
         out: &mut Vec<Output>,
     ) -> Option<u64> {
         let known = self.files.get_mut(file)?;
@@ -118,21 +118,26 @@ impl Client {
         let KnownContent::Open(content) = &mut known.content else { return None };
         // Who opened the file to write has asked; if somebody changes it now, who opens it next hears of that.
         spread.into_iter().for_each(|spread| content.set_spread(spread));
-        let flush = content.flush(urgent, &mut self.rng);
+        let flush = content.flush(inline_max, &mut self.rng);
         let (barrier, held, dirty) = (content.barrier(), content.held_bytes(), content.is_dirty());
-        let fold = if content.pending_inline_bytes() >= FOLD_BYTES {
-            content.fold(FOLD_BYTES, &mut self.rng)
-        } else {
-            Vec::new()
-        };
         self.publishing.note(file, held, dirty, now.time);
         match flush {
             Flush::Nothing | Flush::Queued => {}
             Flush::Publish(publish) => self.log_publication(now, file, publish),
             Flush::Upload(plans) => self.upload(file, plans, out),
         }
-        self.upload(file, fold, out);
+        self.fold_from(file, FOLD_BYTES, out);
         Some(barrier)
+    }
+
+    /// Begins to move what is inline of `file` into shares, if it is so much.
+    fn fold_from(&mut self, file: &FileId, bytes: u64, out: &mut Vec<Output>) {
+        if let Some(KnownContent::Open(content)) = self.files.get_mut(file).map(|known| &mut known.content)
+            && content.pending_inline_bytes() >= bytes
+        {
+            let plans = content.fold(FOLD_BYTES, &mut self.rng);
+            self.upload(file, plans, out);
+        }
     }
 
     fn log_publication(&mut self, now: Now, file: &FileId, publish: Publish) {
@@ -245,7 +250,7 @@ impl Client {
         file: &FileId,
         out: &mut Vec<Output>,
     ) -> Result<(), Stop> {
-        match self.publish(now, file, true, out) {
+        match self.publish(now, file, URGENT_BYTES_MAX, out) {
             Some(barrier) if !self.has_published(file, barrier) => {
                 Err(Stop::Need(Need::Published(BTreeMap::from([(file.clone(), barrier)]))))
             }
@@ -258,7 +263,7 @@ impl Client {
         if let Some(KnownContent::Open(content)) = self.files.get(file).map(|known| &known.content)
             && content.dirty_bytes() >= EARLY_BYTES
         {
-            self.publish(now, file, false, out);
+            self.publish(now, file, LAZY_BYTES_MAX, out);
         }
     }
 
@@ -267,7 +272,7 @@ impl Client {
         let files: Vec<FileId> = self.publishing.dirty_files().cloned().collect();
         let mut barriers = BTreeMap::new();
         for file in files {
-            if let Some(barrier) = self.publish(now, &file, false, out) {
+            if let Some(barrier) = self.publish(now, &file, LAZY_BYTES_MAX, out) {
                 barriers.insert(file, barrier);
             }
         }
@@ -280,7 +285,7 @@ impl Client {
         while let Some((since, file)) = self.publishing.since.first().cloned()
             && now.time >= since.after_ms(flush_after_ms)
         {
-            if self.publish(now, &file, false, out).is_none() {
+            if self.publish(now, &file, LAZY_BYTES_MAX, out).is_none() {
                 self.forget_content(&file);
             }
             // What cannot go out yet (queued behind an upload) is not to be tried again in this pass.
@@ -299,8 +304,11 @@ impl Client {
         self.publishing.unneeded.extend(self.publishing.unpublished.remove(file).unwrap_or_default());
     }
 
-    /// The last handle was closed: content need not stay in memory, once the server has it.
-    pub(crate) fn shut(&mut self, file: &FileId) {
+    /// The last handle was closed: content need not stay in memory, once the server has it; nor in its rows, if that is more than anybody in a hurry leaves there.
+    pub(crate) fn shut(&mut self, file: &FileId, out: &mut Vec<Output>) {
+        if self.files.holds(file, &Field::Content, Kind::Write) {
+            self.fold_from(file, URGENT_BYTES_MAX + 1, out);
+        }
         if !self.publishing.last.contains_key(file) {
             self.close_content(file);
         }

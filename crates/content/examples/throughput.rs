@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use content::{FOLD_BYTES, FileContent, Flush, UploadPlan, seal_share};
+use content::{FOLD_BYTES, FileContent, Flush, LAZY_BYTES_MAX, URGENT_BYTES_MAX, UploadPlan, seal_share};
 use namespace::{ContentHead, Timestamp};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -23,7 +23,7 @@ fn main() {
             for n in 0..8 * MIB / step {
                 content.write(chunk * 8 * MIB + n * step, data.clone(), Timestamp::default());
             }
-            let plans = content.flush(false, &mut rng);
+            let plans = content.flush(LAZY_BYTES_MAX, &mut rng);
             writing += start.elapsed().as_secs_f64();
             let start = Instant::now();
             store(&mut content, plans);
@@ -58,7 +58,7 @@ fn synced(rng: &mut ChaCha8Rng) {
     let start = Instant::now();
     for _ in 0..count {
         content.write(rng.next_u64() % MIB * 4096, data.clone(), Timestamp::default());
-        content.flush(true, rng);
+        content.flush(URGENT_BYTES_MAX, rng);
         if content.pending_inline_bytes() >= FOLD_BYTES {
             for plan in content.fold(FOLD_BYTES, rng) {
                 stored(&mut content, &plan);

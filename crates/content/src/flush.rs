@@ -10,17 +10,17 @@ use rand_core::Rng;
 use crate::file::{Base, FileContent};
 use crate::flight::{Flight, Sent, pack, pieces, seal_inline};
 use crate::overlay::{Overlay, Run};
-use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, URGENT_BYTES_MAX, UploadPlan};
+use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, UploadPlan};
 
 impl FileContent {
-    /// Hands everything dirty out, as one state of the content. `urgent`: somebody waits for it, so few bytes go into the
-    /// publication itself (unless too many such bytes wait to be folded: then the writer waits for a share, which slows it).
-    pub fn flush(&mut self, urgent: bool, rng: &mut dyn Rng) -> Flush {
+    /// Hands everything dirty out, as one state of the content. Up to `inline_max` bytes go into the publication itself (unless too many such bytes wait to
+    /// be folded: then the writer waits for a share, which slows it).
+    pub fn flush(&mut self, inline_max: u64, rng: &mut dyn Rng) -> Flush {
         if !mem::take(&mut self.changed) {
             return Flush::Nothing;
         }
         self.flushes += 1;
-        let plans = self.launch(urgent, rng);
+        let plans = self.launch(inline_max, rng);
         if !plans.is_empty() {
             return Flush::Upload(plans);
         }
@@ -86,8 +86,8 @@ impl FileContent {
     }
 
     /// Makes a flight of everything dirty.
-    fn launch(&mut self, urgent: bool, rng: &mut dyn Rng) -> Vec<UploadPlan> {
-        let (change, plans) = self.plan(urgent, rng);
+    fn launch(&mut self, inline_max: u64, rng: &mut dyn Rng) -> Vec<UploadPlan> {
+        let (change, plans) = self.plan(inline_max, rng);
         let mut overlay = mem::take(&mut self.dirty);
         overlay.freeze();
         let uploads = plans.iter().map(Sent::from).collect();
@@ -97,7 +97,7 @@ impl FileContent {
     }
 
     /// Decides how dirty data is to be published. Afterwards `dirty` holds exactly what the flight changes.
-    fn plan(&mut self, urgent: bool, rng: &mut dyn Rng) -> (ContentChange, Vec<UploadPlan>) {
+    fn plan(&mut self, inline_max: u64, rng: &mut dyn Rng) -> (ContentChange, Vec<UploadPlan>) {
         let inline = self.inline_beneath();
         let carries = inline.as_ref().is_some_and(|bytes| !bytes.is_empty());
         if self.dirty.is_empty() && (self.size() == self.size_beneath() || !carries) {
@@ -119,12 +119,7 @@ impl FileContent {
         }
         self.dirty.freeze();
         let pieces = pieces(&self.dirty);
-        let limit = match urgent {
-            _ if self.pending_inline_bytes() >= 2 * FOLD_BYTES => 0,
-            true => URGENT_BYTES_MAX,
-            // What would go inline as a whole file may as well as a part of one: a share for it costs more.
-            false => INLINE_BYTES_MAX as u64,
-        };
+        let limit = if self.pending_inline_bytes() >= 2 * FOLD_BYTES { 0 } else { inline_max };
         let (mut put, mut plans) = (Vec::new(), Vec::new());
         if !pieces.is_empty() {
             let key = self.key(rng);

@@ -33,8 +33,13 @@ pub const SHARE_BYTES_MAX: usize = 1 << 20;
 /// Pieces of a share at most: bounds the tags' part of it when pieces are tiny.
 pub const SHARE_PIECES_MAX: usize = 1024;
 
-/// Dirty bytes up to which an urgent flush publishes them inline instead of waiting for shares.
+/// Dirty bytes up to which a flush publishes them inline that nobody waits for: what would go inline as a whole file may as well as a part of one, since a share for it costs more.
+pub const LAZY_BYTES_MAX: u64 = namespace::INLINE_BYTES_MAX as u64;
+/// The same, where another machine waits for them, which is not to wait for shares.
 pub const URGENT_BYTES_MAX: u64 = 64 << 10;
+/// The same, where a program waits until they are durable: shares take several flushes of disks one after the other, a publication one. More than [`URGENT_BYTES_MAX`], since
+/// whoever has the file open can fold them later.
+pub const SYNCED_BYTES_MAX: u64 = 256 << 10;
 
 /// Inline bytes pending of one file from which on they should be folded into shares; at twice that, no flush adds to them.
 pub const FOLD_BYTES: u64 = 4 << 20;

@@ -6,7 +6,8 @@ mod support;
 
 use bytes::Bytes;
 use content::{
-    Done, FOLD_BYTES, FileContent, Flush, PIECE_BYTES_MAX, Part, Publish, SHARE_BYTES_MAX, UploadPlan,
+    Done, FOLD_BYTES, FileContent, Flush, LAZY_BYTES_MAX, PIECE_BYTES_MAX, Part, Publish, SHARE_BYTES_MAX,
+    URGENT_BYTES_MAX, UploadPlan,
 };
 use namespace::{ContentChange, ContentHead, Extent, Place};
 use rand_chacha::ChaCha8Rng;
@@ -31,8 +32,8 @@ impl World {
         self.content.write(offset, Bytes::from(vec![byte; length]), at(1));
     }
 
-    fn flush(&mut self, urgent: bool) -> Flush {
-        let flush = self.content.flush(urgent, &mut self.rng);
+    fn flush(&mut self, inline_max: u64) -> Flush {
+        let flush = self.content.flush(inline_max, &mut self.rng);
         if let Flush::Upload(plans) = &flush {
             plans.iter().for_each(|plan| self.shares.plan(plan));
         }
@@ -58,7 +59,7 @@ impl World {
     /// Writes and publishes through shares.
     fn upload(&mut self, offset: u64, length: usize, byte: u8) {
         self.write(offset, length, byte);
-        for plan in plans(self.flush(false)) {
+        for plan in plans(self.flush(LAZY_BYTES_MAX)) {
             self.stored(&plan);
         }
         assert!(self.content.is_settled());
@@ -85,12 +86,12 @@ fn is_inline(extent: &Extent) -> bool {
 fn small_content_is_published_whole() {
     let mut world = World::new();
     world.write(2, 3, 7);
-    let published = publish(world.flush(false));
+    let published = publish(world.flush(LAZY_BYTES_MAX));
     assert_eq!(published.change, ContentChange::Inline(vec![0, 0, 7, 7, 7]));
     assert_eq!((published.version, published.size), (1, 5));
-    assert_eq!(world.flush(true), Flush::Nothing);
+    assert_eq!(world.flush(URGENT_BYTES_MAX), Flush::Nothing);
     world.content.truncate(4096, at(2));
-    assert_eq!(publish(world.flush(false)).size, 4096);
+    assert_eq!(publish(world.flush(LAZY_BYTES_MAX)).size, 4096);
     assert_eq!(world.content.head(), world.server.head);
     assert_eq!(world.server.head.key, None);
 }
@@ -99,21 +100,24 @@ fn small_content_is_published_whole() {
 fn growing_beyond_inline_carries_the_bytes_over() {
     let mut world = World::new();
     world.write(0, 4000, 1);
-    world.flush(true);
+    world.flush(URGENT_BYTES_MAX);
     world.write(4000, 1000, 2);
-    let published = publish(world.flush(true));
+    let published = publish(world.flush(URGENT_BYTES_MAX));
     assert!(matches!(&published.change, ContentChange::Extents { key: Some(_), .. }));
     assert!(put_of(&published).len() == 1 && is_inline(&put_of(&published)[0]));
     assert_eq!(world.server.bytes(&world.shares), [vec![1; 4000], vec![2; 1000]].concat());
     // The key is told once.
     world.write(0, 10, 3);
-    assert!(matches!(publish(world.flush(true)).change, ContentChange::Extents { key: None, .. }));
+    assert!(matches!(
+        publish(world.flush(URGENT_BYTES_MAX)).change,
+        ContentChange::Extents { key: None, .. }
+    ));
     // So is growing by nothing but zeros a reason to carry over.
     let mut world = World::new();
     world.write(0, 10, 1);
-    world.flush(true);
+    world.flush(URGENT_BYTES_MAX);
     world.content.truncate(1 << 30, at(2));
-    assert_eq!(put_of(&publish(world.flush(true))).len(), 1);
+    assert_eq!(put_of(&publish(world.flush(URGENT_BYTES_MAX))).len(), 1);
     assert_eq!(world.content.seek(0, true), Ok(Some(10)));
 }
 
@@ -123,12 +127,12 @@ fn a_large_file_that_becomes_small_is_inline_again() {
     world.upload(0, 100_000, 1);
     world.content.truncate(0, at(2));
     world.write(0, 5, 2);
-    assert_eq!(publish(world.flush(false)).change, ContentChange::Inline(vec![2; 5]));
+    assert_eq!(publish(world.flush(LAZY_BYTES_MAX)).change, ContentChange::Inline(vec![2; 5]));
     assert!(world.server.rows.is_empty());
     // Cut to what a share holds, it stays there: nobody has read it here.
     world.upload(0, 100_000, 1);
     world.content.truncate(5, at(3));
-    let published = publish(world.flush(false));
+    let published = publish(world.flush(LAZY_BYTES_MAX));
     assert!(matches!(published.change, ContentChange::Extents { truncate_to: Some(5), .. }));
     assert_eq!(world.bytes(), [1; 5]);
 }
@@ -141,7 +145,7 @@ fn sequential_writes_fill_whole_pieces_of_whole_shares_without_copies() {
     }
     let large = Bytes::from(vec![9; SHARE_BYTES_MAX]);
     world.content.write(2 << 20, large.clone(), at(1));
-    let plans = plans(world.flush(false));
+    let plans = plans(world.flush(LAZY_BYTES_MAX));
     assert_eq!(plans.len(), 3);
     for plan in &plans {
         assert_eq!(plan.pieces.len(), 8);
@@ -160,7 +164,7 @@ fn sequential_writes_fill_whole_pieces_of_whole_shares_without_copies() {
 fn what_is_written_during_an_upload_stays_above_it() {
     let mut world = World::new();
     world.write(0, 100_000, 1);
-    let first = plans(world.flush(false));
+    let first = plans(world.flush(LAZY_BYTES_MAX));
     world.write(50_000, 10_000, 2);
     world.content.truncate(80_000, at(2));
     let mut now = vec![1; 80_000];
@@ -168,7 +172,7 @@ fn what_is_written_during_an_upload_stays_above_it() {
     assert_eq!(world.bytes(), now);
     // An urgent flush has its bytes ready, and waits for its turn.
     let barrier = world.content.barrier();
-    assert_eq!(world.flush(true), Flush::Queued);
+    assert_eq!(world.flush(URGENT_BYTES_MAX), Flush::Queued);
     assert!(!world.content.passed(barrier));
     assert_eq!((world.content.dirty_bytes(), world.content.held_bytes()), (0, 110_000));
     let done = world.stored(&first[0]);
@@ -183,9 +187,9 @@ fn what_is_written_during_an_upload_stays_above_it() {
 fn a_failed_upload_makes_its_data_dirty_again() {
     let mut world = World::new();
     world.write(0, 100_000, 1);
-    let first = plans(world.flush(false));
+    let first = plans(world.flush(LAZY_BYTES_MAX));
     world.write(0, 70_000, 2);
-    let second = plans(world.flush(false));
+    let second = plans(world.flush(LAZY_BYTES_MAX));
     world.write(0, 10, 3);
     let barrier = world.content.barrier();
     // The second share is stored, but its data is to be flushed again along with the first's.
@@ -197,7 +201,7 @@ fn a_failed_upload_makes_its_data_dirty_again() {
     assert_eq!(world.content.dirty_bytes(), 100_000);
     let now = [vec![3; 10], vec![2; 69_990], vec![1; 30_000]].concat();
     assert_eq!(world.bytes(), now);
-    for plan in plans(world.flush(true)) {
+    for plan in plans(world.flush(URGENT_BYTES_MAX)) {
         world.stored(&plan);
     }
     assert!(world.content.passed(barrier + 1));
@@ -208,7 +212,7 @@ fn a_failed_upload_makes_its_data_dirty_again() {
 fn an_upload_that_comes_back_after_another_failed_is_unused() {
     let mut world = World::new();
     world.write(0, 2 << 20, 1);
-    let plans = plans(world.flush(false));
+    let plans = plans(world.flush(LAZY_BYTES_MAX));
     world.content.upload_failed(plans[1].id);
     assert_eq!(world.stored(&plans[0]).unused, vec![plans[0].share]);
     assert_eq!(world.content.stored(plans[0].id, Vec::new()), Done::default(), "once");
@@ -221,7 +225,7 @@ impl World {
         world.upload(0, 8 << 20, 1);
         for n in 0..count {
             world.write(n * stride, 4096, 2);
-            let published = publish(world.flush(true));
+            let published = publish(world.flush(URGENT_BYTES_MAX));
             assert!(put_of(&published).iter().all(is_inline));
         }
         assert_eq!(world.content.pending_inline_bytes(), count * 4096);
@@ -257,11 +261,11 @@ fn a_fold_leaves_out_what_was_overwritten_meanwhile() {
     assert_eq!(plans.len(), 3);
     // The whole of the last share's, half of a piece, and what is cut off.
     world.write(4_100_000, 1 << 20, 3);
-    for plan in self::plans(world.flush(false)) {
+    for plan in self::plans(world.flush(LAZY_BYTES_MAX)) {
         world.stored(&plan);
     }
     world.write(2048, 4096, 4);
-    publish(world.flush(true));
+    publish(world.flush(URGENT_BYTES_MAX));
     let before = world.bytes();
     let unused: Vec<_> = plans.iter().flat_map(|plan| world.stored(plan).unused).collect();
     assert_eq!(unused, vec![plans[2].share]);
@@ -302,18 +306,18 @@ fn too_much_pending_makes_synced_writes_go_to_shares() {
     let mut world = World::with_pending(0, 0);
     for n in 0..2 * FOLD_BYTES / 65_536 {
         world.write(n * 65_536, 65_536, 3);
-        publish(world.flush(true));
+        publish(world.flush(URGENT_BYTES_MAX));
     }
     assert_eq!(world.content.pending_inline_bytes(), 2 * FOLD_BYTES);
     world.write(0, 100, 4);
-    assert_eq!(plans(world.flush(true)).len(), 1);
+    assert_eq!(plans(world.flush(URGENT_BYTES_MAX)).len(), 1);
 }
 
 #[test]
 fn explicit_times_win_over_flights_that_they_overtake() {
     let mut world = World::new();
     world.write(0, 100_000, 1);
-    let plans = plans(world.flush(false));
+    let plans = plans(world.flush(LAZY_BYTES_MAX));
     let head = ContentHead { mtime: at(-5), ctime: at(9), ..world.content.head() };
     world.content.adopt(&head);
     let done = world.stored(&plans[0]);
@@ -325,9 +329,9 @@ fn explicit_times_win_over_flights_that_they_overtake() {
 fn times_and_growth_alone_publish_no_content() {
     let mut world = World::new();
     world.content.truncate(1 << 40, at(3));
-    assert_eq!(publish(world.flush(true)).change, ContentChange::None);
+    assert_eq!(publish(world.flush(URGENT_BYTES_MAX)).change, ContentChange::None);
     world.content.set_mtime(at(4), at(5));
-    let published = publish(world.flush(true));
+    let published = publish(world.flush(URGENT_BYTES_MAX));
     assert_eq!((published.change, published.mtime, published.ctime), (ContentChange::None, at(4), at(5)));
     assert_eq!((world.content.head().occupied, world.content.seek(0, false)), (0, Ok(None)));
 }
@@ -342,7 +346,7 @@ fn holes_are_found_and_punched() {
     assert_eq!(world.content.seek(100_000, false), Ok(Some(150_000)));
     assert_eq!(world.content.seek(150_000, true), Ok(Some(300_000)));
     assert_eq!(world.content.seek(300_000, true), Ok(None));
-    let published = publish(world.flush(false));
+    let published = publish(world.flush(LAZY_BYTES_MAX));
     assert!(
         matches!(&published.change, ContentChange::Extents { punch, .. } if *punch == [(100_000, 50_000)])
     );

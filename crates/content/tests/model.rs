@@ -5,9 +5,12 @@ mod support;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use content::{Done, FileContent, Flush, Publish, UploadPlan};
+use content::{
+    Done, FileContent, Flush, LAZY_BYTES_MAX, Publish, SYNCED_BYTES_MAX, URGENT_BYTES_MAX, UploadPlan,
+};
 use namespace::ContentHead;
 use proptest::prelude::*;
+use proptest::sample::select;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 use support::{Server, Shares, at, read};
@@ -22,7 +25,7 @@ enum Step {
     Touch,
     Read(u64, u32),
     Flush {
-        urgent: bool,
+        inline_max: u64,
     },
     Fold,
     /// What becomes of one of the uploads under way.
@@ -53,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (offset(), wide, any::<bool>()).prop_map(|(offset, length, grow)| Step::Zero(offset, length, grow)),
         1 => Just(Step::Touch),
         4 => (offset(), 1..300_000u32).prop_map(|(offset, length)| Step::Read(offset, length)),
-        8 => any::<bool>().prop_map(|urgent| Step::Flush { urgent }),
+        8 => select(vec![LAZY_BYTES_MAX, URGENT_BYTES_MAX, SYNCED_BYTES_MAX]).prop_map(|inline_max| Step::Flush { inline_max }),
         3 => Just(Step::Fold),
         6 => any::<usize>().prop_map(Step::Stored),
         1 => any::<usize>().prop_map(Step::Failed),
@@ -126,10 +129,10 @@ impl World {
         }
     }
 
-    fn flush(&mut self, urgent: bool) {
+    fn flush(&mut self, inline_max: u64) {
         let dirty = self.content.is_dirty();
         let held = self.content.held_bytes();
-        let flush = self.content.flush(urgent, &mut self.rng);
+        let flush = self.content.flush(inline_max, &mut self.rng);
         assert_eq!(dirty, flush != Flush::Nothing);
         assert!(!self.content.is_dirty() && self.content.dirty_bytes() == 0);
         if dirty {
@@ -222,7 +225,7 @@ impl World {
                 self.content.set_mtime(at(self.mtime), at(self.mtime));
             }
             Step::Read(offset, length) => self.check(offset, length),
-            Step::Flush { urgent } => self.flush(urgent),
+            Step::Flush { inline_max } => self.flush(inline_max),
             Step::Fold => {
                 let plans = self.content.fold(1 << 20, &mut self.rng);
                 self.upload(plans);
@@ -262,7 +265,7 @@ impl World {
     /// Everything comes to rest.
     fn settle(&mut self) {
         while !self.content.is_settled() || !self.uploads.is_empty() {
-            self.flush(false);
+            self.flush(LAZY_BYTES_MAX);
             for _ in 0..self.uploads.len() {
                 self.finish_upload(0, true);
             }

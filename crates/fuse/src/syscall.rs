@@ -1,10 +1,14 @@
 //! In which system call a thread waits for our answer. The protocol does not say what a request is for; /proc does.
 
+use std::fs::File;
+use std::io::Read;
 use std::time::Duration;
 
 /// A thread that has sent its request may not sleep yet: it is looked at once more, so often at once, and so often after a pause.
 const TRIES: (u32, u32) = (20, 100);
 const PAUSE: Duration = Duration::from_micros(50);
+/// More than there is in such a line: nine numbers, or the word `running`.
+const LINE_BYTES: usize = 256;
 
 /// A system call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +21,14 @@ pub(crate) struct SystemCall {
 /// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its own that it needs).
 pub(crate) fn of(tid: u32) -> Option<SystemCall> {
     let path = format!("/proc/{tid}/syscall");
+    let mut line = [0; LINE_BYTES];
     for tries in 0..TRIES.0 + TRIES.1 {
-        match std::fs::read_to_string(&path) {
-            Ok(line) if line.starts_with("running") && tries < TRIES.0 => std::thread::yield_now(),
-            Ok(line) if line.starts_with("running") => std::thread::sleep(PAUSE),
-            Ok(line) => return parse(&line),
-            Err(_) => break,
+        let read = File::open(&path).and_then(|mut file| file.read(&mut line));
+        let Some(line) = read.ok().and_then(|length| line.get(..length)) else { break };
+        match line {
+            [b'r', ..] if tries < TRIES.0 => std::thread::yield_now(),
+            [b'r', ..] => std::thread::sleep(PAUSE),
+            line => return parse(std::str::from_utf8(line).ok()?),
         }
     }
     tracing::debug!(tid, "cannot see in which system call it waits");

@@ -474,6 +474,12 @@ impl Cluster {
         }
     }
 
+    /// How many shares are kept.
+    #[cfg(test)]
+    pub fn shares(&self) -> usize {
+        self.shares.len()
+    }
+
     /// The bytes of a read.
     pub fn gather(&self, parts: &[content::Part]) -> Result<Vec<u8>, Violation> {
         content::assemble(

@@ -5,6 +5,8 @@
 mod building;
 mod cluster;
 #[cfg(test)]
+mod hurry;
+#[cfg(test)]
 mod locks;
 mod many;
 mod model;

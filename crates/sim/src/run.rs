@@ -337,6 +337,9 @@ impl Run {
             return Err(format!("the tree is not what was made of it: {}", there.unwrap_or_default()));
         }
         self.cluster.settle()?;
+        // What was synced has gone to shares, since nobody has it open any more.
+        self.ask(Call::SyncAll)?;
+        self.cluster.settle()?;
         self.cluster.check()?;
         self.cluster.check_no_garbage()
     }
