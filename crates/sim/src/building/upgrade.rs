@@ -22,6 +22,10 @@ impl Building {
 
     /// One that has the old program yet gets the new one.
     pub(super) fn upgrades(&mut self) {
+        // What comes to rest then is to stay as it is.
+        if self.healed {
+            return;
+        }
         let is_old = |knows: &Versions| *knows != Versions::KNOWN;
         let replicas = self.group.replicas.iter().enumerate();
         let servers: Vec<usize> = replicas
@@ -44,9 +48,7 @@ impl Building {
         } else {
             return;
         }
-        if !self.healed {
-            self.plan_upgrade();
-        }
+        self.plan_upgrade();
     }
 
     /// A server that leads raises the version once all of them are there and know the next.

@@ -29,15 +29,16 @@ impl Building {
         Ok(())
     }
 
-    /// Nothing is on its way to a disk, and every server has all that is committed.
+    /// Nothing is on its way to a disk, every server has all that is committed, and they have gone over to the version that all know.
     fn servers_are_idle(&self) -> bool {
         if self.weather.shipped {
             return self.shipped.is_idle();
         }
-        match self.group.is_lone() {
+        let idle = match self.group.is_lone() {
             true => self.group.is_up() && self.lone.is_idle(),
             false => self.group.is_idle() && self.check_members_settled().is_ok(),
-        }
+        };
+        idle && self.check_version().is_ok()
     }
 
     /// What is not at rest, in words.
