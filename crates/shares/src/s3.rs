@@ -35,8 +35,8 @@ pub(crate) fn connect(location: &Location) -> Result<Arc<dyn ObjectStore>, OpenE
     )
 }
 
-/// Asks nobody anything yet.
-fn connect_as(
+/// As [`connect`], whatever the environment is; asks nobody anything yet.
+pub(crate) fn connect_as(
     location: &Location,
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Arc<dyn ObjectStore>, OpenError> {

@@ -251,7 +251,7 @@ fn is_clean_but_for_what_is_held(machine: &Machine) {
 }
 
 /// With the S3 server of the environment, in the bucket `leasehold-test`.
-mod on_s3 {
+mod on_foreign_s3 {
     use super::*;
 
     #[test]

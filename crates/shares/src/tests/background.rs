@@ -51,7 +51,7 @@ fn days(world: &World, running: &Running, count: u64) {
 fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_stranger(on: On) {
     let world = World::on(on);
     let server = world.serve(world.settings());
-    let rounds = if on == On::S3 { 1 } else { 30 };
+    let rounds = if on == On::Foreign { 1 } else { 30 };
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..rounds {

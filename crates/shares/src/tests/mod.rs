@@ -2,6 +2,7 @@
 
 mod accounts;
 mod background;
+mod bucket;
 mod cut;
 mod faults;
 mod flaky;
@@ -51,18 +52,20 @@ pub enum On {
     Disk,
     /// An object store in memory.
     Memory,
-    /// An S3 server: that of the environment (`AWS_ENDPOINT_URL` and others), in the bucket `leasehold-test`.
+    /// Our own S3 server, in this process.
     S3,
+    /// Others' S3 server: that of the environment (`AWS_ENDPOINT_URL` and others), in the bucket `leasehold-test`.
+    Foreign,
 }
 
 impl On {
     /// Which of so many cases to try: all that take milliseconds, a few of those whose requests go to another process.
     pub fn some_of(self, cases: usize) -> impl Iterator<Item = usize> {
-        (0..cases).step_by(if self == On::S3 { (cases / 4).max(1) } else { 1 })
+        (0..cases).step_by(if self == On::Foreign { (cases / 4).max(1) } else { 1 })
     }
 }
 
-/// Each of these tests on everything. An S3 server comes with `tests/s3`.
+/// Each of these tests on everything. Another S3 server comes with `tests/s3`.
 macro_rules! everywhere {
     ($($test:ident,)*) => {
         mod on_disk {
@@ -72,7 +75,10 @@ macro_rules! everywhere {
             $(#[test] fn $test() { super::$test($crate::tests::On::Memory) })*
         }
         mod on_s3 {
-            $(#[test] #[ignore = "needs an S3 server: tests/s3"] fn $test() { super::$test($crate::tests::On::S3) })*
+            $(#[test] fn $test() { super::$test($crate::tests::On::S3) })*
+        }
+        mod on_foreign_s3 {
+            $(#[test] #[ignore = "needs an S3 server: tests/s3"] fn $test() { super::$test($crate::tests::On::Foreign) })*
         }
     };
 }
@@ -114,7 +120,8 @@ impl Outside {
         let store: Arc<dyn ObjectStore> = match on {
             On::Disk => return None,
             On::Memory => Arc::new(InMemory::new()),
-            On::S3 => s3::connect(&location).unwrap(),
+            On::S3 => s3::connect_as(&location, bucket::environment()).unwrap(),
+            On::Foreign => s3::connect(&location).unwrap(),
         };
         Some(Outside { store, location, memory: Arc::default() })
     }

@@ -88,7 +88,7 @@ fn the_scenario_has_every_kind_of_step(on: On) {
     let steps = steps_of_scenario(on);
     let kinds: &[&str] = match on {
         On::Disk => &["commit", "committed", "write", "sync", "rename", "unlink"],
-        On::Memory | On::S3 => &["commit", "committed", "get", "put", "delete"],
+        _ => &["commit", "committed", "get", "put", "delete"],
     };
     for step in kinds {
         assert!(steps.contains(step), "{step}");
@@ -97,7 +97,7 @@ fn the_scenario_has_every_kind_of_step(on: On) {
 
 fn power_lost_at_any_step_loses_nothing_acknowledged_and_leaves_nothing_behind(on: On) {
     for at in on.some_of(steps_of_scenario(on).len()) {
-        for seed in 0..if on == On::S3 { 1 } else { 4 } {
+        for seed in 0..if on == On::Foreign { 1 } else { 4 } {
             let world = World::on(on);
             let running = world.open();
             running.disk.set_fault(at, if seed % 2 == 0 { Fault::Cut } else { Fault::CutAfter });
