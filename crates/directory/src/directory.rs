@@ -188,6 +188,11 @@ impl Directory {
         self.state.sessions.is_over(machine, session)
     }
 
+    /// Whether there was such a session, or is: one that this state has not heard of yet is not told from one that nobody began.
+    pub fn has_begun(&self, session: SessionId) -> bool {
+        self.state.sessions.has_begun(session)
+    }
+
     /// The cluster's version.
     pub fn version(&self) -> Version {
         self.state.in_use.version

@@ -172,7 +172,12 @@ impl Sessions {
 
     /// Whether `session` was begun, and is not or no more the machine's.
     pub fn is_over(&self, machine: MachineId, session: SessionId) -> bool {
-        session.0 < self.next && self.all.get(&session).is_none_or(|known| known.machine != machine)
+        self.has_begun(session) && self.all.get(&session).is_none_or(|known| known.machine != machine)
+    }
+
+    /// Whether the number was given.
+    pub fn has_begun(&self, session: SessionId) -> bool {
+        session.0 < self.next
     }
 
     /// Begins a session; its identifier is never used again.

@@ -28,6 +28,8 @@ use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, Space};
 const PAUSE: Duration = Duration::from_millis(500);
 /// What comes within so long is settled together, with as many flushes as for one: nobody waits for it, and who writes now waits for the disk.
 const TOGETHER: Duration = Duration::from_millis(50);
+/// How often, and how many times, the log is waited for to tell of the beginning of a session that uploads already.
+const BEGINNING: (Duration, u32) = (Duration::from_millis(10), 100);
 /// How long a host may say nothing of how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that may be asked for at a time whether they are kept.
@@ -212,7 +214,8 @@ impl Keeper {
         if self.is_alone() { vec![None; shares.len()] } else { ledger.publishers(shares) }
     }
 
-    /// Stores what `machine` uploads, but for what a file refers to already: whoever published that has it stored, and others have no business with it.
+    /// Stores what `machine` uploads, but for what a file refers to already: whoever published that has it stored, and others have no business with it. Nothing of a session that has
+    /// not begun: no look would find that over.
     fn take_in(
         &self,
         machine: MachineId,
@@ -220,6 +223,14 @@ impl Keeper {
         shares: Vec<NewShare>,
         ledger: &dyn Ledger,
     ) -> Vec<Result<(), Error>> {
+        if !has_begun(session, ledger) {
+            tracing::warn!(
+                machine = machine.0,
+                session = session.0,
+                "refused an upload of an unknown session"
+            );
+            return vec![Err(Error::CutOff); shares.len()];
+        }
         let ids: Vec<ShareId> = shares.iter().map(|share| share.id).collect();
         let taken = ledger.refers_to(&ids);
         let free = shares.into_iter().zip(&taken).filter_map(|(share, taken)| (!taken).then_some(share));
@@ -444,4 +455,15 @@ impl Keeper {
         }
         Error::Damaged
     }
+}
+
+/// Whether it has, once this host has had the time to hear of it: who begins a session hears of that before the last replica.
+fn has_begun(session: SessionId, ledger: &dyn Ledger) -> bool {
+    (0..BEGINNING.1).any(|_| {
+        let has_begun = ledger.has_begun(session);
+        if !has_begun {
+            std::thread::sleep(BEGINNING.0);
+        }
+        has_begun
+    })
 }

@@ -20,6 +20,9 @@ pub(crate) trait Ledger: Send + Sync {
     /// Whether each of these sessions, which is to be that machine's, is over: nothing more is published by it, and what was stays in the state.
     fn are_over(&self, sessions: &[(MachineId, SessionId)]) -> Vec<bool>;
 
+    /// Whether that session has begun, as far as the state here is: a replica may be behind.
+    fn has_begun(&self, session: SessionId) -> bool;
+
     /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
     /// applied less of its log than before, until it has heard what is committed: by such a state nothing may be let go.
     fn is_current(&self) -> bool;
@@ -49,6 +52,10 @@ impl Ledger for Server {
         self.group().query(|directory, _| {
             sessions.map(|(machine, session)| directory.is_over(*machine, *session)).collect()
         })
+    }
+
+    fn has_begun(&self, session: SessionId) -> bool {
+        self.group().query(|directory, _| directory.has_begun(session))
     }
 
     fn is_current(&self) -> bool {

@@ -176,6 +176,7 @@ fn an_expelled_machine_is_out_at_once_and_for_good() {
     let is_over = |world: &World, machine, session| world.server.is_over(MachineId(machine), session);
     assert!(!is_over(&world, 2, gone) && !is_over(&world, 2, SessionId(other.0 + 1)));
     assert!(is_over(&world, 2, other), "it is another's");
+    assert!(world.server.has_begun(other) && !world.server.has_begun(SessionId(other.0 + 1)));
     let n = world.take_root(gone);
     let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
     world.told(gone);

@@ -249,6 +249,8 @@ impl<'a> Storing<'a> {
             let Some(placing) = self.placings.get_mut(*index) else { continue };
             match result {
                 Ok(()) => placing.kept.push(machine),
+                // It has not heard of our session yet, and is asked again if others are too few.
+                Err(Error::CutOff) => {}
                 Err(error) => {
                     let share = self.shares.get_mut(placing.share);
                     share.into_iter().for_each(|share| share.failed = Some(error));

@@ -49,6 +49,8 @@ struct State {
     old: AtomicBool,
     /// Sessions that are over.
     over: Mutex<BTreeSet<(MachineId, SessionId)>>,
+    /// Sessions that have not begun, as far as hosts know.
+    unknown: Mutex<BTreeSet<SessionId>>,
 }
 
 impl Ledger for State {
@@ -73,6 +75,10 @@ impl Ledger for State {
     fn are_over(&self, sessions: &[(MachineId, SessionId)]) -> Vec<bool> {
         let over = self.over.lock();
         sessions.iter().map(|session| over.contains(session)).collect()
+    }
+
+    fn has_begun(&self, session: SessionId) -> bool {
+        !self.unknown.lock().contains(&session)
     }
 
     fn is_current(&self) -> bool {

@@ -31,11 +31,15 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
 
 /// Stores something else by the name of a share, at one host: what that says to it.
 fn forge(group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
+    forge_in(SESSION, group, at, share)
+}
+
+fn forge_in(session: SessionId, group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
     let (peers, dir) = (Peers::new(FORGER), tempfile::tempdir().unwrap());
     peers.know(&group.authority.credentials(dir.path(), FORGER).unwrap()).unwrap();
     peers.hosts().set(group.list(), group.needed());
     let body = Bytes::from_static(b"something else");
-    let store = ShareCall::Store { session: SESSION, shares: vec![(share, body.len() as u32)] };
+    let store = ShareCall::Store { session, shares: vec![(share, body.len() as u32)] };
     let pending = peers.call(&peers.hosts().now(), Group::machine(at), store, vec![body]).unwrap();
     pending.wait(None).unwrap().0.remove(0)
 }
@@ -122,4 +126,31 @@ fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
     (0..2).for_each(|at| group.keeper(at).expelled(CLIENT));
     until("swept", || (0..2).all(|at| leases(at, 1) + leases(at, 2) == 0));
     assert_eq!((group.keeping(&shares[0]), leases(0, 0), leases(1, 0)), (vec![0, 1], 1, 1));
+}
+
+/// It would be over when the number is another's, which may be never.
+#[test]
+fn nothing_is_taken_of_a_session_that_has_not_begun() {
+    let group = Group::new(2);
+    let made_up = SessionId(u64::MAX);
+    group.state.unknown.lock().insert(made_up);
+    assert_eq!(forge_in(made_up, &group, 0, share(0)), Err(Error::CutOff));
+    assert_eq!(group.keeper(0).shares().sessions(), []);
+    assert!(group.keeper(0).shares().server().share(&share(0)).unwrap().is_none());
+}
+
+#[test]
+fn who_uploads_before_the_hosts_have_heard_of_his_session_waits_until_enough_have() {
+    let group = Group::new(3);
+    group.state.unknown.lock().insert(SESSION);
+    let stored = std::thread::scope(|scope| {
+        let storing = scope.spawn(|| store(&group.client(), 0..3));
+        // Each host has refused once.
+        std::thread::sleep(Duration::from_millis(1_500));
+        assert!(!storing.is_finished());
+        group.state.unknown.lock().clear();
+        storing.join().unwrap()
+    });
+    group.publish(&stored);
+    until("adopted", || stored.iter().all(|share| group.keeping(share).len() == 3));
 }
