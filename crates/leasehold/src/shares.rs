@@ -24,7 +24,8 @@ pub enum Shares {
     },
     /// Write shares with their leases into a file, from which another server can take them in.
     ///
-    /// What is in it is as encrypted as it is here. Exits with 1 if some shares could not be had.
+    /// What is in it is as encrypted as it is here. The machine need not be up: then only what its own store has is exported, all of it or by the names of shares. Exits with 1 if
+    /// some shares could not be had.
     Export {
         /// The file. There must be none yet.
         file: PathBuf,

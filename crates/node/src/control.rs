@@ -12,6 +12,7 @@ use crate::net::ask_control;
 use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
+use crate::shares_server::{Shares, wall_clock};
 use crate::status::StatusReport;
 use crate::stored::{self, SharesReply, SharesRequest};
 use serde::{Deserialize, Serialize};
@@ -292,17 +293,38 @@ pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport,
     }
 }
 
-/// What is to be known of, or done with, the shares of the server on `data`.
+/// What is to be known of, or done with, the shares of the server on `data`. They are exported as well while none is up.
 pub fn shares(
     data: &Path,
     request: SharesRequest,
     progress: &mut dyn FnMut(&str),
 ) -> Result<SharesReply, AskError> {
-    let asked = ask(data, &Request::Shares(request), progress)?;
-    match asked.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
-        Reply::Shares(reply) => Ok(*reply),
-        other => Err(other.into()),
+    match (ask(data, &Request::Shares(request.clone()), progress)?, request) {
+        (Some(Reply::Shares(reply)), _) => Ok(*reply),
+        (Some(other), _) => Err(other.into()),
+        (None, SharesRequest::Export { file, which }) => export_stopped(data, &file, &which, progress),
+        (None, _) => Err(AskError::NotUp { data: data.to_path_buf() }),
     }
+}
+
+/// Exports shares from the store in `data`, of a machine that is not up: whatever became of its server, or of the others.
+fn export_stopped(
+    data: &Path,
+    file: &Path,
+    which: &[String],
+    progress: &mut dyn FnMut(&str),
+) -> Result<SharesReply, AskError> {
+    let failed = |error: &dyn std::error::Error| AskError::Failed(in_words(error));
+    let _held = DataDir::hold(data, "leasehold shares export").map_err(MachineError::from)?;
+    let dir = data.join("shares");
+    if !dir.exists() {
+        return Err(AskError::Failed(format!("there are no shares in {}", data.display())));
+    }
+    let store = Shares::open(&dir, None, wall_clock(), Arc::new(|_| ())).map_err(MachineError::from)?;
+    // If the database was lost, this is how it is known what there is.
+    store.server().finish_discovery().map_err(|error| failed(&error))?;
+    let exported = stored::export_alone(&store, file, which, progress);
+    Ok(SharesReply::Parcel(exported.map_err(AskError::Failed)?))
 }
 
 /// A token for a machine to join with, from the machine on `data`.

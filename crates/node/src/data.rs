@@ -267,6 +267,21 @@ impl DataDir {
         Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
     }
 
+    /// Takes hold of `path`, a machine's that is not up, for as long as the file is open: to look at what is there, which is no start.
+    pub(crate) fn hold(path: &Path, purpose: &str) -> Result<File, DataError> {
+        if path.join(RESTORING).exists() {
+            return Err(DataError::Restoring { dir: path.to_path_buf() });
+        }
+        if !path.join("format").exists() {
+            return Err(DataError::Foreign { dir: path.to_path_buf() });
+        }
+        let lock = lock(path, purpose)?;
+        match format_in(path)? {
+            FORMAT_BARE | FORMAT => Ok(lock),
+            found => Err(DataError::Newer { dir: path.to_path_buf(), found }),
+        }
+    }
+
     /// Who the machine is whose data directory is at `path`.
     fn identity_in(path: &Path) -> Result<Identity, DataError> {
         let file = path.join("machine.json");

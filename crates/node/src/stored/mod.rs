@@ -16,10 +16,11 @@ pub(crate) use report::StoreReport;
 pub use report::StoresReport;
 
 use crate::server::Server;
+use crate::shares_server::Shares;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What is asked of the machine that has the store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -134,7 +135,8 @@ pub(crate) fn reply(
         SharesRequest::Deletion => SharesReply::Deletion(garbage::standing(server.keeper()).map_err(words)?),
         SharesRequest::Export { file, which } => {
             let shares = if which.is_empty() { None } else { Some(which_shares(server, &which)?) };
-            SharesReply::Parcel(parcel::export(server, &file, shares, progress)?)
+            let of_others = |share: &ShareId| parcel::fetch(server.keeper(), share);
+            SharesReply::Parcel(parcel::export(server.shares(), of_others, &file, shares, progress)?)
         }
         SharesRequest::Import { file } => SharesReply::Parcel(parcel::import(server, &file, progress)?),
         SharesRequest::AddAccount { name, key, quota } => {
@@ -144,6 +146,22 @@ pub(crate) fn reply(
             SharesReply::Done(accounts::remove(server.shares().server(), &who)?)
         }
     })
+}
+
+/// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or everything.
+pub(crate) fn export_alone(
+    store: &Shares,
+    file: &Path,
+    which: &[String],
+    progress: &mut dyn FnMut(&str),
+) -> Result<ParcelReport, String> {
+    let of_name = |name: &String| {
+        share_of(name).ok_or_else(|| {
+            format!("{name} is no share, which has 32 hexadecimal digits; files have paths only while the machine is up")
+        })
+    };
+    let named = which.iter().map(of_name).collect::<Result<Vec<_>, _>>()?;
+    parcel::export(store, |_| None, file, (!which.is_empty()).then_some(named), progress)
 }
 
 /// Shares by their names, and those of files by their paths.

@@ -8,6 +8,7 @@ use crate::chain::{self, ChainError};
 use crate::keeper::Keeper;
 use crate::peers::fetched;
 use crate::server::Server;
+use crate::shares_server::Shares;
 use bytes::Bytes;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -89,9 +90,10 @@ impl fmt::Display for ParcelReport {
     }
 }
 
-/// Writes these shares (`None`: all that are here) into `file`, which comes to be when all of it is durable.
+/// Writes these shares (`None`: all that are here) into `file`, which comes to be when all of it is durable. Those that are not here `of_others` may have.
 pub(super) fn export(
-    server: &Server,
+    store: &Shares,
+    of_others: impl Fn(&ShareId) -> Option<Bytes>,
     file: &Path,
     which: Option<Vec<ShareId>>,
     progress: &mut dyn FnMut(&str),
@@ -102,16 +104,16 @@ pub(super) fn export(
     }
     let which = match which {
         Some(which) => which,
-        None => stored(server).map_err(words)?,
+        None => stored(store).map_err(words)?,
     };
     let new = file.with_added_extension("new");
     let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
     let out = BufWriter::with_capacity(1 << 20, out.map_err(wrong)?);
     let mut writer = chain::Writer::new(out, MAGIC, FORMAT).map_err(wrong)?;
     let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
-    let holders = holders(server).map_err(words)?;
+    let holders = holders(store).map_err(words)?;
     for share in which {
-        match parcelled(server, &holders, share).map_err(words)? {
+        match parcelled(store, &of_others, &holders, share).map_err(words)? {
             Some(parcelled) => {
                 report.shares += 1;
                 report.bytes += parcelled.body.len() as u64;
@@ -133,9 +135,9 @@ pub(super) fn export(
     Ok(report)
 }
 
-fn stored(server: &Server) -> Result<Vec<ShareId>, DatabaseError> {
+fn stored(store: &Shares) -> Result<Vec<ShareId>, DatabaseError> {
     let mut all = Vec::new();
-    server.shares().server().for_each_share(|share| {
+    store.server().for_each_share(|share| {
         all.extend((share.state == State::Stable).then_some(share.id));
         ControlFlow::Continue(())
     })?;
@@ -143,9 +145,9 @@ fn stored(server: &Server) -> Result<Vec<ShareId>, DatabaseError> {
 }
 
 /// The accounts whose leases go along.
-fn holders(server: &Server) -> Result<BTreeMap<AccountId, Holder>, DatabaseError> {
-    let group = server.shares().group;
-    let accounts = server.shares().server().accounts()?.into_iter();
+fn holders(store: &Shares) -> Result<BTreeMap<AccountId, Holder>, DatabaseError> {
+    let group = store.group;
+    let accounts = store.server().accounts()?.into_iter();
     let holders = accounts.filter_map(|account| match account.key {
         Some(AccountKey(key)) => Some((account.id, Holder::Key(key, account.name))),
         None => (account.id == group).then_some((account.id, Holder::Group)),
@@ -154,7 +156,7 @@ fn holders(server: &Server) -> Result<BTreeMap<AccountId, Holder>, DatabaseError
 }
 
 /// What another host keeps under this name.
-fn fetch(keeper: &Keeper, share: &ShareId) -> Option<Bytes> {
+pub(super) fn fetch(keeper: &Keeper, share: &ShareId) -> Option<Bytes> {
     let hosts = keeper.peers().hosts().now();
     let others = hosts.having(share).into_iter().filter(|machine| *machine != keeper.peers().me());
     let mut asked = others.filter_map(|machine| {
@@ -166,19 +168,19 @@ fn fetch(keeper: &Keeper, share: &ShareId) -> Option<Bytes> {
 
 /// From here, or from another host.
 fn parcelled(
-    server: &Server,
+    store: &Shares,
+    of_others: &impl Fn(&ShareId) -> Option<Bytes>,
     holders: &BTreeMap<AccountId, Holder>,
     share: ShareId,
 ) -> Result<Option<Parcelled>, DatabaseError> {
-    let store = server.shares().server();
-    let (body, digest) = match store.whole(&share) {
+    let (body, digest) = match store.server().whole(&share) {
         Ok(whole) => whole,
-        Err(_) => match fetch(server.keeper(), &share) {
+        Err(_) => match of_others(&share) {
             Some(body) => (body.to_vec(), shares::digest(&body)),
             None => return Ok(None),
         },
     };
-    let leases = store.leases_of(&share)?.into_iter().filter_map(|lease| {
+    let leases = store.server().leases_of(&share)?.into_iter().filter_map(|lease| {
         let holder = holders.get(&lease.account)?.clone();
         Some(Lease { holder, renewed_at: lease.renewed_at, expires_at: lease.expires_at })
     });
@@ -289,7 +291,11 @@ fn account(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backup;
+    use crate::data::DataDir;
+    use crate::stored::SharesRequest;
     use proptest::prelude::*;
+    use std::time::Instant;
 
     fn shares() -> impl Strategy<Value = Vec<Parcelled>> {
         let holder = prop_oneof![
@@ -357,6 +363,50 @@ mod tests {
             prop_assert!(all(&bytes).1.is_err());
             prop_assert!(all(&[MAGIC.as_slice(), &FORMAT.to_le_bytes(), &bytes].concat()).1.is_err());
         }
+    }
+
+    #[test]
+    fn a_machine_that_is_not_up_exports_what_one_that_is_up_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, parcel) = (dir.path().join("data"), |name: &str| dir.path().join(name));
+        let export = |name: &str, which: &[String]| {
+            let request = SharesRequest::Export { file: parcel(name), which: which.to_vec() };
+            crate::shares(&data, request, &mut |_| {})
+        };
+        let taken = |name: &str| all(&std::fs::read(parcel(name)).unwrap()).0;
+        let machine = backup::tests::start(&data);
+        ["a", "b", "c"].iter().for_each(|name| backup::tests::write(&machine, name).unwrap());
+        // The group holds them once their publication is settled.
+        let settled = |parcelled: &Parcelled| {
+            matches!(parcelled.leases.as_slice(), [Lease { holder: Holder::Group, .. }])
+        };
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let up = (0..).map(|n| format!("up-{n}")).find(|name| {
+            assert!(Instant::now() < deadline);
+            export(name, &[]).unwrap();
+            taken(name).iter().all(settled)
+        });
+        let up = taken(&up.unwrap());
+        assert!(!up.is_empty());
+        machine.stop().unwrap();
+        assert!(export("down", &[]).unwrap().is_whole());
+        assert_eq!(taken("down"), up);
+        // By name; paths are rows of the server, which is down.
+        export("one", &[name_of(&ShareId(up[0].share))]).unwrap();
+        assert_eq!(taken("one"), up[..1]);
+        assert!(export("path", &["/a".to_owned()]).unwrap_err().to_string().contains("up"));
+        // What is lost is said, and with the database goes who held what.
+        let held = DataDir::hold(&data, "a test").unwrap();
+        assert!(export("held", &[]).unwrap_err().to_string().contains("in use"));
+        drop(held);
+        std::fs::remove_file(data.join("shares/leases.sqlite")).unwrap();
+        let bodies =
+            |parcelled: Vec<Parcelled>| parcelled.into_iter().map(|p| (p.share, p.body)).collect::<Vec<_>>();
+        export("found", &[]).unwrap();
+        assert_eq!(bodies(taken("found")), bodies(up));
+        let machine = backup::tests::start(&data);
+        assert!(crate::fsck(&data, &mut |_| {}).unwrap().faults.is_empty());
+        machine.stop().unwrap();
     }
 
     #[test]
