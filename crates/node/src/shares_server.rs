@@ -7,7 +7,7 @@ use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use shares::{
     AccountId, Clock, DatabaseError, Deletion, Location, NewShare, OpenError, Refusal, Seconds, ShareServer,
-    StoreError, Suspended, Tell,
+    StoreError, Suspended, Tell, Uploaders,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -156,15 +156,14 @@ impl Shares {
         shares: &[ShareId],
         publishers: &[Option<MachineId>],
     ) -> Result<Vec<ShareId>, DatabaseError> {
-        let mut published = BTreeMap::<Option<MachineId>, Vec<ShareId>>::new();
-        for (share, publisher) in shares.iter().zip(publishers) {
-            published.entry(*publisher).or_default().push(*share);
-        }
-        let mut held = BTreeSet::new();
-        for (publisher, shares) in published {
-            let believed = publisher.map(|publisher| self.uploaders_of(publisher));
-            held.extend(self.server.take_over(self.group, &shares, believed.as_deref())?);
-        }
+        let mut accounts = BTreeMap::<MachineId, Arc<[AccountId]>>::new();
+        let believed = shares.iter().zip(publishers).filter_map(|(share, publisher)| {
+            let publisher = (*publisher)?;
+            let accounts = accounts.entry(publisher).or_insert_with(|| self.uploaders_of(publisher).into());
+            Some((*share, accounts.clone()))
+        });
+        let held = self.server.take_over(self.group, shares, believed.collect::<Uploaders>())?;
+        let held: BTreeSet<ShareId> = held.into_iter().collect();
         Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
     }
 

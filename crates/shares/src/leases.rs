@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use crate::{
     rows::{LeaseRow, ShareRow},
     seal,
-    share::{AccountId, Deletion, Holds, Seconds, ShareLease, State, Usage},
+    share::{AccountId, Deletion, Holds, Seconds, ShareLease, State, Uploaders, Usage},
     transitions,
     tx::{self, Tx},
 };
@@ -221,13 +221,13 @@ fn is_of_strangers(
 }
 
 /// Leases shares for one account of the cluster's and for no other of them, from now on for [`TERM`]. What is damaged is leased,
-/// too, for it may be all that there is, but is not held, and stays leased by whoever leased it. If only some uploaders are `believed`, what others alone have leased is not what it is
+/// too, for it may be all that there is, but is not held, and stays leased by whoever leased it. What others than its `believed` uploaders alone have leased is not what it is
 /// called, and goes, if anything `may_go`.
 pub(crate) fn take_over(
     tx: &mut Tx<'_>,
     account: AccountId,
     ids: &[ShareId],
-    believed: Option<&[AccountId]>,
+    believed: &Uploaders,
     may_go: bool,
 ) -> rusqlite::Result<Leased> {
     let until = i64::try_from(TERM).unwrap_or(i64::MAX).saturating_add(tx.now);
@@ -240,7 +240,7 @@ pub(crate) fn take_over(
         if share.state != State::Stable {
             continue;
         }
-        if believed.map_or(Ok(false), |believed| is_of_strangers(tx, id, account, believed))? {
+        if believed.get(id).map_or(Ok(false), |believed| is_of_strangers(tx, id, account, believed))? {
             if may_go && transitions::turn_away(tx, &share)? {
                 leased.turned_away.push(*id);
             }

@@ -76,5 +76,5 @@ pub use server::{ShareServer, Suspended};
 pub use settings::{Clock, Settings, Tell};
 pub use share::{
     AccountId, Deletion, Health, Holds, Incident, NewShare, Pass, Process, Seconds, ShareId, ShareLease,
-    State, StoredShare, Usage,
+    State, StoredShare, Uploaders, Usage,
 };

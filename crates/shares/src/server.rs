@@ -29,8 +29,8 @@ use crate::{
     rows::{IncidentRow, LeaseRow},
     s3, seal,
     share::{
-        AccountId, Deletion, Holds, Incident, Pass, Process, Seconds, ShareLease, StoredShare, Usage,
-        successor,
+        AccountId, Deletion, Holds, Incident, Pass, Process, Seconds, ShareLease, StoredShare, Uploaders,
+        Usage, successor,
     },
     shelf::{Shelf, Withheld},
     transitions::{self, STARTER_SECONDS},
@@ -214,18 +214,17 @@ impl ShareServer {
     }
 
     /// Takes or renews the account's lease on each share, until [`Self::lease_end`], and lets go of those of the cluster's other accounts in the same moment. Returns the
-    /// shares that are held now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the others. If only some uploaders are `believed`, what others
-    /// of the cluster's accounts alone have leased is not what it is called: it is deleted instead, and may be stored again.
+    /// shares that are held now, as [`Self::lease`] does; what is damaged is leased, too, and stays leased by the others. What others of the
+    /// cluster's accounts alone have leased than its `believed` uploaders is not what it is called: it is deleted instead, and may be stored again.
     pub fn take_over(
         &self,
         account: AccountId,
         ids: &[ShareId],
-        believed: Option<&[AccountId]>,
+        believed: Uploaders,
     ) -> Result<Vec<ShareId>, DatabaseError> {
-        let (believed, may_go) = (believed.map(<[_]>::to_vec), !self.server.database.suspicion().is_raised());
-        let lease = move |tx: &mut Tx<'_>, ids: &[ShareId]| {
-            leases::take_over(tx, account, ids, believed.as_deref(), may_go)
-        };
+        let (believed, may_go) = (Arc::new(believed), !self.server.database.suspicion().is_raised());
+        let lease =
+            move |tx: &mut Tx<'_>, ids: &[ShareId]| leases::take_over(tx, account, ids, &believed, may_go);
         self.server.lease_with("taking over shares", ids, lease)
     }
 

@@ -1,6 +1,6 @@
 //! What the server knows of a share: its states, its health, who wants it kept.
 
-use std::fmt::Write;
+use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
 use bytes::Bytes;
 pub use namespace::ShareId;
@@ -11,6 +11,9 @@ pub type Seconds = u64;
 /// Who wants shares kept. Accounts are numbered by the server that keeps the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountId(pub i64);
+
+/// Who may have uploaded shares, of those of which that is known; others, any account of the cluster's.
+pub type Uploaders = BTreeMap<ShareId, Arc<[AccountId]>>;
 
 impl AccountId {
     /// Whoever gives no name.

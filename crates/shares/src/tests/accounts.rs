@@ -3,7 +3,7 @@
 use super::{ME, On, World, body, check_quiet, everywhere, id};
 use crate::{
     AccountError, AccountId, AccountKey, AccountSecret, Deletion, Holds, ReadError, Refusal, ShareLease,
-    SignatureError, Signed, StoreError, Usage, digest,
+    SignatureError, Signed, StoreError, Uploaders, Usage, digest,
 };
 
 everywhere! {
@@ -32,7 +32,7 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     server.lease(other, &[id(1)], None).unwrap();
     let wanted = [id(1), id(2), id(3)];
     assert_eq!(server.holds(ME, &wanted).unwrap(), [Holds::Unleased, Holds::Unleased, Holds::Nothing]);
-    assert_eq!(server.take_over(ME, &wanted, None).unwrap(), [id(1), id(2)]);
+    assert_eq!(server.take_over(ME, &wanted, Uploaders::new()).unwrap(), [id(1), id(2)]);
     assert_eq!(server.holds(ME, &wanted).unwrap(), [Holds::Leased, Holds::Leased, Holds::Nothing]);
     for n in [1, 2] {
         assert_eq!(server.leases_of(&id(n)).unwrap().iter().map(|l| l.account).collect::<Vec<_>>(), [ME]);
@@ -41,7 +41,7 @@ fn who_takes_shares_over_holds_them_alone(on: On) {
     running.store(&[(id(4), &body(4))], uploader).unwrap();
     world.write_file(&id(4), b"else");
     assert!(server.verify(&id(4)).is_err());
-    assert!(server.take_over(ME, &[id(4)], None).unwrap().is_empty());
+    assert!(server.take_over(ME, &[id(4)], Uploaders::new()).unwrap().is_empty());
     assert_eq!(server.leases_of(&id(4)).unwrap().len(), 2);
     assert_eq!(server.holds(uploader, &[id(4)]).unwrap(), [Holds::Nothing]);
 }
@@ -58,10 +58,10 @@ fn what_only_those_hold_who_should_not_have_stored_it_is_not_taken_over_and_goes
     server.lease(two, &[id(1)], None).unwrap();
     server.lease(other, &[id(2)], None).unwrap();
     server.lease(key, &[id(3)], None).unwrap();
-    assert_eq!(server.take_over(ME, &[id(4)], Some(&[one])).unwrap(), [id(4)]);
-    // Whoever has a lease brought the same bytes.
+    // Whoever has a lease brought the same bytes. Of the fourth its uploader is believed.
     let ids: Vec<_> = (1..6).map(id).collect();
-    assert_eq!(server.take_over(ME, &ids, Some(&[other])).unwrap(), [id(2), id(4)]);
+    let believed = (1..6).map(|n| (id(n), [if n == 4 { one } else { other }].into())).collect();
+    assert_eq!(server.take_over(ME, &ids, believed).unwrap(), [id(2), id(4)]);
     for gone in [1, 3] {
         assert!(matches!(server.read(&id(gone), 0, 1), Err(ReadError::Going(_) | ReadError::NotFound(_))));
     }
@@ -80,7 +80,7 @@ fn nobody_ends_the_leases_of_a_key_but_itself(on: On) {
     let stranger = server.key_account(KEY, "stranger", None).unwrap().unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], stranger).unwrap();
     let group = server.account("group").unwrap();
-    assert_eq!(server.take_over(group, &[id(1)], None).unwrap(), [id(1)]);
+    assert_eq!(server.take_over(group, &[id(1)], Uploaders::new()).unwrap(), [id(1)]);
     server.let_go_all(&[id(1), id(2)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
     assert_eq!(server.holds(stranger, &[id(1), id(2)]).unwrap(), [Holds::Leased; 2]);
@@ -103,7 +103,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
     assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Leased]);
     world.advance(1);
     assert_eq!(server.holds(group, &[id(1)]).unwrap(), [Holds::Due]);
-    server.take_over(group, &[id(1)], None).unwrap();
+    server.take_over(group, &[id(1)], Uploaders::new()).unwrap();
     assert_eq!(
         (server.holds(group, &[id(1)]).unwrap(), ends(1)),
         (vec![Holds::Leased], Some(world.now() + 31 * day))
@@ -112,7 +112,7 @@ fn what_is_taken_over_is_leased_for_a_term_and_to_be_renewed_after_a_week(on: On
     // It is never shortened.
     let longest = ends(1);
     world.set(world.now() - 3 * day);
-    server.take_over(group, &[id(1)], None).unwrap();
+    server.take_over(group, &[id(1)], Uploaders::new()).unwrap();
     assert_eq!((ends(1), ends(2)), (longest, None));
 }
 

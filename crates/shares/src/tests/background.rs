@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     AccountId, AccountKey, Damage, Deletion, Expiry, Health, Holds, Inventory, Process, ReadError, Refusal,
-    Settings, ShareServer, StoreError, Suspended, Usage, header::HEADER_BYTES, server::Server,
+    Settings, ShareServer, StoreError, Suspended, Uploaders, Usage, header::HEADER_BYTES, server::Server,
     share::file_name,
 };
 
@@ -157,7 +157,7 @@ fn fault_10_what_has_no_row_is_looked_for_on_the_disk(on: On) {
     let server = &running.server;
     assert_eq!(server.holds(ME, &[id(1), id(4)]).unwrap(), [Holds::Unleased, Holds::Nothing]);
     assert_eq!(server.lease(ME, &[id(1), id(4)], None).unwrap(), [id(1)]);
-    assert_eq!(server.take_over(ME, &[id(2)], None).unwrap(), [id(2)]);
+    assert_eq!(server.take_over(ME, &[id(2)], Uploaders::new()).unwrap(), [id(2)]);
     assert_eq!(server.leases_of(&id(2)).unwrap().len(), 1);
     // Storing what lies there takes a lease on it and puts nothing in its place; other bytes of that name are refused, and delete nothing.
     let placed = |running: &Running| running.disk.steps().iter().filter(|step| PLACE.contains(step)).count();
@@ -208,7 +208,7 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on
     drop(running);
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     let running = world.try_open(None).unwrap();
-    running.server.take_over(ME, &[id(4)], None).unwrap();
+    running.server.take_over(ME, &[id(4)], Uploaders::new()).unwrap();
     running.server.let_go_all(&[id(4)], Deletion::AtOnce).unwrap();
     running.server.reap().unwrap();
     assert!(world.file(&id(4)).is_some());
