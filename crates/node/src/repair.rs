@@ -330,7 +330,7 @@ impl Repair {
     }
 }
 
-/// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay until others have them.
+/// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay until others have them, or until nobody copies what was there.
 fn shed(
     keeper: &Keeper,
     ledger: &dyn Ledger,
@@ -347,6 +347,10 @@ fn shed(
         }
     }
     if !unreferenced.is_empty() {
+        // A hold may have begun before the last reference went: who looks again finds that over.
+        if keeper.is_held() {
+            return Ok(shares.to_vec());
+        }
         keeper.shares().let_go_of_group(&unreferenced)?;
     }
     let kept = kept_by_all(keeper, hosts, &moved);

@@ -39,6 +39,9 @@ const SESSION: SessionId = SessionId(7);
 /// Bytes of a share's file before its body.
 const HEADER: u64 = 128;
 
+/// Something that happens to the state.
+type Meanwhile = Box<dyn FnOnce(&State) + Send>;
+
 /// The state that all replicas have.
 #[derive(Default)]
 struct State {
@@ -51,6 +54,8 @@ struct State {
     over: Mutex<BTreeSet<(MachineId, SessionId)>>,
     /// Sessions that have not begun, as far as hosts know.
     unknown: Mutex<BTreeSet<SessionId>>,
+    /// Happens before a host is told the next time what files refer to.
+    meanwhile: Mutex<Option<Meanwhile>>,
 }
 
 impl Ledger for State {
@@ -63,6 +68,9 @@ impl Ledger for State {
     }
 
     fn refers_to(&self, shares: &[ShareId]) -> Vec<bool> {
+        if let Some(meanwhile) = self.meanwhile.lock().take() {
+            meanwhile(self);
+        }
         let referenced = self.referenced.lock();
         shares.iter().map(|share| referenced.contains_key(&share.whole())).collect()
     }
@@ -692,5 +700,29 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     drop(hold);
     until("let go", || server.share(&share(2)).unwrap().is_none());
     until("looked", || server.vouched() > vouched);
-    assert_eq!(renewed(0), begin + 54 * DAY);
+    assert!(server.now() - renewed(0) < 7 * DAY);
+}
+
+/// The host looked whether anybody copies what is there before it looked at what files refer to.
+#[test]
+fn what_goes_after_somebody_has_begun_to_copy_it_stays_whatever_a_look_is_at() {
+    let group = Group::new(1);
+    let shares = store(&group.client(), 0..2);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
+    let (keeper, gone) = (group.hosts[0].as_ref().unwrap().keeper.clone(), shares[1]);
+    let (holds, held) = std::sync::mpsc::channel();
+    *group.state.meanwhile.lock() = Some(Box::new(move |state| {
+        holds.send(keeper.hold()).unwrap();
+        state.referenced.lock().remove(&gone);
+    }));
+    let server = group.keeper(0).shares().server();
+    group.now.fetch_add(1, Ordering::SeqCst);
+    group.keeper(0).compare();
+    let hold = held.recv().unwrap();
+    until("looked", || server.vouched() == Some(server.now()));
+    assert_eq!(group.keeping(&gone), [0]);
+    drop(hold);
+    until("let go", || server.share(&gone).unwrap().is_none());
+    assert_eq!(group.keeping(&shares[0]), [0]);
 }
