@@ -223,13 +223,15 @@ impl KnownFile {
         if let Some(head) = values.content {
             self.learn_content(head, values.inline, values.extents);
         }
-        for (name, value) in values.xattrs {
-            self.xattrs.entry(name).or_insert(Some(value));
-        }
-        // The server sends every attribute that an infinite lease covers along with it.
-        self.xattrs_complete |= self.held.kind(&Field::Xattrs).is_some();
         // What no lease covers must not become known by the back door: it would still be here when a lease comes.
         let held = &self.held;
+        for (name, value) in values.xattrs {
+            if held.is_whole() || held.kind(&Field::Xattr(name.clone())).is_some() {
+                self.xattrs.entry(name).or_insert(Some(value));
+            }
+        }
+        // The server sends every attribute that an infinite lease covers along with it.
+        self.xattrs_complete |= held.kind(&Field::Xattrs).is_some();
         values.children.retain(|(label, _)| {
             held.is_whole() || held.kind(&Field::Child(namespace::fold(label))).is_some()
         });
@@ -318,5 +320,34 @@ impl KnownFile {
             }
             KnownContent::Unknown => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use namespace::{Known, POLICY_LABEL};
+    use rustc_hash::FxHashMap;
+
+    fn grant(field: Field, xattrs: &[&[u8]]) -> FileGrant {
+        let xattrs = xattrs.iter().map(|value| (POLICY_LABEL.clone(), value.to_vec())).collect();
+        FileGrant {
+            file: FileId::root(),
+            whole: false,
+            fields: vec![(field, Kind::Read)],
+            excluded: Vec::new(),
+            excluded_xattrs: Vec::new(),
+            values: Values { xattrs, ..Values::default() },
+        }
+    }
+
+    /// The server thinks that the lease is held, whose grant was let go of when it came: so it tells the value along with something else.
+    #[test]
+    fn an_attribute_that_is_told_without_a_lease_is_not_known_when_the_lease_comes() {
+        let mut files = Files(FxHashMap::default());
+        files.grant(grant(Field::Attributes, &[b"copies=2"]));
+        let policy = Field::Xattr(POLICY_LABEL.clone());
+        files.grant(grant(policy, &[]));
+        assert_eq!(files.xattr(&FileId::root(), &POLICY_LABEL, Kind::Read), Known::Unused);
     }
 }

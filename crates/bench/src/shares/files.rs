@@ -89,7 +89,8 @@ pub(super) fn scrub(dir: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Ro
     }
     let name = format!("scrub of {LARGE_SHARES} shares of 1 MiB; a long read");
     Ok(vec![
-        Row::of(format!("durable shares of 1 MiB, {BATCH} at a time; a long write"), stored, "MiB/s").beside(written),
+        Row::of(format!("durable shares of 1 MiB, {BATCH} at a time; a long write"), stored, "MiB/s")
+            .beside(written),
         Row::of(name, median(scrub), "MiB/s").beside(median(disk)).disk_bar(0.8),
     ])
 }

@@ -9,7 +9,10 @@ use bytes::Bytes;
 use client::{Call, LostWhat};
 use ident::FileId;
 use lease::{Label, SessionId};
-use namespace::{Effect, Error, Operation, RenameMode, Timestamp};
+use namespace::{
+    ContentChange, Effect, Error, Extent, FileKind, Operation, POLICY_LABEL, Place, RenameMode, Rules,
+    Spread, Timestamp,
+};
 use rustc_hash::FxHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
@@ -28,6 +31,8 @@ pub(super) enum Key {
     Name(FileId, Label),
     /// Owner and mode.
     Attributes(FileId),
+    /// How content is to be spread: of a file, or of what is made in a directory.
+    Policy(FileId),
     /// Content.
     Content(FileId),
 }
@@ -39,6 +44,7 @@ pub(super) enum Value {
     Unbound,
     Bound(FileId),
     Attributes(u32, u16),
+    Policy(Option<Vec<u8>>),
     /// Length and hash.
     Content(u64, u64),
 }
@@ -135,6 +141,9 @@ pub(super) struct History {
     pub ever: BTreeMap<FileId, BTreeSet<FileId>>,
     /// Calls that were answered, in that order.
     pub order: Vec<CallNumber>,
+    /// Files that have a policy from their directories, and publications that one speaks of.
+    pub inherited: u64,
+    pub spread: u64,
 }
 
 impl History {
@@ -262,8 +271,14 @@ impl History {
         }
     }
 
-    /// The server has done what it was asked to.
-    pub fn shipped(&mut self, session: SessionId, number: u64, effects: &[Effect]) -> Result<(), Violation> {
+    /// The server has done what it was asked to, perhaps by rules `older` than the newest.
+    pub fn shipped(
+        &mut self,
+        session: SessionId,
+        number: u64,
+        effects: &[Effect],
+        older: bool,
+    ) -> Result<(), Violation> {
         // A result that is told again is of what was done before.
         let Some(operation) = self.asked.remove(&(session, number)) else { return Ok(()) };
         if !operation.is_update() {
@@ -283,7 +298,22 @@ impl History {
                     self.version(Key::Name(dir.clone(), label.clone()), Value::Unbound, call);
                 }
                 Effect::Birth { file, attributes, .. } => {
-                    self.born(file, attributes.uid, attributes.mode, call)
+                    let Operation::Create { dir, .. } = &operation else { continue };
+                    let has_one = effects.iter().any(|effect| is_policy_of(effect, file));
+                    let above = (!older || has_one).then_some(dir);
+                    self.born(file, above, attributes.kind, (attributes.uid, attributes.mode), call);
+                }
+                Effect::Xattr { file, value, .. } if is_policy_of(effect, file) => {
+                    let (key, value) = (Key::Policy(file.clone()), Value::Policy(value.clone()));
+                    let born = matches!(operation, Operation::Create { .. });
+                    if born && self.now(&key) != Some(value.clone()) {
+                        return Err(format!(
+                            "{file} was born with {value:?}, and not as its directory has it"
+                        ));
+                    }
+                    if !born {
+                        self.version(key, value, call);
+                    }
                 }
                 Effect::Attributes { file, attributes } => {
                     let value = Value::Attributes(attributes.uid, attributes.mode);
@@ -297,13 +327,18 @@ impl History {
         Ok(())
     }
 
-    /// The server has applied an update of a client's log.
-    pub fn applied(&mut self, session: SessionId, operation: &Operation) -> Result<(), Violation> {
+    /// The server has applied an update of a client's log, by rules of this number.
+    pub fn applied(
+        &mut self,
+        session: SessionId,
+        operation: &Operation,
+        rules: u16,
+    ) -> Result<(), Violation> {
         match operation {
             Operation::Accessed { .. } | Operation::Dispose { .. } => return Ok(()),
-            Operation::Publish { file, mtime, .. } => {
+            Operation::Publish { file, mtime, change, .. } => {
                 self.published(session, file, tick_of(*mtime));
-                return Ok(());
+                return self.check_spread(file, change);
             }
             _ => {}
         }
@@ -311,7 +346,8 @@ impl History {
         match operation {
             Operation::Create { dir, label, new, cred, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(new.file.clone()), call);
-                self.born(&new.file, cred.uid, new.mode & !new.umask, call);
+                let above = (rules >= Rules::Three.number()).then_some(dir);
+                self.born(&new.file, above, new.kind, (cred.uid, new.mode & !new.umask), call);
             }
             Operation::Link { file, dir, label, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(file.clone()), call);
@@ -336,14 +372,60 @@ impl History {
                     self.version(key, value, call);
                 }
             }
+            Operation::SetXattr { file, value, .. } => {
+                self.version(Key::Policy(file.clone()), Value::Policy(Some(value.clone())), call);
+            }
+            Operation::RemoveXattr { file, .. } => {
+                self.version(Key::Policy(file.clone()), Value::Policy(None), call);
+            }
             other => return Err(format!("nobody was to do {other:?}")),
         }
         Ok(())
     }
 
-    fn born(&mut self, file: &FileId, uid: u32, mode: u16, call: CallNumber) {
+    /// Made by that user, with such permissions, and with the policy of the directory `above`, if it may have one.
+    fn born(
+        &mut self,
+        file: &FileId,
+        above: Option<&FileId>,
+        kind: FileKind,
+        (uid, mode): (u32, u16),
+        call: CallNumber,
+    ) {
         self.version(Key::Attributes(file.clone()), Value::Attributes(uid, mode), call);
+        let passed_on = matches!(kind, FileKind::Regular | FileKind::Directory);
+        let policy = above.filter(|_| passed_on).and_then(|dir| self.now(&Key::Policy(dir.clone())));
+        let policy = policy.unwrap_or(Value::Policy(None));
+        self.inherited += u64::from(policy != Value::Policy(None));
+        self.version(Key::Policy(file.clone()), policy, call);
         self.version(Key::Content(file.clone()), content(&[]), call);
+    }
+
+    /// Content is spread as usual, or as some policy says that the file had.
+    fn check_spread(&mut self, file: &FileId, change: &ContentChange) -> Result<(), Violation> {
+        let ContentChange::Extents { put, .. } = change else { return Ok(()) };
+        let had = self.registers.get(&Key::Policy(file.clone())).into_iter().flatten();
+        let had = had.flat_map(|version| match &version.value {
+            Value::Policy(Some(policy)) => match Spread::of_policy(Some(policy)) {
+                // What is too short for that is kept in copies instead.
+                code @ Spread::Code { parity, .. } => vec![code, Spread::Copies(parity + 1)],
+                spread => vec![spread],
+            },
+            _ => Vec::new(),
+        });
+        let had: Vec<Spread> = had.chain([Spread::Usual]).collect();
+        let spread = |extent: &Extent| match extent.piece.place {
+            Place::Share { share, .. } => Some(share.spread()),
+            Place::Inline(_) => None,
+        };
+        let spreads: Vec<Spread> = put.iter().filter_map(spread).collect();
+        self.spread += u64::from(spreads.iter().any(|spread| *spread != Spread::Usual));
+        match spreads.into_iter().find(|spread| !had.contains(spread)) {
+            Some(spread) => {
+                Err(format!("content of {file} is spread as {spread}, and its policies were {had:?}"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The server has the content that the client had at this reading of its clocks.
@@ -401,8 +483,10 @@ impl History {
 
     fn version(&mut self, key: Key, value: Value, by: CallNumber) {
         let versions = self.registers.entry(key.clone()).or_default();
-        if versions.is_empty() && matches!(key, Key::Name(..)) {
-            versions.push(Version { value: Value::Unbound, by: None });
+        if versions.is_empty()
+            && let Some(value) = at_first(&key)
+        {
+            versions.push(Version { value, by: None });
         }
         if let Key::Name(dir, _) = &key {
             if let Some(Version { value: Value::Bound(file), .. }) = versions.last() {
@@ -449,8 +533,7 @@ impl History {
     pub fn updates(&self) -> impl Iterator<Item = &Called> {
         let nameless = self.nameless();
         let missed = move |called: &&Called| {
-            let of_nameless =
-                |key| matches!(key, Key::Content(file) | Key::Attributes(file) if nameless.contains(&file));
+            let of_nameless = |key| matches!(key, Key::Content(file) | Key::Attributes(file) | Key::Policy(file) if nameless.contains(&file));
             !called.changes().into_iter().all(of_nameless)
         };
         let done = self.order.iter().filter_map(|number| self.calls.get(*number));
@@ -472,9 +555,20 @@ impl History {
 impl Called {
     /// The registers that it changes, if it does.
     pub fn changes(&self) -> Vec<Key> {
-        let of_made = |file: &FileId| [Key::Attributes(file.clone()), Key::Content(file.clone())];
+        let of_made = |file: &FileId| {
+            [Key::Attributes(file.clone()), Key::Policy(file.clone()), Key::Content(file.clone())]
+        };
         let made = self.made.iter().filter(|_| matches!(self.call, Call::Create { .. }));
         changes(&self.call).into_iter().chain(made.flat_map(of_made)).collect()
+    }
+}
+
+/// What a register is before anybody changes it, if it is there from the beginning: every label, and what there is of the root.
+pub(super) fn at_first(key: &Key) -> Option<Value> {
+    match key {
+        Key::Name(..) => Some(Value::Unbound),
+        Key::Policy(file) if *file == FileId::root() => Some(Value::Policy(None)),
+        _ => None,
     }
 }
 
@@ -488,6 +582,7 @@ fn changes(call: &Call) -> Vec<Key> {
             vec![Key::Name(from_dir.clone(), from.clone()), Key::Name(to_dir.clone(), to.clone())]
         }
         Call::SetAttributes { file, size: None, .. } => vec![Key::Attributes(file.clone())],
+        Call::SetXattr { file, .. } | Call::RemoveXattr { file, .. } => vec![Key::Policy(file.clone())],
         Call::SetAttributes { file, .. } | Call::Write { file, .. } => vec![Key::Content(file.clone())],
         _ => Vec::new(),
     }
@@ -502,8 +597,14 @@ pub(super) fn is_update(call: &Call) -> bool {
             | Call::Unlink { .. }
             | Call::Rename { .. }
             | Call::SetAttributes { .. }
+            | Call::SetXattr { .. }
+            | Call::RemoveXattr { .. }
             | Call::Write { .. }
     )
+}
+
+fn is_policy_of(effect: &Effect, of: &FileId) -> bool {
+    matches!(effect, Effect::Xattr { file, name, .. } if file == of && *name == *POLICY_LABEL)
 }
 
 fn is_of(operation: &Operation, called: &Called) -> bool {
@@ -525,6 +626,10 @@ fn is_of(operation: &Operation, called: &Called) -> bool {
             Operation::SetAttributes { file, change, .. },
             Call::SetAttributes { file: f, change: c, size: None, .. },
         ) => (file, change) == (f, c),
+        (Operation::SetXattr { file, value, .. }, Call::SetXattr { file: f, value: v, .. }) => {
+            (file, value) == (f, v)
+        }
+        (Operation::RemoveXattr { file, .. }, Call::RemoveXattr { file: f, .. }) => file == f,
         _ => false,
     }
 }
@@ -535,7 +640,9 @@ fn time_of(operation: &Operation) -> Option<Timestamp> {
         | Operation::Link { time, .. }
         | Operation::Unlink { time, .. }
         | Operation::Rename { time, .. }
-        | Operation::SetAttributes { time, .. } => Some(*time),
+        | Operation::SetAttributes { time, .. }
+        | Operation::SetXattr { time, .. }
+        | Operation::RemoveXattr { time, .. } => Some(*time),
         _ => None,
     }
 }

@@ -89,6 +89,10 @@ pub struct Happened {
     pub denied: u64,
     /// Times the cluster's version was raised.
     pub raised: u64,
+    /// Files that were made with the policy of their directory.
+    pub inherited: u64,
+    /// Publications of content that is spread otherwise than usual.
+    pub spread: u64,
     /// Updates that were replayed by older rules than the cluster's.
     pub by_older_rules: u64,
     /// Milliseconds that went by.
@@ -119,6 +123,8 @@ impl std::ops::AddAssign for Happened {
             changes,
             denied,
             raised,
+            inherited,
+            spread,
             by_older_rules,
             ms,
             trace,
@@ -142,6 +148,8 @@ impl std::ops::AddAssign for Happened {
         self.changes += changes;
         self.denied += denied;
         self.raised += raised;
+        self.inherited += inherited;
+        self.spread += spread;
         self.by_older_rules += by_older_rules;
         self.ms += ms;
         self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
@@ -262,6 +270,7 @@ impl Building {
             self.check_version()?;
         }
         self.happened.lost = self.history.lost();
+        (self.happened.inherited, self.happened.spread) = (self.history.inherited, self.history.spread);
         self.happened.ms = self.now;
         self.history.check()
     }

@@ -245,11 +245,12 @@ impl Building {
         }
         self.note_log(input, out)?;
         // What waited for that was done after it.
+        let older = self.weather.upgrade_ms > 0;
         for output in out {
             if let Output::Send { session, message: ToClient::Shipped { number, result: Ok((_, effects)) } } =
                 output
             {
-                self.history.shipped(*session, *number, effects)?;
+                self.history.shipped(*session, *number, effects, older)?;
             }
         }
         self.check_rights(out)
@@ -282,7 +283,7 @@ impl Building {
                 let older = newest.is_some_and(|version| version.rules().number() > *rules);
                 self.happened.by_older_rules += u64::from(older);
                 self.check_change(*session, operation)?;
-                self.history.applied(*session, operation)?;
+                self.history.applied(*session, operation, *rules)?;
             }
         }
         Ok(())

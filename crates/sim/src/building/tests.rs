@@ -24,7 +24,7 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited` or `rotting` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies` or `rotting` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -41,6 +41,7 @@ fn one_seed() {
             Ok("away") => AWAY,
             Ok("moving") => MOVING,
             Ok("limited") => LIMITED,
+            Ok("policies") => POLICIES,
             Ok("rotting") => ROTTING,
             Ok("shipped") => Weather::shipped(seed),
             _ => Weather::of(seed),
@@ -251,6 +252,18 @@ fn a_server_that_forgets_rights_is_found() {
     assert!(found.is_some());
 }
 
+/// Half of what programs do is about how content is spread, in bad weather.
+const POLICIES: Weather =
+    Weather { policies: 2, calm_ms: 2_000, breaks: 2, freezes: 1, crashes: 1, slow_ms: 500, ..Weather::FAIR };
+
+#[test]
+fn what_is_made_in_a_directory_is_spread_as_the_directory_says_whoever_says_so_when() {
+    let mut all = all_of(POLICIES, 0..6, 8, 1_500);
+    all += all_of(Weather { servers: 3, elections: 1, limited: 4, ..POLICIES }, 0..3, 8, 1_500);
+    println!("{all:?}");
+    assert!(all.inherited > 100 && all.spread > 50, "{all:?}");
+}
+
 /// The disk of one server after the other rots.
 const ROTTING: Weather =
     Weather { servers: 3, calm_ms: 1_000, rots: 1, restarts: 2, elections: 1, slow_ms: 500, ..Weather::FAIR };
@@ -344,7 +357,7 @@ fn in_the_same_weather_nothing_is_found_without_the_fault() {
 
 /// The weather of that seed, and one server.
 fn lone(seed: u64) -> Weather {
-    Weather { servers: 1, changes: 0, limited: 0, ..Weather::of(seed) }
+    Weather { servers: 1, changes: 0, limited: 0, policies: 0, ..Weather::of(seed) }
 }
 
 /// Seeds in which something was wrong once, and what.
@@ -377,11 +390,13 @@ fn what_was_wrong_once_is_right() {
         // What was moved out of a machine's sight and back was gone for ever to who had it open.
         (LIMITED, 54, 20, 3_000),
         // A user who might not read a file when its lease was granted, and might now, read damage: the key had been withheld with the lease.
-        (Weather::of(4), 4, 20, 3_000),
+        (Weather { policies: 0, ..Weather::of(4) }, 4, 20, 3_000),
+        // An extended attribute told to a machine that had no lease on it was still known when the lease came, though it had been removed.
+        (POLICIES, 125, 8, 1_500),
         // A leader whose proposal openraft refused, since its majority was slow to answer, and that led on: what a machine had said over a connection that went on was gone.
-        (Weather::shipped(6), 6, 5, 300),
+        (Weather { policies: 0, ..Weather::shipped(6) }, 6, 5, 300),
         // A leader that had given its vote away to the one that was to stay answered questions under its lease.
-        (Weather::shipped(13), 13, 5, 300),
+        (Weather { policies: 0, ..Weather::shipped(13) }, 13, 5, 300),
     ];
     for (weather, seed, machines, calls) in seeds {
         run_building_in(weather, seed, machines, calls).unwrap_or_else(|violation| panic!("{violation}"));

@@ -71,6 +71,8 @@ pub struct Weather {
     pub upgrade_ms: u64,
     /// So many of the machines may not do everything.
     pub limited: u64,
+    /// One call in so many sets, removes or looks at how content is to be spread.
+    pub policies: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -110,6 +112,7 @@ impl Weather {
         astray: 0,
         upgrade_ms: 0,
         limited: 0,
+        policies: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -139,6 +142,7 @@ impl Weather {
         astray: 2,
         upgrade_ms: 0,
         limited: 0,
+        policies: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -200,6 +204,7 @@ impl Weather {
         weather.changes = [0, 2][below(2) as usize] * u64::from(weather.servers > 1);
         weather.rots *= u64::from(below(3) > 0);
         weather.limited = [0, 4][below(2) as usize];
+        weather.policies = [0, 10][below(2) as usize];
         weather
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use client::{Call, Now, Outcome, Reply};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, Cred, Entry, Error, FileKind, RenameMode, Stat};
+use namespace::{AttributeChange, Cred, Entry, Error, FileKind, POLICY_LABEL, RenameMode, Stat, XattrMode};
 
 /// Labels in each directory.
 const LABELS: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -23,12 +23,16 @@ const STAYING: [(&str, FileKind); 9] = [
     ("five", FileKind::Regular),
     ("log", FileKind::Regular),
 ];
+/// How content may be spread.
+const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
 /// Programs of each machine. The first also writes.
 const PROGRAMS: usize = 2;
 /// The program that is none: calls that the simulation makes itself.
 pub(super) const NOBODY: usize = usize::MAX;
 /// Files that a machine remembers it has seen.
 const SEEN_MAX: usize = 8;
+/// Words of a write that goes into shares.
+const LARGE: u64 = 9_000;
 /// Content is cut off where it becomes longer than this.
 const CONTENT_MAX: u64 = 300_000;
 
@@ -92,6 +96,9 @@ impl Building {
             for dir in dirs {
                 for name in LABELS {
                     self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label: label(name) })?;
+                }
+                if self.weather.policies > 0 {
+                    self.call(at, NOBODY, policy_of(dir.clone()))?;
                 }
                 self.call(at, NOBODY, Call::List { dir, after: 0, limit: 1_000, stat: false })?;
             }
@@ -203,6 +210,10 @@ impl Building {
             }
             (Call::Create { .. }, Reply::Node(entry, _)) => self.remember(at, entry),
             (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick),
+            (Call::GetXattr { file, .. }, Reply::Bytes(policy)) => {
+                let seen = Seen::Value(Value::Policy(Some(policy)));
+                self.history.observe(number, Key::Policy(file.clone()), seen, tick);
+            }
             (Call::Read { file, .. }, Reply::Data(parts)) => {
                 let bytes = self.gather(&parts)?;
                 self.history.observe(number, Key::Content(file.clone()), Seen::Value(content(&bytes)), tick);
@@ -239,6 +250,10 @@ impl Building {
         error: Error,
         tick: u64,
     ) -> Result<(), Violation> {
+        if let (Call::GetXattr { file, .. }, Error::NoAttribute) = (call, error) {
+            let seen = Seen::Value(Value::Policy(None));
+            self.history.observe(number, Key::Policy(file.clone()), seen, tick);
+        }
         let stays = |dir: &FileId| self.known.dirs.contains(dir);
         let told = match (call, error) {
             (Call::Lookup { dir, label } | Call::Unlink { dir, label, .. }, Error::NotFound)
@@ -303,11 +318,14 @@ impl Building {
     }
 
     fn some_call(&mut self, at: usize, program: usize) -> Call {
+        if self.weather.policies > 0 && self.one_in(self.weather.policies) {
+            return self.some_policy_call(at, program);
+        }
         match self.below(20) {
             0..8 => self.some_name_call(at),
             8..11 => self.some_question(at),
             11..14 => self.some_read(at),
-            14..18 if program == 0 => self.some_write(at),
+            14..18 if program == 0 => self.some_write(at, None),
             14..16 => self.some_read(at),
             18 => self.some_open(at),
             _ if self.one_in(5) => Call::SyncAll,
@@ -340,6 +358,21 @@ impl Building {
         }
     }
 
+    /// Policies, and what is spread by them.
+    fn some_policy_call(&mut self, at: usize, program: usize) -> Call {
+        let file = if self.one_in(2) { self.some_dir(at) } else { self.some_file(at) };
+        match self.below(8) {
+            0 | 1 => {
+                let value = POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec();
+                Call::SetXattr { file, name: POLICY_LABEL.clone(), value, mode: XattrMode::Set }
+            }
+            2 => Call::RemoveXattr { file, name: POLICY_LABEL.clone() },
+            3 => self.some_open(at),
+            4 | 5 if program == 0 => self.some_write(at, Some(LARGE)),
+            _ => policy_of(file),
+        }
+    }
+
     fn some_question(&mut self, at: usize) -> Call {
         let (dir, name) = (self.some_dir(at), self.some_label());
         match self.below(6) {
@@ -354,8 +387,8 @@ impl Building {
         Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept }
     }
 
-    /// Something that nobody else ever wrote.
-    fn some_write(&mut self, at: usize) -> Call {
+    /// Something that nobody else ever wrote, as long as is said or as comes.
+    fn some_write(&mut self, at: usize, words: Option<u64>) -> Call {
         let file = self.some_file(at);
         let size = match self.history.now(&Key::Content(file.clone())) {
             Some(Value::Content(length, _)) => length,
@@ -370,11 +403,11 @@ impl Building {
                 through_handle: true,
             };
         }
-        let words = match self.below(24) {
-            0 => 9_000,
+        let words = words.unwrap_or_else(|| match self.below(24) {
+            0 => LARGE,
             1 => 700,
             _ => 1 + self.below(8),
-        };
+        });
         let token = self.happened.calls.to_be_bytes();
         let data: Bytes = token.repeat(words as usize).into();
         let (offset, append) = if self.one_in(2) { (0, true) } else { (self.below(200), false) };
@@ -416,6 +449,10 @@ impl Building {
         let pick = self.below(LABELS.len() as u64) as usize;
         label(LABELS[pick])
     }
+}
+
+fn policy_of(file: FileId) -> Call {
+    Call::GetXattr { file, name: POLICY_LABEL.clone() }
 }
 
 pub(super) fn create(dir: FileId, label: Label, kind: FileKind) -> Call {

@@ -32,9 +32,13 @@ fn is_sync(call: &Call) -> bool {
 fn covers(sync: &Call, update: &Call) -> bool {
     match (sync, update) {
         (Call::SyncAll, _) => true,
-        (Call::Sync { file }, Call::Write { file: of, .. } | Call::SetAttributes { file: of, .. }) => {
-            file == of
-        }
+        (
+            Call::Sync { file },
+            Call::Write { file: of, .. }
+            | Call::SetAttributes { file: of, .. }
+            | Call::SetXattr { file: of, .. }
+            | Call::RemoveXattr { file: of, .. },
+        ) => file == of,
         _ => false,
     }
 }

@@ -1,10 +1,10 @@
-//! The name space is linearizable: every label, and every file's owner and mode (design.md, "Contract to users": never stale).
+//! The name space is linearizable: every label, and every file's owner, mode and policy (design.md, "Contract to users": never stale).
 
 use crate::building::Violation;
 use crate::building::history::{History, Key};
 
 impl History {
     pub(super) fn check_names(&self) -> Result<(), Violation> {
-        self.check_registers(|key| matches!(key, Key::Name(..) | Key::Attributes(_)))
+        self.check_registers(|key| !matches!(key, Key::Content(_)))
     }
 }

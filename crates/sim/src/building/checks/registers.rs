@@ -4,30 +4,38 @@
 //! Of values that come again it is not known which version was seen: the earliest that is possible is taken, which leaves the most room to those that look later.
 
 use crate::building::Violation;
-use crate::building::history::{History, Key, Life, Observation, Version, is_update};
+use crate::building::history::{History, Key, Life, Observation, Seen, Value, Version, at_first, is_update};
 use std::collections::BTreeMap;
 
 impl History {
     /// Those registers are.
     pub(super) fn check_registers(&self, those: impl Fn(&Key) -> bool) -> Result<(), Violation> {
-        let lost = self.first_lost();
+        let (lost, nameless) = (self.first_lost(), self.nameless());
+        // What is not there any more, or never came to be, has no policy; a file may have none, too.
+        let of_none = |observation: &&Observation| match (&observation.key, &observation.seen) {
+            (key @ Key::Policy(file), Seen::Value(Value::Policy(None))) => {
+                let is_known = self.registers.contains_key(key) || at_first(key).is_some();
+                nameless.contains(file) || !is_known
+            }
+            _ => false,
+        };
         let mut of_key: BTreeMap<&Key, Vec<&Observation>> = BTreeMap::new();
-        for observation in self.observations.iter().filter(|observation| those(&observation.key)) {
+        let observations = self.observations.iter().filter(|observation| those(&observation.key));
+        for observation in observations.filter(|observation| !of_none(observation)) {
             // Who has seen its own update that never came to be, and what it did after that, is lost with it.
             let first = lost.get(&(observation.life, observation.key.clone()));
             if first.is_none_or(|first| observation.ended <= *first) {
                 of_key.entry(&observation.key).or_default().push(observation);
             }
         }
-        let none = Vec::new();
         for (key, versions) in self.registers.iter().filter(|(key, _)| those(key)) {
             let observations = of_key.remove(key).unwrap_or_default();
             self.check_register(key, versions, observations)?;
         }
         for (key, observations) in of_key {
-            // Nothing was ever bound to it.
-            let unbound = [Version { value: crate::building::history::Value::Unbound, by: None }];
-            let versions = if matches!(key, Key::Name(..)) { unbound.to_vec() } else { none.clone() };
+            // Nobody has changed it.
+            let versions: Vec<Version> =
+                at_first(key).into_iter().map(|value| Version { value, by: None }).collect();
             self.check_register(key, &versions, observations)?;
         }
         Ok(())

@@ -122,7 +122,12 @@ impl Building {
     pub(in crate::building) fn check_done_within(&self, at: usize, call: &Call) -> Result<(), Violation> {
         let Some(rights) = self.limits.rights.get(&self.machines[at].id) else { return Ok(()) };
         let file = match call {
-            Call::Stat { file } | Call::Read { file, .. } | Call::Write { file, .. } => file,
+            Call::Stat { file }
+            | Call::Read { file, .. }
+            | Call::Write { file, .. }
+            | Call::GetXattr { file, .. }
+            | Call::SetXattr { file, .. }
+            | Call::RemoveXattr { file, .. } => file,
             Call::Lookup { dir, .. } | Call::List { dir, .. } | Call::Create { dir, .. } => dir,
             _ => return Ok(()),
         };
@@ -131,7 +136,10 @@ impl Building {
         if known && !self.was_within(&rights.root, file) {
             return Err(format!("machine {at} may {rights:?}, and was answered {call:?}"));
         }
-        let writes = matches!(call, Call::Write { .. } | Call::Create { .. });
+        let writes = matches!(
+            call,
+            Call::Write { .. } | Call::Create { .. } | Call::SetXattr { .. } | Call::RemoveXattr { .. }
+        );
         if rights.read_only && writes {
             Err(format!("machine {at} may only read, and did {call:?}"))
         } else {
