@@ -19,8 +19,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// So much that it goes into shares.
-const BYTES: usize = 100_000;
+/// More than goes with the log when it is synced: it goes into shares.
+const BYTES: usize = 300_000;
 
 pub(crate) fn start(dir: &Path) -> Machine {
     Machine::start(dir, "a test", MachineSettings::default()).unwrap()
