@@ -144,12 +144,12 @@ mod tests {
     fn a_thread_is_seen_to_read_its_file() {
         use std::os::unix::fs::MetadataExt;
         let (reader, writer) = std::io::pipe().unwrap();
-        let ino = std::fs::File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
+        let ino = File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
         let ino = ino.metadata().unwrap().ino();
         let (tell, told) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-            std::io::Read::read(&mut &reader, &mut [0; 1]).unwrap()
+            Read::read(&mut &reader, &mut [0; 1]).unwrap()
         });
         let tid = told.recv().unwrap();
         // It is about to wait there.
