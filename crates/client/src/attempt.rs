@@ -65,7 +65,7 @@ impl Client {
             Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
             Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
             Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
-            Call::Read { file, offset, length, kept: _ } => self.read(now, &file, offset, length),
+            Call::Read { file, offset, length, kept } => self.read(now, &file, (offset, length), kept),
             Call::Write { file, offset, data, append } => {
                 self.write(now, waiting, &file, offset, data, append, out)
             }

@@ -46,13 +46,23 @@ impl Client {
         }
     }
 
-    pub(crate) fn read(&mut self, now: Now, file: &FileId, offset: u64, length: u32) -> Tried {
+    pub(crate) fn read(
+        &mut self,
+        now: Now,
+        file: &FileId,
+        (offset, length): (u64, u32),
+        kept: bool,
+    ) -> Tried {
         // Trap: the kernel may let a program change pages that it has mapped, and tell us late. While any handle here may write, what is read here must
         // be nobody else's to change.
         let kind = if self.may_be_mapped(file) { Kind::Write } else { Kind::Read };
         let content = self.content(file, kind)?;
         let mut parts = Vec::new();
         content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;
+        if !kept {
+            let version = content.head().version;
+            self.passing.note_read(now.time, file, version);
+        }
         self.accessed(now, file);
         Ok(Reply::Data(parts))
     }

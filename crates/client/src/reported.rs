@@ -19,27 +19,51 @@ const FRESH_SECS: u64 = 60;
 /// Such files that are remembered.
 const PASSING_MAX: usize = 4096;
 
-/// Files whose content was recalled or reported lately: when last, and how often it was recalled.
+/// Files whose content was recalled or reported lately, or read past the kernel's pages.
 #[derive(Debug, Default)]
-pub(crate) struct Passing(FxHashMap<FileId, (Time, u8)>);
+pub(crate) struct Passing(FxHashMap<FileId, Passed>);
+
+#[derive(Debug)]
+struct Passed {
+    /// When last.
+    at: Time,
+    /// How often it was recalled.
+    recalls: u8,
+    /// Which version was read so.
+    read: Option<u64>,
+}
 
 impl Passing {
     fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
+        let Some(passed) = self.entry(now, file) else { return };
+        if now.ms_since(passed.at) >= PASSING_MS {
+            passed.recalls = 0;
+        }
+        (passed.at, passed.recalls) = (now, passed.recalls.saturating_add(recalls));
+    }
+
+    fn entry(&mut self, now: Time, file: &FileId) -> Option<&mut Passed> {
         if self.0.len() >= PASSING_MAX {
-            self.0.retain(|_, (at, _)| now.ms_since(*at) < PASSING_MS);
+            self.0.retain(|_, passed| now.ms_since(passed.at) < PASSING_MS);
         }
-        if self.0.len() < PASSING_MAX {
-            let (at, counted) = self.0.entry(file.clone()).or_insert((now, 0));
-            if now.ms_since(*at) >= PASSING_MS {
-                *counted = 0;
-            }
-            (*at, *counted) = (now, counted.saturating_add(recalls));
+        let has_room = self.0.len() < PASSING_MAX;
+        has_room.then(|| self.0.entry(file.clone()).or_insert(Passed { at: now, recalls: 0, read: None }))
+    }
+
+    /// This version of `file` was read past the kernel's pages.
+    pub fn note_read(&mut self, now: Time, file: &FileId, version: u64) {
+        if let Some(passed) = self.entry(now, file) {
+            passed.read = Some(version);
         }
+    }
+
+    fn has_read(&self, file: &FileId, version: u64) -> bool {
+        self.0.get(file).is_some_and(|passed| passed.read == Some(version))
     }
 
     /// Whether the content of `file` passes to and fro: it is better asked for each time than kept below.
     pub fn has(&self, now: Time, file: &FileId) -> bool {
-        let passes = |(at, recalls): &(Time, u8)| *recalls >= PASSES && now.ms_since(*at) < PASSING_MS;
+        let passes = |it: &Passed| it.recalls >= PASSES && now.ms_since(it.at) < PASSING_MS;
         self.0.get(file).is_some_and(passes)
     }
 }
@@ -70,10 +94,13 @@ impl Client {
     }
 
     /// Whether reads through a handle that is opened now are better asked for each time than kept below: the file passes to and fro, or may come to, since another machine
-    /// wrote it lately. The kernel must be told when the handle is opened, and programs that talk to each other through a file keep it open.
+    /// wrote it lately and this one has not read that yet. The kernel must be told when the handle is opened, and programs that talk to each other through a file keep it open. What is
+    /// opened to be read once more is worth keeping: its bytes are not kept here.
     pub(crate) fn passes(&self, now: Now, file: &FileId) -> bool {
-        let is_fresh =
-            |head: ContentHead| is_small(&head) && now.wall.secs.abs_diff(head.mtime.secs) < FRESH_SECS;
+        let is_fresh = |head: ContentHead| {
+            let is_recent = now.wall.secs.abs_diff(head.mtime.secs) < FRESH_SECS;
+            is_small(&head) && is_recent && !self.passing.has_read(file, head.version)
+        };
         let only_read = !self.may_be_mapped(file) && !self.files.holds(file, &Field::Content, Kind::Write);
         self.passing.has(now.time, file)
             || only_read

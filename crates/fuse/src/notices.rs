@@ -4,7 +4,7 @@
 //! serves requests, and whoever has one to tell waits for it a bounded time only.
 
 use client::Invalidation;
-use node::Below;
+use node::{Again, Below};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
@@ -78,7 +78,7 @@ impl Below for Notices {
         }
     }
 
-    fn take_back(&self, what: &[Invalidation]) -> Box<dyn FnOnce() + '_> {
+    fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
@@ -89,7 +89,10 @@ impl Below for Notices {
                 .into_iter()
                 .zip(before)
                 .filter(|(what, before)| before.is_none() || self.quiet_since(what) != *before);
-            self.queue(brought_back.map(|(what, _)| what).filter(|what| self.has(what)).collect());
+            let brought_back: Vec<Invalidation> = brought_back.map(|(what, _)| what).collect();
+            Box::new(move || {
+                self.queue(brought_back.into_iter().filter(|what| self.has(what)).collect());
+            })
         })
     }
 
@@ -367,7 +370,7 @@ mod tests {
         let told = told(&notices, &recorder, || {
             let strange = Invalidation::Pages(FileId::root().child(8));
             notices.take_back(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])(
-            );
+            )();
         });
         assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
         assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
@@ -391,7 +394,7 @@ mod tests {
     fn what_was_answered_before_the_lease_went_is_taken_back_again() {
         let (notices, recorder, file) = sending();
         let pages = [Invalidation::Pages(file)];
-        let quiet = told(&notices, &recorder, || notices.take_back(&pages)());
+        let quiet = told(&notices, &recorder, || notices.take_back(&pages)()());
         assert_eq!(quiet, ["pages 5"], "the next answers are under the next lease, and stay");
         let (notices, recorder, _) = sending();
         let flight = &notices.front.flight;
@@ -399,9 +402,22 @@ mod tests {
             let again = notices.take_back(&pages);
             flight.begin(5);
             flight.end(5);
-            again();
+            again()();
         };
         assert_eq!(told(&notices, &recorder, read_meanwhile), ["pages 5", "pages 5"]);
+        let (notices, recorder, _) = sending();
+        let flight = &notices.front.flight;
+        let read_afterwards = || {
+            let again = notices.take_back(&pages)();
+            flight.begin(5);
+            flight.end(5);
+            again();
+        };
+        assert_eq!(
+            told(&notices, &recorder, read_afterwards),
+            ["pages 5"],
+            "that would make the kernel disregard what it is told"
+        );
     }
 
     #[test]

@@ -36,13 +36,17 @@ pub trait Door: Send + Sync + 'static {
     fn hand_out(&self, below: Arc<dyn Below>);
 }
 
+/// To be called while leases are let go, when nobody is answered under them any more: sees what answers may have brought back by then, without blocking. What that returns is to be called
+/// afterwards, and takes it back once more.
+pub type Again<'a> = Box<dyn FnOnce() -> Box<dyn FnOnce() + 'a> + 'a>;
+
 /// What a front door has handed out: to the kernel, or to clients of its own.
 pub trait Below: Send + Sync {
     /// Whether it may have handed out any of it.
     fn has(&self, what: &Invalidation) -> bool;
     /// Takes it back, and returns when it is gone; after a bounded time in any case. Not called from a thread that serves a front door. What answers may bring back of
-    /// it, or have brought back, is known when the leases have been let go: by what is returned, to be called then.
-    fn take_back(&self, what: &[Invalidation]) -> Box<dyn FnOnce() + '_>;
+    /// it, or have brought back, is known when the leases are let go: see [`Again`].
+    fn take_back(&self, what: &[Invalidation]) -> Again<'_>;
     /// Takes it back without waiting.
     fn take_back_soon(&self, what: Vec<Invalidation>);
 }

@@ -53,7 +53,7 @@ pub use control::{
 };
 pub use data::{DataDir, DataError, FORMAT, Identity};
 pub use disk::{Disk, DiskFile};
-pub use door::{Answer, Below, Door, Told};
+pub use door::{Again, Answer, Below, Door, Told};
 pub use fsck::FsckReport;
 pub use group::{
     Conversation, Deliver, Event, FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Host, Keeping,

@@ -125,13 +125,24 @@ fn pages_are_kept_of_what_nobody_else_wrote_lately() {
     machines.stats(1, &file);
     assert!(!machines.opens(1, Open::posix(true, true)), "who may write may come to be the one who does");
     machines.closes(1, Open::posix(true, true));
+    assert!(machines.opens(1, READING) && machines.opens(1, READING));
+    assert_eq!(machines.reads_on(1), "mine");
+    assert!(!machines.opens(1, READING), "who reads it once more may read it often");
+}
+
+#[test]
+fn pages_are_kept_of_what_was_written_long_ago() {
+    let mut machines = Machines::new(10, 2).unwrap();
+    machines.writes(0, "long ago");
+    let file = machines.file(0);
+    machines.stats(1, &file);
     assert!(machines.opens(1, READING));
     for _ in 0..40 {
         machines.pass_time(10_000).unwrap();
         machines.deliver().unwrap();
     }
     machines.stats(1, &file);
-    assert!(!machines.opens(1, READING), "that was long ago");
+    assert!(!machines.opens(1, READING));
 }
 
 /// As when a file is opened each time: the kernel asks for its size first.

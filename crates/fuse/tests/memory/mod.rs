@@ -95,7 +95,7 @@ impl Memory {
     /// What the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
         let below = self.below.lock().clone();
-        below.expect("a mount has registered").take_back(std::slice::from_ref(what))();
+        below.expect("a mount has registered").take_back(std::slice::from_ref(what))()();
     }
 }
 
