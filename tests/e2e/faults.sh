@@ -240,6 +240,11 @@ part_expelled() {
     [ "$(cat "${mounts[1]}/expelled-file")" = theirs ] || fail "an expelled machine changed a file: $(cat "${mounts[1]}/expelled-file")"
     end_journal 4
     facts 4 1
+    # What is kept is written down in the background, and listed when all of it is.
+    for tries in $(seq 100); do
+        [ -z "$(lh 4 salvage list)" ] || break
+        sleep 0.1
+    done
     nothing_in_silence 4
     for i in 2 3 5; do still_works "$i"; done
     kill_machine 4
