@@ -60,8 +60,8 @@ impl Client {
         let mut parts = Vec::new();
         content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;
         if !kept {
-            let version = content.head().version;
-            self.passing.note_read(now.time, file, version);
+            let head = content.head();
+            self.passing.note_read(now.time, file, &head);
         }
         self.accessed(now, file);
         Ok(Reply::Data(parts))

@@ -43,17 +43,22 @@ impl Passing {
     }
 
     fn entry(&mut self, now: Time, file: &FileId) -> Option<&mut Passed> {
-        if self.0.len() >= PASSING_MAX {
+        if self.0.len() >= PASSING_MAX && !self.0.contains_key(file) {
             self.0.retain(|_, passed| now.ms_since(passed.at) < PASSING_MS);
+            if self.0.len() >= PASSING_MAX {
+                return None;
+            }
         }
-        let has_room = self.0.len() < PASSING_MAX;
-        has_room.then(|| self.0.entry(file.clone()).or_insert(Passed { at: now, recalls: 0, read: None }))
+        Some(self.0.entry(file.clone()).or_insert(Passed { at: now, recalls: 0, read: None }))
     }
 
-    /// This version of `file` was read past the kernel's pages.
-    pub fn note_read(&mut self, now: Time, file: &FileId, version: u64) {
-        if let Some(passed) = self.entry(now, file) {
-            passed.read = Some(version);
+    /// This content of `file` was read past the kernel's pages.
+    pub fn note_read(&mut self, now: Time, file: &FileId, head: &ContentHead) {
+        // Of what is larger pages are kept in any case.
+        if is_small(head)
+            && let Some(passed) = self.entry(now, file)
+        {
+            passed.read = Some(head.version);
         }
     }
 

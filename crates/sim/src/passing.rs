@@ -74,19 +74,28 @@ impl Machines {
     }
 }
 
-#[test]
-fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_flush() {
-    let mut machines = Machines::new(1, 2).unwrap();
+/// By and by a write and a read of it cost four messages and a flush.
+fn costs_four_messages(
+    machines: &mut Machines,
+    writes: impl Fn(&mut Machines, &str),
+    reads: impl Fn(&mut Machines) -> String,
+) {
     for round in 0..100 {
         let text = format!("round {round:03}");
         let cost = machines.cost(|machines| {
-            machines.writes(0, &text);
-            assert_eq!(machines.reads(1), text);
+            writes(machines, &text);
+            assert_eq!(reads(machines), text);
         });
         if round >= 8 {
             assert_eq!(cost.unwrap(), (4, 1), "round {round}");
         }
     }
+}
+
+#[test]
+fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_flush() {
+    let mut machines = Machines::new(1, 2).unwrap();
+    costs_four_messages(&mut machines, |it, text| it.writes(0, text), |it| it.reads(1));
     // And it is no different for a third that looks now and then.
     for round in 0..20 {
         let text = format!("again {round:03}");
@@ -104,16 +113,7 @@ fn who_opens_what_another_wrote_lately_and_keeps_it_open_pays_no_more() {
     machines.stats(1, &file);
     assert!(machines.opens(1, READING), "it may come to pass to and fro");
     machines.opens(0, WRITING);
-    for round in 0..100 {
-        let text = format!("round {round:03}");
-        let cost = machines.cost(|machines| {
-            machines.writes_on(0, &text);
-            assert_eq!(machines.reads_on(1), text);
-        });
-        if round >= 8 {
-            assert_eq!(cost.unwrap(), (4, 1), "round {round}");
-        }
-    }
+    costs_four_messages(&mut machines, |it, text| it.writes_on(0, text), |it| it.reads_on(1));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// A file that is inline, one whose content goes with the update all the same, and one whose content goes to share servers.
+/// A file that is inline, and two whose content goes with the update all the same: one that stays there, and the largest that is folded into shares later.
 const SIZES: [(&str, usize, f64); 3] = [
     ("fsync of 100 bytes", 100, 2.0),
     ("fsync of 64 KiB", 64 << 10, 3.0),
