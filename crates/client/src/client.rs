@@ -462,8 +462,12 @@ impl Client {
         for released in leases.iter().filter(|released| released.field == Field::Locks) {
             self.write_down_locks(now, &released.file);
         }
-        let mut still_held = leases.clone();
+        let (mut still_held, mut answers) = (leases.clone(), Vec::new());
         for (released, answer) in leases.iter().zip(&mut still_held) {
+            let held = self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
+            if held == held.and_then(|kind| kind.within(released.keep)) {
+                answers.push(released.clone());
+            }
             self.files.release(released);
             match (&released.field, released.keep) {
                 (Field::Content, None) => self.publishing.orphan(&released.file),
@@ -477,11 +481,11 @@ impl Client {
             }
         }
         self.unsent_since.get_or_insert(now.time);
-        self.push_release(still_held);
+        self.push_release(still_held, answers);
     }
 
-    /// Lets the server know of what was let go: of a file's black boxes together, with this client's own values.
-    pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>) {
+    /// Lets the server know of what was let go: of a file's black boxes together, with this client's own values. `answers` is what of it was not held.
+    pub(crate) fn push_release(&mut self, leases: Vec<lease::Released>, answers: Vec<lease::Released>) {
         if self.yields.let_go(&leases) {
             // Somebody waits for it: it is due.
             self.unsent_since = Some(Time(0));
@@ -498,8 +502,7 @@ impl Client {
             self.log.push(LogEntry::Return { file, fields, own }, bytes);
         }
         if !released.is_empty() {
-            let bytes = 48 * released.len();
-            self.log.push(LogEntry::Release(released), bytes);
+            self.log.push_release(released, answers);
         }
         let sequence = self.log.last();
         self.letting_go.extend(files.into_iter().map(|file| (file, sequence)));

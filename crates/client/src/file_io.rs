@@ -235,7 +235,7 @@ impl Client {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
         self.files.release(&released);
         self.publishing.orphan(file);
-        self.push_release(vec![released]);
+        self.push_release(vec![released], Vec::new());
     }
 
     /// Extents, or inline content, that the server sent.

@@ -20,6 +20,8 @@ const BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Log {
     /// Not yet acknowledged, in order, with their approximate sizes.
     entries: VecDeque<(LogEntry, usize)>,
+    /// What of these lets go of nothing that is held here, and only answers a recall: in which of them, and what.
+    answers: Vec<(u64, Released)>,
     /// Sequence number of the first of them; numbers begin at 1.
     first: u64,
     /// How many of them were sent.
@@ -34,7 +36,15 @@ pub(crate) struct Log {
 
 impl Log {
     pub fn new() -> Log {
-        Log { entries: VecDeque::new(), first: 1, sent: 0, unhurried: false, unsent_bytes: 0, bytes: 0 }
+        Log {
+            entries: VecDeque::new(),
+            answers: Vec::new(),
+            first: 1,
+            sent: 0,
+            unhurried: false,
+            unsent_bytes: 0,
+            bytes: 0,
+        }
     }
 
     /// Appends an update that was decided by `rules`; its sequence number.
@@ -49,6 +59,13 @@ impl Log {
         self.unsent_bytes += bytes;
         self.bytes += bytes;
         self.last()
+    }
+
+    /// Appends a release; `answers` is what of it lets go of nothing.
+    pub fn push_release(&mut self, released: Vec<Released>, answers: Vec<Released>) {
+        let bytes = 48 * released.len();
+        let sequence = self.push(LogEntry::Release(released), bytes);
+        self.answers.extend(answers.into_iter().map(|answer| (sequence, answer)));
     }
 
     /// The sequence number of the last entry that was appended; 0 before the first.
@@ -113,6 +130,13 @@ impl Log {
                 *number = 0;
             }
         }
+        // So it may have forgotten a recall, and to let go of what is not held is a misdeed then. If it still waits it recalls again.
+        for (sequence, answer) in std::mem::take(&mut self.answers) {
+            let at = sequence.checked_sub(self.first).and_then(|at| self.entries.get_mut(at as usize));
+            if let Some((LogEntry::Release(released), _)) = at {
+                released.retain(|released| *released != answer);
+            }
+        }
     }
 
     /// The updates that are not acknowledged, in order.
@@ -149,6 +173,7 @@ impl Log {
             self.first += 1;
             self.sent -= 1;
         }
+        self.answers.retain(|(sequence, _)| *sequence >= self.first);
         refused
     }
 
@@ -182,6 +207,7 @@ fn weight(operation: &Operation) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lease::Field;
 
     /// A server that crashed may have forgotten who asked, and give the number to somebody else.
     #[test]
@@ -195,6 +221,29 @@ mod tests {
         );
         log.rewind();
         assert_eq!(log.next_message(true), Some(ToServer::Log { first: 1, entries: sent(0), answer: true }));
+    }
+
+    /// A server that crashed may have forgotten the recall.
+    #[test]
+    fn an_answer_that_lets_go_of_nothing_counts_over_its_own_connection_only() {
+        let mut log = Log::new();
+        let released = |field| Released { file: ident::FileId::root(), field, keep: None };
+        let (held, other) = (released(Field::Children), released(Field::Times));
+        log.push_release(vec![held.clone(), other.clone()], vec![other.clone()]);
+        log.push_release(vec![other.clone()], vec![other.clone()]);
+        let sent = |log: &mut Log| match log.next_message(false) {
+            Some(ToServer::Log { entries, .. }) => entries,
+            _ => Vec::new(),
+        };
+        let (both, one) = (vec![held.clone(), other.clone()], vec![other.clone()]);
+        assert_eq!(sent(&mut log), [LogEntry::Release(both), LogEntry::Release(one)]);
+        log.acknowledge(0, &[]);
+        log.rewind();
+        assert!(
+            !log.any_release(|released| released == other),
+            "it is answered again when it is recalled again"
+        );
+        assert_eq!(sent(&mut log), [LogEntry::Release(vec![held]), LogEntry::Release(Vec::new())]);
     }
 
     #[test]

@@ -255,7 +255,7 @@ impl Client {
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
             self.publishing.orphan(&file);
-            self.push_release(released);
+            self.push_release(released, Vec::new());
             self.files.0.remove(&file);
         }
     }

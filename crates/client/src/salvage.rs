@@ -184,7 +184,7 @@ impl Client {
         released.iter().for_each(|released| self.files.release(released));
         self.forget_content(file);
         self.publishing.orphan(file);
-        self.push_release(released);
+        self.push_release(released, Vec::new());
     }
 
     fn paths(&self) -> Paths<'_> {
