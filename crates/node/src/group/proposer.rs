@@ -115,7 +115,8 @@ impl Proposer {
         loop {
             let until_checkpoint =
                 changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()));
-            let until_look = (!self.alone.load(SeqCst)).then_some(LOOK);
+            let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
+            let until_look = (!leads_alone).then_some(LOOK);
             let at_most = until_checkpoint.into_iter().chain(until_look).min();
             let Turn { batch, batch_bytes, checkpoints, end } = tokio::select! {
                 biased;
@@ -205,11 +206,14 @@ impl Proposer {
 
     /// Looks who leads and who the members are, and begins or ends to lead.
     async fn look(&self, raft: &Raft) {
-        let alone = self.is_alone(raft);
+        let only = self.is_alone(raft);
+        let is_leader = raft.metrics().borrow_watched().state == ServerState::Leader;
+        // A leader that was removed leads on for a moment, and what it has the only voter take in is committed by that.
+        let alone = only && is_leader;
         self.alone.store(alone, SeqCst);
         // One whose disk is full falls silent, so that another leads, until there is room.
         let stuck = self.state.is_stuck();
-        raft.runtime_config().elect(alone || self.started.elapsed() >= LEASE && !stuck);
+        raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck);
         raft.runtime_config().heartbeat(!stuck);
         raft.runtime_config().tick(!alone);
         let (members, leader, leads) = {
@@ -230,9 +234,13 @@ impl Proposer {
             // The only voter is its own majority.
             let lost = voters != [self.place.member]
                 && metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() > QUORUM_LOST);
-            let leads = metrics.state == ServerState::Leader && (alone || !lost && !stuck);
+            let leads = is_leader && (alone || !lost && !stuck);
             (members.collect(), metrics.current_leader, leads)
         };
+        // Who led has left, and the last that is left waits for nobody.
+        if only && !is_leader {
+            raft.trigger().elect(true).await.unwrap_or_else(|error| self.alarm.stop(&error));
+        }
         let led = self.standing.lock().leads;
         if leads && !led && !self.begin_to_lead(raft).await {
             return;

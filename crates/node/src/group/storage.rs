@@ -141,24 +141,26 @@ impl RaftLogStorage<Types> for LogStorage {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let mut several = !self.alone.load(SeqCst);
+        let was_alone = self.alone.load(SeqCst);
+        let mut several = !was_alone;
         let entries = entries.into_iter().inspect(|entry| {
             several |= matches!(&entry.payload, EntryPayload::Membership(members) if members.nodes().count() > 1);
         });
         let appended = self.log.lock().append(entries);
-        if several {
-            self.alone.store(false, SeqCst);
-        }
         if let Err(error) = appended
             && !error.lacks_room()
         {
             callback.io_completed(Err(error.into()));
-        } else if several && self.standing.lock().leads {
+        } else if several && !was_alone && self.standing.lock().leads {
             let log = self.log.clone();
             let sync = move || callback.io_completed(log.lock().sync().map_err(io::Error::from));
             Runtime::beside(sync);
         } else {
             let synced = if several { self.sync_when_there_is_room().await } else { Ok(()) };
+            if several {
+                // Only now: what is told meanwhile rests on entries that this member alone has.
+                self.alone.store(false, SeqCst);
+            }
             callback.io_completed(synced.map_err(io::Error::from));
         }
         Ok(())

@@ -302,3 +302,19 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     building.kill(2);
     building.open();
 }
+
+/// Neither the founder nor anybody who was elected before: who led has left, and answers for a moment after that.
+#[test]
+fn who_is_left_alone_leads_and_does_so_again_after_a_crash() {
+    let mut building = Building::new(2);
+    building.open();
+    assert_eq!(building.leader().member(), 1);
+    wait_until("the leader to be removed", || wait(building.leader().remove_member(1)).is_ok());
+    building.kill(1);
+    building.open();
+    assert!(building.leader().standing().alone);
+    building.kill(2);
+    building.start(2);
+    building.open();
+    assert_eq!((building.leader().member(), building.leader().standing().alone), (2, true));
+}
