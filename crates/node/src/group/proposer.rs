@@ -92,12 +92,13 @@ impl Proposer {
         let peers = Peers(self.wires.clone());
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
-        if self.place.founds && !raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))? {
+        // Also waits until openraft says who the members are, as far as its log has it.
+        let initialized = raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))?;
+        if self.place.founds && !initialized {
             let voters = BTreeMap::from([(self.place.member, self.place.host.clone())]);
             raft.initialize(voters).await.map_err(|e| GroupError::raft("founding", e))?;
         }
         if self.is_alone(&raft) {
-            self.alone.store(true, SeqCst);
             raft.trigger().elect(false).await.map_err(|e| GroupError::raft("electing", e))?;
             let leader = raft.wait(None).state(ServerState::Leader, "elected").await;
             leader.map_err(|e| GroupError::raft("electing", e))?;

@@ -157,7 +157,7 @@ impl RaftLogStorage<Types> for LogStorage {
             Runtime::beside(sync);
         } else {
             let synced = if several { self.sync_when_there_is_room().await } else { Ok(()) };
-            if several {
+            if several && was_alone {
                 // Only now: what is told meanwhile rests on entries that this member alone has.
                 self.alone.store(false, SeqCst);
             }

@@ -303,7 +303,7 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     building.open();
 }
 
-/// Neither the founder nor anybody who was elected before: who led has left, and answers for a moment after that.
+/// It neither founded the group nor was ever elected: who led has left.
 #[test]
 fn who_is_left_alone_leads_and_does_so_again_after_a_crash() {
     let mut building = Building::new(2);
