@@ -167,7 +167,7 @@ impl ServerReport {
             backlog_bytes: group.backlog_bytes,
             store_bytes: group.store.file_bytes,
             store_mended: group.store.mended,
-            disk_full: group.store.lacks_room,
+            disk_full: group.lacks_room,
             scrub: server.scrub().report(server.shares().server()).unwrap_or_default(),
             shares: stored.shares,
             share_bytes: stored.bytes,
@@ -259,7 +259,7 @@ impl fmt::Display for ServerReport {
             mib(self.store_bytes)
         )?;
         if self.disk_full {
-            writeln!(f, "DISK FULL  the server's rows wait for room, in memory and in the log")?;
+            writeln!(f, "DISK FULL  what the server has to write down waits for room")?;
         }
         writeln!(f, "scrub      {}", self.scrub)?;
         if self.store_mended > 0 {

@@ -2,6 +2,7 @@
 //!
 //! The member that ships runs outside of any life.
 
+use super::machine::LOOK;
 use parking_lot::Mutex;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -38,6 +39,8 @@ struct State {
     waiting: Vec<Waker>,
     /// How long a flush takes at most, ms.
     flush_ms: u64,
+    /// The disk is full.
+    full: bool,
     restores_leader: bool,
     /// It is over: why, if it ended itself.
     over: Option<Option<String>>,
@@ -53,6 +56,7 @@ impl Life {
             stopped: false,
             waiting: Vec::new(),
             flush_ms: FLUSH_MS,
+            full: false,
             restores_leader: false,
             over: None,
         };
@@ -91,6 +95,16 @@ impl Life {
     /// The disk takes so much longer at most, ms, for a flush.
     pub fn slows_disk(&self, ms: u64) {
         self.state.lock().flush_ms = FLUSH_MS + ms;
+    }
+
+    /// The disk is full from now on, or not any more: what is written beside the log waits as a whole.
+    pub fn fills_disk(&self, full: bool) {
+        self.state.lock().full = full;
+    }
+
+    /// Whether this member is one whose disk is full.
+    pub(crate) fn lacks_room() -> bool {
+        Life::current().is_some_and(|life| life.state.lock().full)
     }
 
     /// If it led when it ended, it leads again at once, without being elected. That is wrong, since it does not know all that it had told to be committed: the
@@ -163,6 +177,9 @@ impl Life {
     pub(crate) async fn waits_for_disk<T>(&self, work: impl FnOnce() -> T) -> T {
         let ms = CHECKPOINT_MS.0 + self.next_u64() % CHECKPOINT_MS.1;
         tokio::time::sleep(Duration::from_millis(ms)).await;
+        while self.state.lock().full {
+            tokio::time::sleep(LOOK).await;
+        }
         work()
     }
 

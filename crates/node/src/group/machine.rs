@@ -4,10 +4,12 @@
 //! the background; when that is done openraft purges the log up to it.
 
 use super::batch::Batch;
+use super::life::Life;
 use super::log::Log;
 use super::queue::Queue;
 use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use super::runtime::Runtime;
+use super::storage::when_there_is_room;
 use crate::alarm::Alarm;
 use crate::store::{Checkpoint, RowStore, RowView, stop};
 use directory::{Directory, Fault, Output};
@@ -149,6 +151,8 @@ pub struct StateMachine {
     pub(super) machine: Arc<RwLock<Machine>>,
     /// What is applied may not be durable yet.
     pub(super) log: Arc<Mutex<Log>>,
+    /// See [`Log::full`].
+    pub(super) log_full: Arc<AtomicBool>,
     /// There is no other member: what is committed is durable nowhere else.
     pub(super) alone: Arc<AtomicBool>,
     pub(super) deliver: Arc<Deliver>,
@@ -175,18 +179,23 @@ impl StateMachine {
         !machine.store.is_checkpointing() || (!machine.store.is_full() && self.log.lock().has_spare())
     }
 
-    /// Nothing can be applied before there is room on the disk.
+    /// The disk is full: rows wait for room, or entries of the log do.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.machine.read().store.lacks_room() || self.log_full.load(SeqCst) || Life::lacks_room()
+    }
+
+    /// Nothing can be applied, or made durable, before there is room on the disk.
     pub(super) fn is_stuck(&self) -> bool {
-        self.machine.read().store.lacks_room() && !self.has_room()
+        self.log_full.load(SeqCst) || self.lacks_room() && !self.has_room()
     }
 
     /// Hands over what an entry came to: what rests on the log once all in it that lasts is durable, and what comes before the first of that at once.
-    fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
+    async fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
             self.tell(Event::Outputs, outputs);
             if self.alone.load(SeqCst) && self.machine.read().lasting {
-                self.log.lock().sync()?;
+                when_there_is_room(&self.log, &self.queue, Log::sync).await?;
                 self.machine.write().lasting = false;
             }
             outputs = resting;
@@ -202,8 +211,8 @@ impl StateMachine {
     }
 
     /// Begins a checkpoint of the state as it is. Durable rows must not be ahead of the durable log.
-    fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
-        self.log.lock().sync()?;
+    async fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
+        when_there_is_room(&self.log, &self.queue, Log::sync).await?;
         self.machine.write().checkpoint()
     }
 
@@ -240,7 +249,7 @@ impl RaftStateMachine<Types> for StateMachine {
             // were delivered, or died with the sessions that they were for.
             match responder {
                 Some(responder) => {
-                    self.hand_over(outputs)?;
+                    self.hand_over(outputs).await?;
                     responder.send(Applied);
                 }
                 None => self.tell(Event::Applied, outputs),
@@ -250,7 +259,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
-        let checkpoint = self.checkpoint();
+        let checkpoint = self.checkpoint().await;
         match checkpoint {
             Ok(None) if !force => None,
             begun => Some(SnapshotBuilder { begun: begun.transpose(), state: self.clone() }),
@@ -258,7 +267,7 @@ impl RaftStateMachine<Types> for StateMachine {
     }
 
     async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
-        let begun = self.checkpoint().transpose();
+        let begun = self.checkpoint().await.transpose();
         SnapshotBuilder { begun, state: self.clone() }
     }
 

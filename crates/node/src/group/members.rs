@@ -3,10 +3,11 @@
 use super::raft::{Host, Keeping, Types};
 use super::{Group, Member};
 use openraft::ChangeMembers;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, RaftError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Groups have so many voters at most: more make each entry dearer, and the failure of three at once no likelier to matter.
 const VOTERS_MAX: usize = 5;
@@ -15,6 +16,8 @@ const VOTERS_MAX: usize = 5;
 const CAUGHT_UP: u64 = 64;
 /// Who has said nothing for so long may be dead.
 const SILENT: Duration = Duration::from_secs(3);
+/// And how long those are waited for that are to vote in the place of others.
+const ANSWER: Duration = Duration::from_secs(5);
 /// How long a change may take to be committed.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -24,6 +27,9 @@ pub enum MembersError {
     /// Only the leader can.
     #[error("another server leads now; try again")]
     NotLeading,
+    /// The group would be left without a majority, perhaps for good.
+    #[error("the servers that would be left do not answer, or have not caught up: try again when they do")]
+    NotReady,
     /// What was begun goes on once there is a majority again.
     #[error("not enough servers answer to change the servers")]
     NoMajority,
@@ -41,15 +47,25 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
     }
 }
 
-/// Which of these members are to vote: those that do now first, of them the leader, which asks, and of the others those that are there: a majority of others would never be had. An odd number: of two
-/// voters neither can go on without the other, and four stand no more than three.
-fn voters(members: &[Member], leader: u64) -> BTreeSet<u64> {
+/// Which of these members are to vote: those that do now first, of them the leader, which asks, and of the others those that were heard of since then: a majority of others would never be had. An odd
+/// number: of two voters neither can go on without the other, and four stand no more than three.
+fn voters(members: &[Member], leader: u64, since: Instant) -> BTreeSet<u64> {
     let mut order: Vec<&Member> =
         members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
-    let is_silent = |member: &Member| member.heard.is_none_or(|at| at.elapsed() > SILENT);
-    order.sort_by_key(|member| (!member.votes, member.id != leader, is_silent(member), member.id));
+    order.sort_by_key(|member| (!member.votes, member.id != leader, member.heard < Some(since), member.id));
     let odd = order.len().saturating_sub(1) / 2 * 2 + 1;
     order.iter().take(odd.min(VOTERS_MAX)).map(|member| member.id).collect()
+}
+
+impl Member {
+    fn has_caught_up(&self, applied: u64) -> bool {
+        self.reached.is_some_and(|reached| reached + CAUGHT_UP >= applied)
+    }
+}
+
+/// As a simulation has it, too.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// Waits for a change of the members, on a thread that may.
@@ -81,9 +97,7 @@ impl Group {
     pub async fn settle_voters(&self) -> Result<(), MembersError> {
         let all = self.standing().members;
         let applied = self.status().applied;
-        let caught_up =
-            |member: &Member| member.reached.is_some_and(|reached| reached + CAUGHT_UP >= applied);
-        let counts = |member: &&Member| member.votes || caught_up(member);
+        let counts = |member: &&Member| member.votes || member.has_caught_up(applied);
         let lost = |member: &Member| {
             all.iter()
                 .filter(counts)
@@ -92,7 +106,8 @@ impl Group {
         let members: Vec<Member> =
             all.iter().filter(counts).filter(|member| !lost(member)).cloned().collect();
         let are: BTreeSet<u64> = all.iter().filter(|member| member.votes).map(|member| member.id).collect();
-        let should = voters(&members, self.member);
+        let now = now();
+        let should = voters(&members, self.member, now.checked_sub(SILENT).unwrap_or(now));
         if are != should {
             self.change(ChangeMembers::ReplaceAllVoters(should)).await?;
         }
@@ -100,11 +115,25 @@ impl Group {
         if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)).await }
     }
 
-    /// Removes a member. Returns when that is committed.
+    /// Removes a member. Returns when that is committed. A majority of those that are to vote then must answer first: if they never did, nobody could change anything any more.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembersError> {
-        let mut left = self.standing().members;
-        left.retain(|member| member.id != id);
-        let vote = voters(&left, self.member);
+        let began = now();
+        let vote = loop {
+            let mut left = self.standing().members;
+            left.retain(|member| member.id != id);
+            let (vote, applied) = (voters(&left, self.member, began), self.status().applied);
+            let is_ready = |member: &&Member| {
+                let answers = member.heard >= Some(began) && member.has_caught_up(applied);
+                vote.contains(&member.id) && (answers || member.id == self.member)
+            };
+            if left.iter().filter(is_ready).count() > vote.len() / 2 {
+                break vote;
+            }
+            if now() > began + ANSWER {
+                return Err(MembersError::NotReady);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
         self.change(ChangeMembers::ReplaceAllVoters(vote)).await?;
         self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
     }
@@ -118,6 +147,15 @@ impl Group {
     }
 
     async fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
+        // openraft has a leader that was removed lead on for a moment, in which it must change nothing more.
+        let is_member = {
+            let metrics = self.ear.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.membership_config.membership().get_node(&self.member).is_some()
+        };
+        if !is_member {
+            return Err(MembersError::NotLeading);
+        }
         let changed = tokio::time::timeout(TIMEOUT, self.ear.raft.change_membership(change, true)).await;
         changed.map_err(|_| MembersError::NoMajority)?.map(drop)?;
         Ok(())
@@ -147,13 +185,13 @@ mod tests {
 
     #[test]
     fn an_odd_number_votes_and_who_does_stays() {
-        let count = |votes: &[bool]| voters(&members(votes), 0).len();
+        let count = |votes: &[bool]| voters(&members(votes), 0, now()).len();
         let alone = [true];
         assert_eq!(count(&alone), 1);
-        assert_eq!(voters(&members(&[true, false]), 0), BTreeSet::from([0]));
-        assert_eq!(voters(&members(&[true, true]), 1), BTreeSet::from([1]));
+        assert_eq!(voters(&members(&[true, false]), 0, now()), BTreeSet::from([0]));
+        assert_eq!(voters(&members(&[true, true]), 1, now()), BTreeSet::from([1]));
         assert_eq!(count(&[true, false, false]), 3);
-        assert_eq!(voters(&members(&[false, true, true, true]), 1), BTreeSet::from([1, 2, 3]));
+        assert_eq!(voters(&members(&[false, true, true, true]), 1, now()), BTreeSet::from([1, 2, 3]));
         assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
     }
 
@@ -162,9 +200,10 @@ mod tests {
     fn who_is_silent_is_the_first_not_to_vote() {
         let mut left = members(&[true, true, true]);
         left.remove(1);
-        left[1].heard = Some(std::time::Instant::now());
-        assert_eq!(voters(&left, 1), BTreeSet::from([2]));
+        let since = now();
+        left[1].heard = Some(since);
+        assert_eq!(voters(&left, 1, since), BTreeSet::from([2]));
         left[0].heard = left[1].heard;
-        assert_eq!(voters(&left, 1), BTreeSet::from([0]));
+        assert_eq!(voters(&left, 1, since), BTreeSet::from([0]));
     }
 }

@@ -46,10 +46,11 @@ use parking_lot::{Mutex, RwLock};
 use peers::Ear;
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -176,6 +177,8 @@ pub struct GroupStatus {
     pub log_flushes: u64,
     /// Bytes proposed and not applied yet.
     pub backlog_bytes: usize,
+    /// The disk is full: rows wait for room, or entries of the log do.
+    pub lacks_room: bool,
     /// The store.
     pub store: StoreStats,
 }
@@ -191,6 +194,8 @@ pub struct Logged {
     pub digest: Option<u64>,
     /// What the directory makes of it.
     pub inputs: Arc<Vec<Input>>,
+    /// Who votes from it on, if it says so: a majority of each of these sets is needed.
+    pub voters: Option<Vec<BTreeSet<u64>>>,
 }
 
 /// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
@@ -200,6 +205,7 @@ pub struct Group {
     queue: Arc<Queue>,
     clock: Arc<Mutex<Option<Clock>>>,
     standing: Arc<Mutex<Standing>>,
+    alone: Arc<AtomicBool>,
     ear: Arc<Ear>,
     begun: Arc<Notify>,
     member: u64,
@@ -275,6 +281,7 @@ impl Group {
         let state = StateMachine {
             machine: machine.clone(),
             log: log.clone(),
+            log_full: log.lock().full(),
             alone: alone.clone(),
             deliver,
             checkpointed: Arc::default(),
@@ -289,7 +296,7 @@ impl Group {
             settings,
             clock: clock.clone(),
             standing: standing.clone(),
-            alone,
+            alone: alone.clone(),
             place,
             wires,
             alarm: alarm.clone(),
@@ -322,6 +329,7 @@ impl Group {
                 queue,
                 clock,
                 standing,
+                alone,
                 ear,
                 begun,
                 member,
@@ -422,7 +430,15 @@ impl Group {
     pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
         let answer = self.query(|directory, store| directory.query(session, question, store))?;
         if self.standing.lock().alone {
-            self.log.lock().sync().unwrap_or_else(|error| self.alarm.stop(&error));
+            let synced = self.log.lock().sync();
+            match synced {
+                // An entry's answer waits for room.
+                Err(error) if error.lacks_room() => {
+                    self.propose(Input::Message { session, message: question.clone() });
+                    return None;
+                }
+                synced => synced.unwrap_or_else(|error| self.alarm.stop(&error)),
+            }
         }
         Some(answer)
     }
@@ -481,6 +497,13 @@ impl Group {
         self.machine.read().position.applied.map(|log_id| log_id.index)
     }
 
+    /// The last entry that is applied here and that no crash can take back: a lone voter applies entries before they are durable.
+    pub fn agreed(&self) -> Option<u64> {
+        let alone = self.alone.load(SeqCst);
+        let (applied, durable) = (self.applied(), self.log.lock().durable());
+        if alone { applied.min(durable.map(|log_id| log_id.index)) } else { applied }
+    }
+
     /// The log's entry at `index`, as this member has it; none if it has none, or not any more.
     pub fn entry(&self, index: u64) -> Result<Option<Logged>, LogError> {
         let mut log = self.log.lock();
@@ -497,8 +520,15 @@ impl Group {
                     time: batch.now,
                     digest: Some(batch.digest),
                     inputs: batch.inputs.unwrap_or_default(),
+                    voters: None,
                 },
-                _ => Logged { term, time: Time(0), digest: None, inputs: Arc::default() },
+                payload => {
+                    let voters = match payload {
+                        EntryPayload::Membership(members) => Some(members.get_joint_config().clone()),
+                        _ => None,
+                    };
+                    Logged { term, time: Time(0), digest: None, inputs: Arc::default(), voters }
+                }
             }
         }))
     }
@@ -515,6 +545,7 @@ impl Group {
             log_bytes: log.bytes(),
             log_flushes: log.flushes(),
             backlog_bytes: self.queue.backlog_bytes(),
+            lacks_room: machine.store.lacks_room() || log.full().load(SeqCst),
             store: machine.store.stats(),
         }
     }

@@ -32,8 +32,10 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// One to the member `id` on `host`, for one conversation. Nothing is connected before something is said.
-    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire>;
+    /// The member `id` is on `host` from now on.
+    fn know(&self, id: u64, host: &Host);
+    /// One to the member `id`, for one conversation, wherever it is by then: openraft keeps what goes to a member that moves. Nothing is connected before something is said.
+    fn to(&self, id: u64) -> Box<dyn Wire>;
     /// The version that was agreed upon when a conversation with the member `id` was begun last.
     fn speaks(&self, id: u64) -> Option<Version>;
 }
@@ -109,7 +111,8 @@ impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
-        Peer(id, self.0.to(id, host))
+        self.0.know(id, host);
+        Peer(id, self.0.to(id))
     }
 }
 
@@ -273,6 +276,7 @@ impl Conversation {
                 let whole =
                     move || rows.checkpoint(position).map_or(Ok(()), Checkpoint::write).map(|()| rows);
                 let rows = off_this_thread(whole).await?;
+                is_room_for(&*ear.disk, &ear.dir.join("incoming"))?;
                 match Directory::open(&rows, ear.knows) {
                     Ok(_) => {}
                     // The others' state is nothing for this program, and it has none but theirs.
@@ -302,6 +306,14 @@ fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
         Ok(()) | Err(_) => {}
     }
     Ok(disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
+}
+
+/// Whether the disk has as much room again as that file takes. The member's rows are replaced by those in it: redb takes no write after one that found no room.
+fn is_room_for(disk: &dyn Disk, file: &Path) -> io::Result<()> {
+    let room = file.with_extension("room");
+    let reserved = disk.open(&room, true)?.reserve(disk.open(file, false)?.length()?);
+    disk.remove(&room)?;
+    reserved
 }
 
 #[cfg(test)]

@@ -114,8 +114,11 @@ impl Proposer {
         let mut members = raft.server_metrics();
         let (mut changed_at, mut looked_at): (Option<Instant>, _) = (None, Instant::now());
         loop {
+            // While one is under way none is begun, and it may wait for room.
+            let under_way = self.state.machine.read().store.is_checkpointing();
+            let least = if under_way { LOOK } else { Duration::ZERO };
             let until_checkpoint =
-                changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()));
+                changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()).max(least));
             let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
             let until_look = (!leads_alone).then_some(LOOK);
             let at_most = until_checkpoint.into_iter().chain(until_look).min();
@@ -149,12 +152,12 @@ impl Proposer {
                     checkpoints.into_iter().for_each(|tell| tell.send(()).unwrap_or_default());
                 }
             } else if self.is_checkpoint_due(changed_at) {
-                raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
+                raft.trigger().snapshot().await.unwrap_or_else(|error| self.stop(&error));
                 changed_at = None;
             }
             if end.is_some() {
                 self.state.machine.read().store.give_up_waiting();
-                raft.shutdown().await.unwrap_or_else(|error| self.alarm.stop(&error));
+                raft.shutdown().await.unwrap_or_else(|error| self.stop(&error));
                 return;
             }
         }
@@ -172,7 +175,7 @@ impl Proposer {
                         self.hang_up();
                         return self.look(raft).await;
                     }
-                    Err(error) => self.alarm.stop(&error),
+                    Err(error) => return self.stop(&error),
                 },
                 // Without a majority it may take for ever.
                 () = tokio::time::sleep(LOOK), if !self.alone.load(SeqCst) => {
@@ -182,6 +185,13 @@ impl Proposer {
                     }
                 }
             }
+        }
+    }
+
+    /// openraft has failed, and the process with it, unless it is the end that gave up waiting for room.
+    fn stop(&self, error: &dyn std::error::Error) {
+        if !(self.queue.is_ending() && self.state.lacks_room()) {
+            self.alarm.stop(error);
         }
     }
 
@@ -254,6 +264,7 @@ impl Proposer {
         let changed = !before.tells_the_same(&standing);
         drop(standing);
         if changed {
+            self.standing.lock().members.iter().for_each(|member| self.wires.know(member.id, &member.host));
             (self.state.deliver)(Event::Standing);
         }
     }
@@ -283,7 +294,7 @@ impl Proposer {
     async fn finish_checkpoint(&self, raft: &Raft) -> bool {
         let applied = self.state.machine.read().position.applied;
         loop {
-            raft.trigger().snapshot().await.unwrap_or_else(|error| self.alarm.stop(&error));
+            raft.trigger().snapshot().await.unwrap_or_else(|error| self.stop(&error));
             let done = raft
                 .wait(Some(ASK_AGAIN))
                 .metrics(|metrics| metrics.snapshot >= applied, "checkpointed")
@@ -291,7 +302,7 @@ impl Proposer {
             if done.is_ok() {
                 return true;
             }
-            if self.state.machine.read().store.lacks_room() {
+            if self.state.lacks_room() {
                 return false;
             }
         }

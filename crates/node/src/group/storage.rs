@@ -12,6 +12,7 @@ use super::raft::{Entry, LogId, Types, Vote};
 use super::runtime::Runtime;
 use super::standing::Standing;
 use crate::alarm::Alarm;
+use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
@@ -33,6 +34,21 @@ pub(super) struct LogStorage {
     alarm: Alarm,
 }
 
+/// Does this with the log, and again for as long as the disk is full, unless the member ends.
+pub(super) async fn when_there_is_room<T>(
+    log: &Mutex<Log>,
+    queue: &Queue,
+    mut what: impl FnMut(&mut Log) -> Result<T, LogError>,
+) -> Result<T, LogError> {
+    loop {
+        let done = what(&mut log.lock());
+        match done {
+            Err(error) if error.lacks_room() && !queue.is_ending() => tokio::time::sleep(LOOK).await,
+            done => return done,
+        }
+    }
+}
+
 /// Entries are sent so many at a time, and so many bytes: whoever is behind gets them in frames that are no burden.
 const SEND_MAX: (u64, usize) = (256, 4 << 20);
 
@@ -49,19 +65,31 @@ impl LogStorage {
         LogStorage { log, recent, alone, standing, queue, alarm }
     }
 
-    /// A follower whose disk is full takes nothing more until there is room: the others go on without it.
-    async fn sync_when_there_is_room(&self) -> Result<(), LogError> {
-        loop {
-            let synced = self.log.lock().sync();
+    /// A member whose disk is full says nothing more until there is room: the others go on without it.
+    async fn when_there_is_room<T>(
+        &self,
+        what: impl FnMut(&mut Log) -> Result<T, LogError>,
+    ) -> Result<T, LogError> {
+        when_there_is_room(&self.log, &self.queue, what).await
+    }
+
+    /// Makes all that was appended durable, on a thread that may wait for the disk.
+    fn sync_beside(&self, callback: IOFlushed<Types>) {
+        let storage = self.clone();
+        Runtime::beside(move || {
+            let synced = storage.log.lock().sync();
             match synced {
-                Err(error) if error.lacks_room() && !self.queue.is_ending() => tokio::time::sleep(LOOK).await,
-                synced => return synced,
+                Err(error) if error.lacks_room() => drop(Runtime::spawn(async move {
+                    let synced = storage.when_there_is_room(Log::sync).await;
+                    callback.io_completed(synced.map_err(io::Error::from));
+                })),
+                synced => callback.io_completed(synced.map_err(io::Error::from)),
             }
-        }
+        });
     }
 
     /// Does not wait for the disk where the latest entries are asked for.
-    fn read(&self, mut indices: Range<u64>, bytes_max: usize) -> io::Result<Vec<Entry>> {
+    async fn read(&self, mut indices: Range<u64>, bytes_max: usize) -> io::Result<Vec<Entry>> {
         let alone = self.alone.load(SeqCst);
         // A lone voter's state machine takes each once, and nobody else reads.
         let recent =
@@ -73,12 +101,11 @@ impl LogStorage {
             let entry = match recent(index) {
                 Some(entry) => entry,
                 None => {
-                    let mut log = self.log.lock();
-                    let there = log.indices();
-                    let entry = match log.read(index) {
+                    let entry = match self.when_there_is_room(|log| log.read(index)).await {
                         Err(error) if error.is_damage() => self.alarm.raise(&error),
                         entry => entry?,
                     };
+                    let there = self.log.lock().indices();
                     let Some(entry) = entry else {
                         indices = indices.start.max(there.start)..indices.end.min(there.end);
                         continue;
@@ -108,11 +135,11 @@ impl RaftLogReader<Types> for LogStorage {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
-        self.read(start..end, usize::MAX)
+        self.read(start..end, usize::MAX).await
     }
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
-        self.read(start..end.min(start + SEND_MAX.0), SEND_MAX.1)
+        self.read(start..end.min(start + SEND_MAX.0), SEND_MAX.1).await
     }
 
     async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
@@ -133,7 +160,7 @@ impl RaftLogStorage<Types> for LogStorage {
     }
 
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
-        Ok(self.log.lock().save_vote(*vote)?)
+        Ok(self.when_there_is_room(|log| log.save_vote(*vote)).await?)
     }
 
     async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> io::Result<()>
@@ -147,30 +174,26 @@ impl RaftLogStorage<Types> for LogStorage {
             several |= matches!(&entry.payload, EntryPayload::Membership(members) if members.nodes().count() > 1);
         });
         let appended = self.log.lock().append(entries);
-        if let Err(error) = appended
-            && !error.lacks_room()
-        {
-            callback.io_completed(Err(error.into()));
-        } else if several && !was_alone && self.standing.lock().leads {
-            let log = self.log.clone();
-            let sync = move || callback.io_completed(log.lock().sync().map_err(io::Error::from));
-            Runtime::beside(sync);
-        } else {
-            let synced = if several { self.sync_when_there_is_room().await } else { Ok(()) };
-            if several && was_alone {
-                // Only now: what is told meanwhile rests on entries that this member alone has.
-                self.alone.store(false, SeqCst);
+        match appended {
+            Err(error) if !error.lacks_room() => callback.io_completed(Err(error.into())),
+            _ if several && !was_alone && self.standing.lock().leads => self.sync_beside(callback),
+            _ => {
+                let synced = if several { self.when_there_is_room(Log::sync).await } else { Ok(()) };
+                if several && was_alone {
+                    // Only now: what is told meanwhile rests on entries that this member alone has.
+                    self.alone.store(false, SeqCst);
+                }
+                callback.io_completed(synced.map_err(io::Error::from));
             }
-            callback.io_completed(synced.map_err(io::Error::from));
         }
         Ok(())
     }
 
     async fn truncate_after(&mut self, keep: Option<LogId>) -> io::Result<()> {
-        Ok(self.log.lock().truncate(keep)?)
+        Ok(self.when_there_is_room(|log| log.truncate(keep)).await?)
     }
 
     async fn purge(&mut self, upto: LogId) -> io::Result<()> {
-        Ok(self.log.lock().purge(upto)?)
+        Ok(self.when_there_is_room(|log| log.purge(upto)).await?)
     }
 }

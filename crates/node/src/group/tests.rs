@@ -61,7 +61,9 @@ pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) 
 pub(super) struct Nobody;
 
 impl Wires for Nobody {
-    fn to(&self, _: u64, _: &Host) -> Box<dyn Wire> {
+    fn know(&self, _: u64, _: &Host) {}
+
+    fn to(&self, _: u64) -> Box<dyn Wire> {
         unreachable!("a lone voter calls nobody")
     }
 
@@ -276,6 +278,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
     let state = |machine: Arc<RwLock<Machine>>| StateMachine {
         machine,
         log: group.log.clone(),
+        log_full: Arc::default(),
         alone: Arc::default(),
         deliver: Arc::new(Box::new(|_| {})),
         checkpointed: Arc::default(),

@@ -17,8 +17,12 @@ use wire::{Purpose, Version, Welcome};
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
+    known: Known,
     spoken: Spoken,
 }
+
+/// By member: where it listens.
+type Known = Arc<Mutex<BTreeMap<u64, Vec<String>>>>;
 
 /// By member: what was spoken with it last, as far as that was since this one's start.
 type Spoken = Arc<Mutex<BTreeMap<u64, Version>>>;
@@ -26,17 +30,22 @@ type Spoken = Arc<Mutex<BTreeMap<u64, Version>>>;
 impl MemberNet {
     /// Of a machine with these credentials.
     pub(crate) fn new(credentials: &Credentials) -> Result<MemberNet, super::CertificateError> {
-        Ok(MemberNet { config: tls::client(credentials)?, spoken: Spoken::default() })
+        let config = tls::client(credentials)?;
+        Ok(MemberNet { config, known: Known::default(), spoken: Spoken::default() })
     }
 }
 
 impl Wires for MemberNet {
-    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire> {
+    fn know(&self, id: u64, host: &Host) {
+        self.known.lock().insert(id, host.addresses.clone());
+    }
+
+    fn to(&self, id: u64) -> Box<dyn Wire> {
         Box::new(MemberWire {
             id,
             spoken: self.spoken.clone(),
             config: self.config.clone(),
-            addresses: host.addresses.clone(),
+            known: self.known.clone(),
             turn: 0,
             frames: None,
         })
@@ -51,7 +60,7 @@ struct MemberWire {
     id: u64,
     spoken: Spoken,
     config: Caller,
-    addresses: Vec<String>,
+    known: Known,
     /// Which address is tried next.
     turn: usize,
     /// Between two calls only: a conversation that was broken off is not gone on with.
@@ -75,8 +84,12 @@ impl Wire for MemberWire {
 
 impl MemberWire {
     async fn connect(&mut self) -> io::Result<Frames<Stream>> {
-        let address = self.addresses.get(self.turn % self.addresses.len().max(1));
-        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?.clone();
+        let address = {
+            let known = self.known.lock();
+            let addresses = known.get(&self.id).map(Vec::as_slice).unwrap_or_default();
+            addresses.get(self.turn % addresses.len().max(1)).cloned()
+        };
+        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
         // Unless this one is taken: then it is the one to come back to.
         self.turn += 1;
         let connected = async {

@@ -91,8 +91,6 @@ pub struct StoreStats {
     pub file_bytes: u64,
     /// Bits of it that were found flipped, and put right, since it was opened.
     pub mended: u64,
-    /// A checkpoint waits for room on the disk.
-    pub lacks_room: bool,
 }
 
 impl RowStore {
@@ -275,7 +273,6 @@ impl RowStore {
             overlay_bytes: self.active.bytes() + bytes,
             file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
             mended: self.disk.blocks.mended(),
-            lacks_room: self.lacks_room(),
         }
     }
 

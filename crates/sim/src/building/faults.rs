@@ -19,6 +19,8 @@ pub(super) enum Repaired {
     Wires(Vec<(usize, usize)>),
     /// This server's disk.
     Disk(usize),
+    /// There is room on this server's disk.
+    Room(usize),
     /// This server's process, which was stopped.
     Stopped(usize),
     /// The link of a machine to a server.
@@ -56,6 +58,7 @@ impl Building {
             weather.stops * among_servers,
             weather.changes * among_servers,
             u64::from(weather.rots > 0 && !weather.shipped) * among_servers,
+            weather.full_disks * u64::from(weather.shipped),
         ];
         let mut pick = self.below(odds.iter().sum());
         let kind = odds.iter().position(|odds| {
@@ -105,6 +108,13 @@ impl Building {
             Some(13) => {
                 let server = self.some_important_server();
                 self.disk_rots(server);
+            }
+            Some(14) => {
+                let (server, wait) = (self.some_important_server(), self.some_time(40_000));
+                self.notes(|| format!("the disk of server {server} is full"));
+                self.happened.full += 1;
+                self.shipped.servers[server].fills_disk(true);
+                self.later(wait, Event::Repairs(Repaired::Room(server)));
             }
             _ => {}
         }
@@ -181,6 +191,7 @@ impl Building {
                 wires.iter().for_each(|(from, to)| self.group.wire(*from, *to).cut -= 1);
             }
             Repaired::Disk(at) => self.disk_takes(at, 0),
+            Repaired::Room(at) => self.shipped.servers[at].fills_disk(false),
             Repaired::Astray { at, server, ways } => {
                 for (cut, way) in self.links[at].cut_of[server].iter_mut().zip(ways) {
                     *cut -= u64::from(way);
@@ -234,6 +245,7 @@ impl Building {
             link.cut_of.fill([0, 0]);
         }
         self.group.heal();
+        self.shipped.servers.iter().for_each(|server| server.fills_disk(false));
         // Who is stopped goes on when it was to: what waits for it is in order.
         for at in 0..self.group.replicas.len() {
             self.server_starts(at)?;

@@ -78,7 +78,7 @@ impl Group {
         knows: Versions,
     ) -> Group {
         let place = Place { index: 0, term: 0, time };
-        let members = Rc::new(Members::first(servers));
+        let members = Rc::new(Members::of(0..servers as u64));
         let founding = Checkpoint { place, members, rows: Rc::new(store.clone().into()) };
         let replica = |at: usize| {
             let replica = Replica::new(directory.clone(), founding.clone(), at as u64, knows);

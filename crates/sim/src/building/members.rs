@@ -25,9 +25,9 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// So many, from number 0.
-    pub fn first(servers: usize) -> Members {
-        Members { voters: vec![(0..servers as u64).collect()], learners: BTreeSet::new() }
+    /// These decide, and nobody else follows.
+    pub fn of(voters: impl IntoIterator<Item = u64>) -> Members {
+        Members { voters: vec![voters.into_iter().collect()], learners: BTreeSet::new() }
     }
 
     pub fn all(&self) -> BTreeSet<u64> {
@@ -58,7 +58,9 @@ impl Members {
 impl Building {
     /// People want another number of servers. Not while what some server has may be gone: those that have it must not leave.
     pub(super) fn wants_servers(&mut self) {
-        if self.group.replicas.iter().any(Replica::is_rotten) {
+        if self.group.replicas.iter().any(Replica::is_rotten)
+            || self.weather.shipped && self.members_are_lost()
+        {
             return;
         }
         let wanted = WANTED[self.below(WANTED.len() as u64) as usize];
@@ -81,10 +83,9 @@ impl Building {
     /// A machine begins to serve, with nothing.
     fn server_is_new(&mut self, at: usize) {
         self.group.replicas[at].serves = true;
-        if self.weather.shipped {
-            return self.member_is_new(at);
+        if !self.weather.shipped {
+            self.group.renews(at);
         }
-        self.group.renews(at);
         let pause = self.below(2_000);
         self.later(pause, Event::ReplicaStarts(at));
     }
@@ -189,8 +190,11 @@ impl Building {
     }
 
     /// A server that is no member any more ends.
-    fn ends_service(&mut self, at: usize) {
+    pub(super) fn ends_service(&mut self, at: usize) {
         self.notes(|| format!("machine {} does not serve any more", at + 1));
+        if self.weather.shipped {
+            self.member_is_discarded(at);
+        }
         let replica = &mut self.group.replicas[at];
         replica.crashes(0);
         (replica.serves, replica.leaves, replica.retired) = (false, false, false);

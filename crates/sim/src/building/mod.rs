@@ -38,6 +38,7 @@ use lease::Time;
 use limited::Limits;
 use lone::Lone;
 use machine::Machine;
+use members::Members;
 use namespace::ShareId;
 use net::Link;
 use rand_chacha::ChaCha12Rng;
@@ -83,6 +84,8 @@ pub struct Happened {
     pub rotten: u64,
     /// Times that a server refused to go on with such a disk, and was added anew.
     pub refused: u64,
+    /// Times that a server's disk was full.
+    pub full: u64,
     /// Steps from some members of a group of servers to others.
     pub changes: u64,
     /// Calls that a machine was told it may not make.
@@ -120,6 +123,7 @@ impl std::ops::AddAssign for Happened {
             vanished,
             rotten,
             refused,
+            full,
             changes,
             denied,
             raised,
@@ -145,6 +149,7 @@ impl std::ops::AddAssign for Happened {
         self.vanished += vanished;
         self.rotten += rotten;
         self.refused += refused;
+        self.full += full;
         self.changes += changes;
         self.denied += denied;
         self.raised += raised;
@@ -229,7 +234,10 @@ impl Building {
                 seed,
                 weather.lie,
             )?,
-            ledger: Ledger::new(weather.servers as usize),
+            ledger: Ledger::new(match weather.shipped {
+                true => Members::of([node::FOUNDER]),
+                false => Members::of(0..weather.servers),
+            }),
             machines: Vec::new(),
             links: Vec::new(),
             connections: 0,

@@ -24,7 +24,7 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies` or `rotting` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing` or `full` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -44,6 +44,8 @@ fn one_seed() {
             Ok("policies") => POLICIES,
             Ok("rotting") => ROTTING,
             Ok("shipped") => Weather::shipped(seed),
+            Ok("changing") => CHANGING,
+            Ok("full") => FULL,
             _ => Weather::of(seed),
         };
         let (aloud, servers) = (of("ALOUD", 0) > 0, of("SERVERS", weather.servers));
@@ -290,6 +292,9 @@ const CRASHING: Weather = Weather { servers: 3, shipped: true, calm_ms: 1_500, r
 const ROUGH: Weather =
     Weather { splits: 1, stops: 1, slow_disks: 1, rots: 2, loses: 30, slow_ms: 1_000, ..CRASHING };
 
+/// And people change who the servers are all the time.
+const CHANGING: Weather = Weather { changes: 3, ..ROUGH };
+
 #[test]
 fn the_shipped_code_goes_through_everything() {
     let mut all = all_of(ROUGH, 0..8, 5, 300);
@@ -301,6 +306,25 @@ fn the_shipped_code_goes_through_everything() {
     println!("{all:?}");
     assert!(all.elections > 10 && all.restarts > 20 && all.snapshots > 10 && all.questions > 100, "{all:?}");
     assert!(all.rotten > 0 && all.rotten == all.refused, "{all:?}");
+}
+
+/// Groups grow and shrink, down to one server and without the one that founded them, while leaders change and disks are lost.
+#[test]
+fn the_shipped_code_adds_and_removes_servers_while_machines_work() {
+    let all = all_of(CHANGING, 0..8, 5, 300);
+    println!("{all:?}");
+    assert!(all.changes > 80 && all.elections > 15 && all.snapshots > 20, "{all:?}");
+}
+
+/// Disks are full at times, with room for little more of the log.
+const FULL: Weather = Weather { full_disks: 3, changes: 1, ..ROUGH };
+
+/// A server whose disk is full goes on: what it has to write down waits for room, and another leads if it must.
+#[test]
+fn the_shipped_code_goes_on_with_full_disks() {
+    let all = all_of(FULL, 0..8, 5, 300);
+    println!("{all:?}");
+    assert!(all.full > 20 && all.elections > 12 && all.snapshots > 12, "{all:?}");
 }
 
 /// An append that is acknowledged before it is durable is gone once all that had it have crashed.
@@ -363,6 +387,8 @@ fn lone(seed: u64) -> Weather {
 /// Seeds in which something was wrong once, and what.
 #[test]
 fn what_was_wrong_once_is_right() {
+    // All the weather that the shipped code had once.
+    let still = |seed| Weather { changes: 0, full_disks: 0, policies: 0, ..Weather::shipped(seed) };
     let seeds = [
         // A call that was given up was taken for one that did the same later, which the server had done for it: so one looked lost and the other done twice.
         // And, with integers of directories as they are now: who had not heard the beginning of its new session went on with that as if it were the one before.
@@ -394,9 +420,20 @@ fn what_was_wrong_once_is_right() {
         // An extended attribute told to a machine that had no lease on it was still known when the lease came, though it had been removed.
         (POLICIES, 125, 8, 1_500),
         // A leader whose proposal openraft refused, since its majority was slow to answer, and that led on: what a machine had said over a connection that went on was gone.
-        (Weather { policies: 0, ..Weather::shipped(6) }, 6, 5, 300),
+        (still(6), 6, 5, 300),
         // A leader that had given its vote away to the one that was to stay answered questions under its lease.
-        (Weather { policies: 0, ..Weather::shipped(13) }, 13, 5, 300),
+        (still(13), 13, 5, 300),
+        // The only voter left answered a leader that had been removed before what it was sent was durable.
+        (CHANGING, 91, 5, 300),
+        // What a lone server had recalled twice, once for each of two that it had not heard of any more after a crash, was let go a second time.
+        (CHANGING, 293, 5, 300),
+        // openraft asserts that a leader which was removed changes no members.
+        (CHANGING, 27, 5, 300),
+        // A server that was not the founder, and the only one left, never led: neither when the leader had left nor when it started again.
+        (Weather { full_disks: 0, policies: 0, ..Weather::shipped(10) }, 10, 5, 300),
+        (Weather { full_disks: 0, policies: 0, ..Weather::shipped(52) }, 52, 5, 300),
+        // A checkpoint waited for room for longer than the next was to wait, and the group's thread looked without a pause whether that was due.
+        (FULL, 14, 5, 300),
     ];
     for (weather, seed, machines, calls) in seeds {
         run_building_in(weather, seed, machines, calls).unwrap_or_else(|violation| panic!("{violation}"));

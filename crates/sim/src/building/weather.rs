@@ -58,6 +58,8 @@ pub struct Weather {
     pub stops: u64,
     /// A server's disk becomes slow.
     pub slow_disks: u64,
+    /// Disks of servers that run the shipped code are full for a while.
+    pub full_disks: u64,
     /// Servers elect another leader for no reason.
     pub elections: u64,
     /// The disk of a server of a group rots: of servers that run the shipped code, of one in so many that start again.
@@ -108,6 +110,7 @@ impl Weather {
         splits: 0,
         stops: 0,
         slow_disks: 0,
+        full_disks: 0,
         elections: 0,
         astray: 0,
         upgrade_ms: 0,
@@ -138,6 +141,7 @@ impl Weather {
         splits: 3,
         stops: 1,
         slow_disks: 1,
+        full_disks: 0,
         elections: 2,
         astray: 2,
         upgrade_ms: 0,
@@ -157,9 +161,22 @@ impl Weather {
         // Who is elected it decides itself. There is one version of what ships.
         let restarts = weather.restarts.max(1) * 3;
         let servers = if seed.is_multiple_of(4) { 5 } else { 3 };
-        let (changes, rots, limited) = (0, Weather::FOUL.rots, 0);
+        // Of three seeds two have people change the group.
+        let (changes, rots, limited) = (2 * (seed % 3), Weather::FOUL.rots, 0);
         let (elections, upgrade_ms) = (0, 0);
-        Weather { servers, shipped: true, restarts, elections, changes, rots, limited, upgrade_ms, ..weather }
+        let full_disks = 2 * u64::from(seed % 5 > 2);
+        Weather {
+            servers,
+            shipped: true,
+            restarts,
+            elections,
+            changes,
+            rots,
+            full_disks,
+            limited,
+            upgrade_ms,
+            ..weather
+        }
     }
 
     /// What the program knows that all begin with.

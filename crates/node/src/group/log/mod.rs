@@ -28,6 +28,7 @@ use std::io;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Purged segments kept for further use: about as many as the log has between two checkpoints.
 const SPARES_MAX: usize = 8;
@@ -122,6 +123,8 @@ pub(super) struct Log {
     next_frame: u64,
     /// Since it was opened.
     flushes: u64,
+    /// The last frame found no room on the disk.
+    full: Arc<AtomicBool>,
     vote: Option<Vote>,
     purged: Option<LogId>,
     spots: VecDeque<Spot>,
@@ -154,6 +157,7 @@ impl Log {
             reserves,
             next_frame: 1,
             flushes: 0,
+            full: Arc::default(),
             vote: None,
             purged: None,
             spots: VecDeque::new(),
@@ -187,8 +191,12 @@ impl Log {
 
     /// The last entry; what was purged last when there is none.
     pub(super) fn last(&self) -> Option<LogId> {
-        let written = || self.spots.back().map(|spot| spot.log_id);
-        self.waiting.1.last().copied().or_else(written).or(self.purged)
+        self.waiting.1.last().copied().or_else(|| self.durable())
+    }
+
+    /// The last of those that are durable; what was purged last when there is none.
+    pub(super) fn durable(&self) -> Option<LogId> {
+        self.spots.back().map(|spot| spot.log_id).or(self.purged)
     }
 
     /// Bytes that the next start would read, once what waits is written.
@@ -199,6 +207,11 @@ impl Log {
     /// Frames made durable since it was opened, one fdatasync each.
     pub(super) fn flushes(&self) -> u64 {
         self.flushes
+    }
+
+    /// Whether what is to be written waits for room on the disk: for those that must not wait for who is writing.
+    pub(super) fn full(&self) -> Arc<AtomicBool> {
+        self.full.clone()
     }
 
     pub(super) fn save_vote(&mut self, vote: Vote) -> Result<(), LogError> {
@@ -304,8 +317,20 @@ impl Log {
         self.write(&body).map(drop)
     }
 
-    /// Writes one frame of these records: where it is.
+    /// Writes one frame of these records: where it is. Where there is no room for it nothing has changed.
     fn write(&mut self, records: &[u8]) -> Result<(u64, u64, Place), LogError> {
+        let written = self.write_frame(records);
+        let full = matches!(&written, Err(error) if error.lacks_room());
+        if self.full.swap(full, Relaxed) != full {
+            match full {
+                true => tracing::error!("the disk is full: the server's log waits for room"),
+                false => tracing::warn!("the server's log waits for room no longer"),
+            }
+        }
+        written
+    }
+
+    fn write_frame(&mut self, records: &[u8]) -> Result<(u64, u64, Place), LogError> {
         let mut frame = self.frame(None, records)?;
         let fits = self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body_len()));
         if !fits {

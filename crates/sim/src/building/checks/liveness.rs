@@ -32,7 +32,7 @@ impl Building {
     /// Nothing is on its way to a disk, every server has all that is committed, and they have gone over to the version that all know.
     fn servers_are_idle(&self) -> bool {
         if self.weather.shipped {
-            return self.shipped.is_idle();
+            return self.members_are_settled();
         }
         let idle = match self.group.is_lone() {
             true => self.group.is_up() && self.lone.is_idle(),

@@ -29,9 +29,9 @@ pub(in crate::building) struct Ledger {
 }
 
 impl Ledger {
-    /// So many servers decide at first.
-    pub fn new(servers: usize) -> Ledger {
-        Ledger { members: vec![(0, Rc::new(Members::first(servers)))], ..Ledger::default() }
+    /// Those decide at first.
+    pub fn new(members: Members) -> Ledger {
+        Ledger { members: vec![(0, Rc::new(members))], ..Ledger::default() }
     }
 
     /// How many entries are committed.

@@ -1,5 +1,5 @@
 //! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it; the process that was there has no hold on it any more. It may also
-//! rot, or say that it keeps what it does not.
+//! rot, be full, or say that it keeps what it does not.
 
 use node::{DiskFile, Life, RowStore, StoreError, StoreSettings};
 use parking_lot::{Mutex, MutexGuard};
@@ -35,6 +35,8 @@ struct State {
     process: u64,
     /// After so many writes and syncs that process ends.
     left: Option<(u64, Weak<Life>)>,
+    /// There is room for nothing but what was written before, or set aside.
+    full: bool,
     /// Nothing is kept that is said to be.
     lies: bool,
 }
@@ -52,6 +54,8 @@ enum Renamed {
 struct Content {
     bytes: Vec<u8>,
     unsynced: Vec<Change>,
+    /// So many bytes have room on the disk.
+    room: usize,
 }
 
 /// `old` is what was there before: less than `new` where the file ended.
@@ -152,6 +156,17 @@ impl State {
         }
     }
 
+    /// Sees to it that so many bytes of that file have room.
+    fn makes_room(&mut self, file: u64, bytes: usize) -> io::Result<()> {
+        let full = self.full;
+        let content = self.files.get_mut(&file).ok_or_else(no_file)?;
+        if full && bytes > content.room {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        content.room = content.room.max(bytes);
+        Ok(())
+    }
+
     /// One more write or sync of that process.
     fn takes(&mut self, process: u64) -> io::Result<()> {
         if self.process != process {
@@ -174,6 +189,16 @@ impl Disk {
     /// Says that it keeps what it does not.
     pub fn lies(&self) {
         self.0.lock().lies = true;
+    }
+
+    /// It is full from now on, or not any more.
+    pub fn fills(&self, full: bool) {
+        self.0.lock().full = full;
+    }
+
+    /// Whether it is full.
+    pub fn is_full(&self) -> bool {
+        self.0.lock().full
     }
 
     /// What the process that begins now has of it.
@@ -214,9 +239,10 @@ impl Disk {
         let mut state = self.0.lock();
         let logs = state.names.iter().filter(|(path, _)| path.extension().is_some_and(|it| it == "log"));
         let mut frames: Vec<(u64, usize, usize)> = Vec::new();
-        for (_, file) in logs {
+        for (path, file) in logs {
             let Some(content) = state.files.get(file) else { continue };
-            let mut found = frames_of(&content.bytes);
+            let first = path.file_stem().and_then(|name| name.to_str()?.parse().ok());
+            let mut found = frames_of(&content.bytes, first.unwrap_or_default());
             // The last was acknowledged, or a crash has torn it, and then the one before was.
             found.truncate(found.len().saturating_sub(2));
             frames.extend(found.into_iter().map(|(at, bytes)| (*file, at, bytes)));
@@ -242,17 +268,17 @@ impl Disk {
     }
 }
 
-/// Where frames of a segment of the log are, and how long they are without what fills them up.
-fn frames_of(segment: &[u8]) -> Vec<(usize, usize)> {
+/// Where frames of a segment of the log are, and how long they are without what fills them up. Its name says which is the first: what stands there of its former life is none.
+fn frames_of(segment: &[u8], first: u64) -> Vec<(usize, usize)> {
     let mut frames = Vec::new();
-    let (mut at, mut next) = (SEGMENT_HEADER, None);
+    let (mut at, mut next) = (SEGMENT_HEADER, first);
     while let Some(header) = segment.get(at..at + FRAME_HEADER) {
         let number = u64::from_le_bytes(header[..8].try_into().unwrap_or_default());
         let body = u32::from_le_bytes(header[8..12].try_into().unwrap_or_default()) as usize;
-        if number == 0 || next.is_some_and(|next| next != number) {
+        if number == 0 || number != next {
             break;
         }
-        next = Some(number + 1);
+        next = number + 1;
         frames.push((at, FRAME_HEADER + body));
         at += (FRAME_HEADER + body).next_multiple_of(ALIGNMENT);
     }
@@ -274,10 +300,8 @@ impl std::fmt::Debug for File {
 
 impl File {
     fn with<T>(&self, what: impl FnOnce(&mut Content) -> io::Result<T>) -> io::Result<T> {
+        // What a process reads that has ended nobody hears of, but for the simulation.
         let mut state = self.disk.0.lock();
-        if state.process != self.process {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
         what(state.files.get_mut(&self.file).ok_or_else(no_file)?)
     }
 
@@ -300,13 +324,17 @@ impl DiskFile for File {
         self.changes(|content| {
             let at = bytes.min(content.bytes.len());
             let old = content.bytes[at..].to_vec();
+            if bytes < content.bytes.len() {
+                content.room = content.room.min(bytes);
+            }
             content.unsynced.push(Change { at, old, new: New::Length(bytes) });
             content.bytes.resize(bytes, 0);
         })
     }
 
-    fn reserve(&self, _: u64) -> io::Result<()> {
-        Ok(())
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        self.changes(|_| {})?;
+        self.disk.0.lock().makes_room(self.file, bytes as usize)
     }
 
     fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
@@ -320,6 +348,7 @@ impl DiskFile for File {
 
     fn write_at(&self, data: &[u8], at: u64) -> io::Result<()> {
         let at = at as usize;
+        self.disk.0.lock().makes_room(self.file, at + data.len())?;
         self.changes(|content| {
             let end = (at + data.len()).min(content.bytes.len());
             let old = content.bytes.get(at..end).unwrap_or_default().to_vec();

@@ -4,6 +4,7 @@
 //! A server here is a machine; the *member* of the group that it is has another number each time that it lost its disk.
 
 mod disk;
+mod members;
 mod oracle;
 mod wires;
 
@@ -17,6 +18,7 @@ use crate::model::feed;
 use directory::{Input, MemoryStore};
 use disk::Disk;
 use lease::SessionId;
+use members::Changing;
 use node::{FOUNDER, Group, GroupSettings, Host, Life, Place};
 use oracle::Oracle;
 use parking_lot::Mutex;
@@ -34,11 +36,15 @@ use wires::{Member, Net, Wires};
 
 /// What servers do is looked at so often at least, ms: before anybody's log has lost it to a checkpoint.
 const LOOK_MS: u64 = 10;
+/// One start in so many is at another address.
+const MOVES: u64 = 4;
 /// A crash comes within so many writes and syncs, where it comes at one.
 const CRASH_WITHIN: u64 = 40;
 /// Small bounds, so that checkpoints, snapshots and new segments of the log come often.
 const SETTINGS: GroupSettings =
     GroupSettings { memory_bytes: 8 << 20, checkpoint_after: Duration::from_secs(4), log_bytes: 256 << 10 };
+/// The log's where disks are full at times: it is used up soon.
+const SMALL_LOG_BYTES: u64 = 16 << 10;
 
 /// See the module.
 pub(super) struct Shipped {
@@ -51,8 +57,8 @@ pub(super) struct Shipped {
     restores_leader: bool,
     /// The latest number that a member has.
     numbered: u64,
-    /// A change of the members is under way, which this one makes.
-    changing: Option<Arc<Life>>,
+    /// Whose process is changing what about the members, by [`Changing`].
+    changing: [Option<Arc<Life>>; 2],
 }
 
 /// A machine that serves.
@@ -69,6 +75,10 @@ pub(super) struct Server {
     looked_at: Option<u64>,
     /// Its disk has lost or changed something that it was to keep: it must not go on.
     damaged: bool,
+    /// The leader has it among the members, or had.
+    was_member: bool,
+    /// Where it listens.
+    address: String,
     /// How long it is away when it crashes.
     pause: u64,
 }
@@ -87,7 +97,7 @@ enum Told {
     /// Whether it leads.
     Leads(bool),
     /// The change of the members has come to something, or not.
-    Changed,
+    Changed(Changing),
     /// It does not know any more that it leads: who has asked over that connection is to ask another.
     Doubts {
         at: usize,
@@ -101,6 +111,23 @@ enum Told {
         committed: u64,
         applied: u64,
     },
+}
+
+impl Server {
+    /// Where it says that it is, on that machine.
+    fn host(&self, at: usize) -> Host {
+        Host { machine: at as u64 + 1, addresses: vec![self.address.clone()], ..Host::default() }
+    }
+
+    fn lacks_room_to_begin(&self) -> bool {
+        self.disk.is_full() && !self.was_member
+    }
+
+    /// Its disk is full from now on, or not any more.
+    pub fn fills_disk(&self, full: bool) {
+        self.disk.fills(full);
+        self.life.fills_disk(full);
+    }
 }
 
 impl Inbox {
@@ -131,6 +158,8 @@ impl Shipped {
             led: false,
             looked_at: None,
             damaged: false,
+            was_member: false,
+            address: String::new(),
             pause: 0,
         };
         let servers: Vec<Server> = lives.into_iter().map(server).collect();
@@ -147,7 +176,7 @@ impl Shipped {
             oracle: Oracle::new(directory, store),
             restores_leader: lie == Some(Lie::RestoresLeader),
             numbered: 0,
-            changing: None,
+            changing: [None, None],
         })
     }
 
@@ -161,17 +190,6 @@ impl Shipped {
         let groups = self.servers.iter().enumerate().filter_map(|(at, it)| Some((at, it.group.as_ref()?)));
         let leaders = groups.filter(|(_, group)| group.leads());
         leaders.max_by_key(|(_, group)| group.status().term).map(|(at, _)| at)
-    }
-
-    /// All are members that vote, and have applied the same.
-    pub fn is_idle(&self) -> bool {
-        let Some(leader) = self.leader().and_then(|at| self.servers[at].group.as_ref()) else { return false };
-        let members = leader.standing().members;
-        let votes = |server: &Server| members.iter().any(|member| member.id == server.member && member.votes);
-        let same = |server: &Server| server.group.as_ref().is_some_and(|it| it.applied() == leader.applied());
-        leader.backlog_bytes() == 0
-            && members.len() == self.servers.len()
-            && self.servers.iter().all(|server| votes(server) && same(server))
     }
 }
 
@@ -191,23 +209,10 @@ impl Building {
             self.propose(0, invite);
             self.propose(0, enrol);
         }
-        for at in 1..self.shipped.servers.len() {
+        for at in 1..self.weather.servers as usize {
             self.member_is_new(at);
         }
-        self.comes_to(|building| building.shipped.is_idle())
-    }
-
-    /// The server has lost what it had, and starts as a member with a number that nobody had.
-    pub(super) fn member_is_new(&mut self, at: usize) {
-        let next = self.shipped.servers.iter().filter_map(|it| Some(it.group.as_ref()?.next_member())).max();
-        self.shipped.numbered = next.unwrap_or_default().max(self.shipped.numbered + 1);
-        let server = &mut self.shipped.servers[at];
-        (server.member, server.disk, server.damaged) = (self.shipped.numbered, Disk::default(), false);
-        if self.weather.lie == Some(Lie::DiskKeepsNothing) {
-            server.disk.lies();
-        }
-        self.notes(|| format!("server {at} is to be member {}", self.shipped.servers[at].member));
-        self.member_starts(at);
+        self.comes_to(Building::members_are_settled)
     }
 
     /// Its process starts.
@@ -216,6 +221,7 @@ impl Building {
         (replica.up, replica.stopped_until) = (true, 0);
         let ppm = replica.rate_ppm as i64 - 1_000_000;
         let seed = self.below(u64::MAX);
+        let moves = self.weather.changes > 0 && self.one_in(MOVES) && self.members_are_where_told();
         let shipped = &mut self.shipped;
         let _in = shipped.time.enter();
         let server = &mut shipped.servers[at];
@@ -226,15 +232,21 @@ impl Building {
         if shipped.restores_leader {
             server.life.restores_leader();
         }
+        server.life.fills_disk(server.disk.is_full());
         server.process += 1;
         (server.group, server.led, server.looked_at) = (None, false, None);
         let start = server.process;
         let (life, disk, told) = (server.life.clone(), server.disk.held(), shipped.told.clone());
-        let host = Host { machine: at as u64 + 1, ..Host::default() };
+        if moves || server.address.is_empty() {
+            server.address = format!("{at}:{start}");
+        }
+        let (host, address) = (server.host(at), server.address.clone());
         let place =
             Place { member: server.member, host, founds: server.member == FOUNDER, knows: Versions::KNOWN };
+        let small = GroupSettings { log_bytes: SMALL_LOG_BYTES, ..SETTINGS };
+        let settings = if self.weather.full_disks > 0 { small } else { SETTINGS };
         let (member, net) = (server.member, shipped.net.clone());
-        let wires = Arc::new(Wires { from: at, net: net.clone() });
+        let wires = Arc::new(Wires { from: at, net: net.clone(), known: Default::default() });
         self.shipped.servers[at].life.spawn(async move {
             let (teller, started_as) = (told.clone(), Arc::new(OnceLock::<Weak<Group>>::new()));
             let this = started_as.clone();
@@ -249,12 +261,12 @@ impl Building {
                 };
                 teller.put(at, start, told);
             });
-            let started = Group::start(disk, Path::new("/"), SETTINGS, root(), place, wires, deliver).await;
+            let started = Group::start(disk, Path::new("/"), settings, root(), place, wires, deliver).await;
             match started {
                 Ok((group, works)) => {
                     let group = Arc::new(group);
                     let _ = started_as.set(Arc::downgrade(&group));
-                    net.0.lock().members.insert(member, Member { at, life, group: group.clone() });
+                    net.0.lock().members.insert(member, Member { at, address, life, group: group.clone() });
                     group.begin();
                     told.put(at, start, Told::Started(group));
                     works.await;
@@ -363,7 +375,7 @@ impl Building {
                 Err(format!("server {at} has started with a log that has rotted"))
             }
             Told::Started(group) => {
-                self.notes(|| format!("server {at} has started"));
+                self.notes(|| format!("server {at} has started: {:?}", group.standing()));
                 let leads = group.leads();
                 self.shipped.servers[at].group = Some(group);
                 self.leads_or_not(at, leads);
@@ -376,6 +388,11 @@ impl Building {
                 Ok(())
             }
             Told::Refused(_) if self.shipped.servers[at].life.is_over() => Ok(()),
+            // Who begins with nothing needs room.
+            Told::Refused(_) if self.shipped.servers[at].lacks_room_to_begin() => {
+                self.shipped.servers[at].life.end();
+                Ok(())
+            }
             Told::Refused(why) => Err(format!("server {at} does not start: {why}")),
             Told::Event(node::Event::Outputs(outputs)) => {
                 self.notes(|| format!("server {at} tells {outputs:?}"));
@@ -385,8 +402,8 @@ impl Building {
             Told::Event(node::Event::Damaged(why)) => {
                 Err(format!("server {at} says that it has lost what it had: {why}"))
             }
-            Told::Changed => {
-                self.shipped.changing = None;
+            Told::Changed(which) => {
+                self.shipped.changing[which as usize] = None;
                 Ok(())
             }
             Told::Doubts { at: machine, connection } => {
@@ -439,20 +456,6 @@ impl Building {
         }
         self.member_ended(at);
         Ok(true)
-    }
-
-    pub(super) fn member_comes_back(&mut self, at: usize) {
-        if self.group.replicas[at].up {
-            return;
-        }
-        if self.shipped.servers[at].damaged {
-            // It has refused to start: somebody adds it anew.
-            return self.member_is_new(at);
-        }
-        if self.happens(self.weather.rots) && self.members_are_whole() {
-            self.member_rots(at);
-        }
-        self.member_starts(at);
     }
 }
 
@@ -515,54 +518,6 @@ impl Building {
         self.shipped.servers[at].life.go_on();
     }
 
-    /// The leader looks after who the members are: who was given up goes, who is new comes, and who has caught up votes. One change at a time.
-    pub(super) fn tends_members(&mut self) {
-        if self.shipped.changing.as_ref().is_some_and(|life| !life.is_over()) {
-            return;
-        }
-        self.shipped.changing = None;
-        let Some(leader) = self.shipped.leader().filter(|at| self.shipped.servers[*at].led) else { return };
-        let servers = &self.shipped.servers;
-        let (life, start) = (servers[leader].life.clone(), servers[leader].process);
-        let Some(group) = servers[leader].group.clone() else { return };
-        let members = group.standing().members;
-        let gone = members.iter().find(|member| servers.iter().all(|server| server.member != member.id));
-        let is_new = |server: &Server| {
-            server.group.is_some() && members.iter().all(|member| member.id != server.member)
-        };
-        let new = servers.iter().enumerate().find(|(_, server)| is_new(server));
-        let change = match (gone, new) {
-            (Some(gone), _) => Change::Removes(gone.id),
-            (None, Some((at, server))) => {
-                Change::Adds(server.member, Host { machine: at as u64 + 1, ..Host::default() })
-            }
-            (None, None) => Change::Settles,
-        };
-        let told = self.shipped.told.clone();
-        self.shipped.changing = Some(life.clone());
-        let _in = self.shipped.time.enter();
-        life.spawn(async move {
-            // What does not come to be is tried again.
-            let _ = match change {
-                Change::Removes(member) => group.remove_member(member).await,
-                Change::Adds(member, host) => group.set_member(member, host).await,
-                Change::Settles => group.settle_voters().await,
-            };
-            told.put(leader, start, Told::Changed);
-        });
-    }
-
-    /// All servers are members that vote, and none of them is suspected of anything.
-    fn members_are_whole(&self) -> bool {
-        let servers = &self.shipped.servers;
-        let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
-            return false;
-        };
-        let members = group.standing().members;
-        let votes = |server: &Server| members.iter().any(|member| member.id == server.member && member.votes);
-        members.len() == servers.len() && servers.iter().all(|server| !server.damaged && votes(server))
-    }
-
     /// At the end all have the same rows, which are those that the simulation has.
     pub(super) fn check_members(&mut self) -> Result<(), Violation> {
         let oracle = &mut self.shipped.oracle;
@@ -582,11 +537,4 @@ impl Building {
         }
         Ok(())
     }
-}
-
-/// What a leader changes about the members.
-enum Change {
-    Removes(u64),
-    Adds(u64, Host),
-    Settles,
 }

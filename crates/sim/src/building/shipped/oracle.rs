@@ -1,9 +1,12 @@
 //! What the servers agreed on, as the simulation has it: each entry of the log is done once more, by a directory of the simulation's own, when the first of the servers has applied it.
 
+use super::super::members::Members;
 use super::super::{Building, Violation};
 use directory::{Directory, Input, MemoryStore, Output};
 use lease::Time;
 use node::Logged;
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// See the module.
 pub(in crate::building) struct Oracle {
@@ -48,12 +51,13 @@ impl Building {
         for at in 0..self.shipped.servers.len() {
             let server = &mut self.shipped.servers[at];
             let Some(group) = server.group.clone() else { continue };
-            let reached =
-                server.life.within(|| (group.applied(), group.query(|directory, _| directory.digest())));
-            let Some((Some(applied), digest)) = reached else { continue };
+            let reached = server
+                .life
+                .within(|| (group.agreed(), group.applied(), group.query(|directory, _| directory.digest())));
+            let Some((Some(agreed), applied, digest)) = reached else { continue };
             let from = server.looked_at.map_or(0, |index| index + 1);
-            server.looked_at = Some(applied);
-            for index in from..=applied {
+            server.looked_at = Some(agreed);
+            for index in from..=agreed {
                 let server = &self.shipped.servers[at];
                 let entry = server.life.within(|| group.entry(index)).transpose().map_err(|e| e.to_string());
                 let agreed = self.shipped.oracle.entries.get(index as usize).copied();
@@ -68,6 +72,11 @@ impl Building {
                         self.notes(|| {
                             format!("entry {index} of term {} by {at}: {:?}", entry.term, entry.inputs)
                         });
+                        if let Some(voters) = entry.voters.clone() {
+                            self.happened.changes += 1;
+                            let members = Members { voters, learners: BTreeSet::new() };
+                            self.ledger.decide(index, Rc::new(members))?;
+                        }
                         for (input, out) in self.shipped.oracle.does(&entry)? {
                             self.note_applied(&input, &out)?;
                         }
@@ -81,11 +90,13 @@ impl Building {
                     }
                 }
             }
-            match self.shipped.oracle.entries.get(applied as usize) {
-                Some((_, agreed)) if *agreed == digest => {}
-                agreed => {
+            match self.shipped.oracle.entries.get(agreed as usize) {
+                // What a lone voter has applied beyond that nobody else will ever hear of if it crashes.
+                _ if applied != Some(agreed) => {}
+                Some((_, right)) if *right == digest => {}
+                right => {
                     return Err(format!(
-                        "server {at} has come to {digest:x} after entry {applied}, and not to {agreed:x?}"
+                        "server {at} has come to {digest:x} after entry {agreed}, and not to {right:x?}"
                     ));
                 }
             }

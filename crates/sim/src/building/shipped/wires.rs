@@ -34,6 +34,8 @@ pub(super) struct State {
 #[derive(Clone)]
 pub(super) struct Member {
     pub at: usize,
+    /// Where it listens.
+    pub address: String,
     pub life: Arc<Life>,
     pub group: Arc<Group>,
 }
@@ -63,11 +65,17 @@ impl Net {
         &self,
         from: usize,
         member: u64,
+        address: Option<String>,
         heard_by: &mut Option<Listener>,
         call: Bytes,
     ) -> io::Result<Bytes> {
         let held = heard_by.take();
-        let there = || self.0.lock().members.get(&member).cloned().ok_or(io::ErrorKind::ConnectionRefused);
+        let there = || {
+            let there = self.0.lock().members.get(&member).cloned();
+            there
+                .filter(|there| address.as_ref() == Some(&there.address))
+                .ok_or(io::ErrorKind::ConnectionRefused)
+        };
         let to = there()?.at;
         self.carries(from, to).await?;
         let (tell, told) = oneshot::channel();
@@ -90,12 +98,17 @@ impl Net {
 pub(super) struct Wires {
     pub from: usize,
     pub net: Arc<Net>,
+    pub known: Known,
 }
+
+/// By its number: where a member listens, as far as this one was told.
+pub(super) type Known = Arc<Mutex<BTreeMap<u64, Host>>>;
 
 struct Way {
     from: usize,
     member: u64,
     net: Arc<Net>,
+    known: Known,
     /// The other end of the connection, if it is whole.
     heard_by: Option<Listener>,
 }
@@ -111,13 +124,19 @@ impl node::Wires for Wires {
         Some(Versions::KNOWN.newest)
     }
 
-    fn to(&self, member: u64, _: &Host) -> Box<dyn Wire> {
-        Box::new(Way { from: self.from, member, net: self.net.clone(), heard_by: None })
+    fn know(&self, member: u64, host: &Host) {
+        self.known.lock().insert(member, host.clone());
+    }
+
+    fn to(&self, member: u64) -> Box<dyn Wire> {
+        let (net, known) = (self.net.clone(), self.known.clone());
+        Box::new(Way { from: self.from, member, net, known, heard_by: None })
     }
 }
 
 impl Wire for Way {
     fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
-        Box::pin(self.net.calls(self.from, self.member, &mut self.heard_by, call))
+        let address = self.known.lock().get(&self.member).and_then(|host| host.addresses.first().cloned());
+        Box::pin(self.net.calls(self.from, self.member, address, &mut self.heard_by, call))
     }
 }
