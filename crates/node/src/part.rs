@@ -196,7 +196,12 @@ impl Part {
         ];
         let mut serving = Serving { member, server, listener: None, threads };
         match self.listen(&serving, listened, &credentials) {
-            Ok(listener) => serving.listener = listener,
+            Ok(listener) => {
+                serving.listener = listener;
+                if let Some(listener) = &serving.listener {
+                    serving.server.group().listens_at(reachable_at(listener.address()));
+                }
+            }
             Err(error) if member == FOUNDER && !matches!(self.settings.listen, Listen::At(_)) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,

@@ -43,7 +43,7 @@ use openraft::EntryPayload;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
-use peers::Ear;
+use peers::{Ear, Here};
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
 use std::collections::BTreeSet;
@@ -209,7 +209,6 @@ pub struct Group {
     ear: Arc<Ear>,
     begun: Arc<Notify>,
     member: u64,
-    wires: Arc<dyn Wires>,
     runtime: tokio::runtime::Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
     alarm: Alarm,
@@ -288,7 +287,7 @@ impl Group {
             queue: queue.clone(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
-        let (member, knows, others) = (place.member, place.knows, wires.clone());
+        let (member, knows, here) = (place.member, place.knows, Here::default());
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
@@ -298,7 +297,8 @@ impl Group {
             standing: standing.clone(),
             alone: alone.clone(),
             place,
-            wires,
+            here: here.clone(),
+            wires: wires.clone(),
             alarm: alarm.clone(),
             started: Instant::now(),
         };
@@ -319,25 +319,12 @@ impl Group {
                 () = work => {}
             }
         };
-        let ear = Ear { member, raft, knows, started: Instant::now(), disk, dir: dir.to_owned() };
+        let (started, dir) = (Instant::now(), dir.to_owned());
+        let ear = Ear { member, raft, here, wires, knows, started, disk, dir };
         let ear = Arc::new(ear);
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((
-            Group {
-                machine,
-                log,
-                queue,
-                clock,
-                standing,
-                alone,
-                ear,
-                begun,
-                member,
-                wires: others,
-                runtime,
-                thread,
-                alarm,
-            },
+            Group { machine, log, queue, clock, standing, alone, ear, begun, member, runtime, thread, alarm },
             works,
         ))
     }
@@ -374,6 +361,12 @@ impl Group {
         self.begun.notify_one();
     }
 
+    /// Others reach this member there, as long as it runs; whom it asks for a vote is told.
+    pub fn listens_at(&self, addresses: Vec<String>) {
+        // Where it listens first it does to the end.
+        let _ = self.ear.here.set(addresses);
+    }
+
     /// Whether this member leads. What is proposed to others is dropped.
     pub fn leads(&self) -> bool {
         self.standing.lock().leads
@@ -391,7 +384,7 @@ impl Group {
 
     /// What another member speaks with this one, if it has spoken since this one's start.
     pub fn speaks(&self, member: u64) -> Option<Version> {
-        self.wires.speaks(member)
+        self.ear.wires.speaks(member)
     }
 
     /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a group must look at [`Group::backlog_bytes`].

@@ -8,6 +8,7 @@ use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings
 use bytes::Bytes;
 use directory::{Directory, Fault};
 use openraft::async_runtime::AsyncRuntime;
+use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
 use openraft::raft::{
@@ -18,7 +19,7 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 use wire::{Version, Versions};
@@ -32,10 +33,11 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// The member `id` is on `host` from now on.
-    fn know(&self, id: u64, host: &Host);
-    /// One to the member `id`, for one conversation, wherever it is by then: openraft keeps what goes to a member that moves. Nothing is connected before something is said.
-    fn to(&self, id: u64) -> Box<dyn Wire>;
+    /// The member `id` listens there from now on.
+    fn know(&self, id: u64, addresses: &[String]);
+    /// One to the member `id`, for one conversation, wherever it is by then, and on `host` if nothing else is known: openraft keeps what goes to a member that moves. Nothing is
+    /// connected before something is said.
+    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire>;
     /// The version that was agreed upon when a conversation with the member `id` was begun last.
     fn speaks(&self, id: u64) -> Option<Version>;
 }
@@ -57,6 +59,8 @@ enum Call {
     Rows(Vec<Row>),
     /// All rows were said; the position that goes with them.
     Install(Vote, Vec<u8>),
+    /// The member of that number, which speaks, listens there.
+    At(u64, Vec<String>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -101,36 +105,58 @@ impl From<CallError> for StreamingError<Types> {
     }
 }
 
-/// Makes openraft's conversations.
-pub(super) struct Peers(pub(super) Arc<dyn Wires>);
+/// Where this member listens, once that is known.
+pub(super) type Here = Arc<OnceLock<Vec<String>>>;
 
-/// openraft's handle on one, with the member of that number.
-pub(super) struct Peer(u64, Box<dyn Wire>);
+/// Makes openraft's conversations.
+pub(super) struct Peers {
+    /// Of whom.
+    pub(super) member: u64,
+    pub(super) here: Here,
+    pub(super) wires: Arc<dyn Wires>,
+}
+
+/// openraft's handle on one.
+pub(super) struct Peer {
+    /// With whom.
+    to: u64,
+    from: u64,
+    here: Here,
+    wire: Box<dyn Wire>,
+}
 
 impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
-        self.0.know(id, host);
-        Peer(id, self.0.to(id))
+        Peer { to: id, from: self.member, here: self.here.clone(), wire: self.wires.to(id, host) }
     }
 }
 
 impl Peer {
     async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
-        let call = Bytes::from(postcard::to_allocvec(&(self.0, call))?);
-        let answer = tokio::time::timeout(within, self.1.ask(call)).await??;
+        let call = Bytes::from(postcard::to_allocvec(&(self.to, call))?);
+        let answer = tokio::time::timeout(within, self.wire.ask(call)).await??;
         match postcard::from_bytes(&answer)? {
             Answer::Failed(why) => Err(CallError::Failed(why)),
             answer => Ok(answer),
         }
     }
 
+    /// Says where this member is, too. Only a leader can have it put into the log that a member has moved, and who is to lead may have to call the one that has.
     async fn ask_for_vote(
         &mut self,
         call: Call,
         within: Duration,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        if let Some(here) = self.here.get() {
+            let at = Call::At(self.from, here.clone());
+            match self.ask(&at, within).await {
+                // A program of before does not know what that is.
+                Ok(_) | Err(CallError::Failed(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         match self.ask(&call, within).await? {
             Answer::Vote(response) => Ok(response),
             _ => Err(CallError::Other.into()),
@@ -206,6 +232,8 @@ pub(super) struct Ear {
     /// Whose it is.
     pub(super) member: u64,
     pub(super) raft: Raft,
+    pub(super) here: Here,
+    pub(super) wires: Arc<dyn Wires>,
     pub(super) started: Instant,
     pub(super) disk: Arc<dyn Disk>,
     /// Where a snapshot that is coming in is kept.
@@ -258,6 +286,15 @@ impl Conversation {
             }
             Call::Vote(request) => Answer::Vote(ear.raft.vote(request).await.map_err(|e| failed(&e))?),
             Call::PreVote(request) => Answer::Vote(ear.raft.pre_vote(request).await.map_err(|e| failed(&e))?),
+            Call::At(member, addresses) => {
+                let metrics = ear.raft.metrics();
+                let is_member =
+                    metrics.borrow_watched().membership_config.membership().get_node(&member).is_some();
+                if is_member {
+                    ear.wires.know(member, &addresses);
+                }
+                Answer::Taken
+            }
             Call::Begin(meta) => {
                 self.incoming = None;
                 let rows = fresh(&*ear.disk, &ear.dir.join("incoming"))?;

@@ -36,11 +36,12 @@ impl MemberNet {
 }
 
 impl Wires for MemberNet {
-    fn know(&self, id: u64, host: &Host) {
-        self.known.lock().insert(id, host.addresses.clone());
+    fn know(&self, id: u64, addresses: &[String]) {
+        self.known.lock().insert(id, addresses.to_vec());
     }
 
-    fn to(&self, id: u64) -> Box<dyn Wire> {
+    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire> {
+        self.known.lock().entry(id).or_insert_with(|| host.addresses.clone());
         Box::new(MemberWire {
             id,
             spoken: self.spoken.clone(),

@@ -27,9 +27,9 @@ struct Between {
 }
 
 impl Wires for From {
-    fn know(&self, _: u64, _: &Host) {}
+    fn know(&self, _: u64, _: &[String]) {}
 
-    fn to(&self, id: u64) -> Box<dyn Wire> {
+    fn to(&self, id: u64, _: &Host) -> Box<dyn Wire> {
         Box::new(Between { from: self.0, to: id, net: self.1.clone(), heard_by: None })
     }
 

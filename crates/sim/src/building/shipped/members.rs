@@ -172,8 +172,8 @@ impl Building {
             || group.standing().members.iter().any(|member| is_lost(member.id))
     }
 
-    /// The leader knows where all members are: of two that move at once neither might ever reach the other.
-    pub(super) fn members_are_where_told(&self) -> bool {
+    /// The server knows where all members are, and the leader does: of two that move at once neither might ever reach the other.
+    pub(super) fn may_move(&self, at: usize) -> bool {
         let servers = &self.shipped.servers;
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
             return false;
@@ -182,7 +182,14 @@ impl Building {
             let at = servers.iter().position(|server| server.member == member.id);
             at.is_some_and(|at| servers[at].host(at).addresses == member.host.addresses)
         };
-        group.standing().members.iter().all(is_there)
+        let members = group.standing().members;
+        let knows = |member: &node::Member| {
+            servers[at]
+                .knew
+                .iter()
+                .any(|it| (it.id, &it.host.addresses) == (member.id, &member.host.addresses))
+        };
+        members.iter().all(|member| is_there(member) && (knows(member) || !servers[at].was_member))
     }
 
     /// All that are to be servers vote, and none of them is suspected of anything.

@@ -77,6 +77,8 @@ pub(super) struct Server {
     damaged: bool,
     /// The leader has it among the members, or had.
     was_member: bool,
+    /// The members as it knew them when its process ended.
+    knew: Vec<node::Member>,
     /// Where it listens.
     address: String,
     /// How long it is away when it crashes.
@@ -159,6 +161,7 @@ impl Shipped {
             looked_at: None,
             damaged: false,
             was_member: false,
+            knew: Vec::new(),
             address: String::new(),
             pause: 0,
         };
@@ -221,7 +224,7 @@ impl Building {
         (replica.up, replica.stopped_until) = (true, 0);
         let ppm = replica.rate_ppm as i64 - 1_000_000;
         let seed = self.below(u64::MAX);
-        let moves = self.weather.changes > 0 && self.one_in(MOVES) && self.members_are_where_told();
+        let moves = self.weather.changes > 0 && self.one_in(MOVES) && self.may_move(at);
         let shipped = &mut self.shipped;
         let _in = shipped.time.enter();
         let server = &mut shipped.servers[at];
@@ -266,6 +269,7 @@ impl Building {
                 Ok((group, works)) => {
                     let group = Arc::new(group);
                     let _ = started_as.set(Arc::downgrade(&group));
+                    group.listens_at(vec![address.clone()]);
                     net.0.lock().members.insert(member, Member { at, address, life, group: group.clone() });
                     group.begin();
                     told.put(at, start, Told::Started(group));
@@ -316,7 +320,8 @@ impl Building {
         let server = &mut self.shipped.servers[at];
         server.process += 1;
         server.disk.crashes(seed);
-        (server.group, server.led) = (None, false);
+        server.knew = server.group.take().map(|group| group.standing().members).unwrap_or_default();
+        server.led = false;
         self.shipped.net.0.lock().members.remove(&server.member);
         let pause = server.pause;
         self.loses_server(at);

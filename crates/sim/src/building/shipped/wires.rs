@@ -102,7 +102,7 @@ pub(super) struct Wires {
 }
 
 /// By its number: where a member listens, as far as this one was told.
-pub(super) type Known = Arc<Mutex<BTreeMap<u64, Host>>>;
+pub(super) type Known = Arc<Mutex<BTreeMap<u64, Vec<String>>>>;
 
 struct Way {
     from: usize,
@@ -124,11 +124,12 @@ impl node::Wires for Wires {
         Some(Versions::KNOWN.newest)
     }
 
-    fn know(&self, member: u64, host: &Host) {
-        self.known.lock().insert(member, host.clone());
+    fn know(&self, member: u64, addresses: &[String]) {
+        self.known.lock().insert(member, addresses.to_vec());
     }
 
-    fn to(&self, member: u64) -> Box<dyn Wire> {
+    fn to(&self, member: u64, host: &Host) -> Box<dyn Wire> {
+        self.known.lock().entry(member).or_insert_with(|| host.addresses.clone());
         let (net, known) = (self.net.clone(), self.known.clone());
         Box::new(Way { from: self.from, member, net, known, heard_by: None })
     }
@@ -136,7 +137,7 @@ impl node::Wires for Wires {
 
 impl Wire for Way {
     fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
-        let address = self.known.lock().get(&self.member).and_then(|host| host.addresses.first().cloned());
+        let address = self.known.lock().get(&self.member).and_then(|addresses| addresses.first().cloned());
         Box::pin(self.net.calls(self.from, self.member, address, &mut self.heard_by, call))
     }
 }
