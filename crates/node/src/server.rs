@@ -133,6 +133,9 @@ impl Server {
         let standing = group.standing();
         let now = (standing.leads, servers(&standing));
         let before = mem::replace(&mut *self.told.lock(), now.clone());
+        // Only now: a machine that is neither among the servers nor to become one gives up what it has.
+        let is_member = |member: u64| standing.members.iter().any(|known| known.id == member);
+        self.chosen.lock().retain(|_, member| !is_member(*member));
         if before.0 && !now.0 || before.1 != now.1 && !before.1.is_empty() {
             self.routes.lock().hang_up();
         }

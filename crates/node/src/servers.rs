@@ -223,9 +223,7 @@ impl Server {
             }
             None => return Err("nobody has asked this machine to serve: leasehold server add".to_owned()),
         };
-        wait(self.group().set_member(member, host)).map_err(|error| error.to_string())?;
-        self.chosen().lock().remove(&machine);
-        Ok(())
+        wait(self.group().set_member(member, host)).map_err(|error| error.to_string())
     }
 
     /// Lets vote who can, and says who has been away for long, and who is back.

@@ -432,6 +432,9 @@ fn what_was_wrong_once_is_right() {
         // A server that was not the founder, and the only one left, never led: neither when the leader had left nor when it started again.
         (Weather { full_disks: 0, policies: 0, ..Weather::shipped(10) }, 10, 5, 300),
         (Weather { full_disks: 0, policies: 0, ..Weather::shipped(52) }, 52, 5, 300),
+        // Two members were left, of which the one that was ahead, and so had to lead, knew the other at an address that this had left.
+        (CHANGING, 116, 5, 300),
+        (FULL, 104, 5, 300),
         // A checkpoint waited for room for longer than the next was to wait, and the group's thread looked without a pause whether that was due.
         (FULL, 14, 5, 300),
     ];

@@ -78,7 +78,10 @@ impl Building {
         let Some(leader) = self.shipped.leader().filter(|at| self.shipped.servers[*at].led) else { return };
         let Some(group) = self.shipped.servers[leader].group.clone() else { return };
         let standing = group.standing();
-        self.members_retire(&standing);
+        // One that others have replaced without its noticing tells nobody who the members are: it has to commit something before.
+        if group.applied().map_or(0, |index| index + 1) >= self.shipped.committed() {
+            self.members_retire(&standing);
+        }
         if let Some(change) = self.wanted_change(&standing) {
             self.changes_members(leader, Changing::Wanted, change);
         }

@@ -514,12 +514,14 @@ impl Building {
     pub(super) fn member_stops(&mut self, at: usize, ms: u64) {
         if self.group.replicas[at].stopped_until <= self.now {
             self.shipped.servers[at].life.stop();
+            self.notes(|| format!("server {at} stops for {ms} ms"));
             self.group.replicas[at].stopped_until = self.now + ms;
             self.later(ms, Event::Repairs(Repaired::Stopped(at)));
         }
     }
 
     pub(super) fn member_goes_on(&mut self, at: usize) {
+        self.notes(|| format!("server {at} goes on"));
         self.shipped.servers[at].life.go_on();
     }
 
