@@ -7,12 +7,16 @@ use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
 use bytes::Bytes;
 use directory::{Directory, Fault};
+use futures_util::Stream;
+use openraft::OptionalSend;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::async_runtime::watch::WatchReceiver;
+use openraft::base::{BoxFuture, BoxStream};
 use openraft::error::{RPCError, ReplicationClosed, StreamingError, Unreachable};
-use openraft::network::{RPCOption, RaftNetworkFactory, v2::RaftNetworkV2};
+use openraft::network::{RPCOption, RaftNetworkFactory, stream_append_sequential, v2::RaftNetworkV2};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest,
+    VoteResponse,
 };
 use serde::{Deserialize, Serialize};
 use std::future::Future;
@@ -21,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use together::together;
 use tokio::time::Instant;
 use wire::{Version, Versions};
 
@@ -181,6 +186,9 @@ impl Peer {
     }
 }
 
+/// What members answer to entries.
+type Answers<'s> = BoxStream<'s, Result<StreamAppendResult<Types>, RPCError<Types>>>;
+
 impl RaftNetworkV2<Types> for Peer {
     type SnapshotData = RowView;
 
@@ -193,6 +201,17 @@ impl RaftNetworkV2<Types> for Peer {
             Answer::Append(response) => Ok(response),
             _ => Err(CallError::Other.into()),
         }
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<Answers<'s>, RPCError<Types>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<Types>> + OptionalSend + Unpin + 'static,
+    {
+        stream_append_sequential(self, together(input), option)
     }
 
     async fn vote(
@@ -352,6 +371,8 @@ fn is_room_for(disk: &dyn Disk, file: &Path) -> io::Result<()> {
     disk.remove(&room)?;
     reserved
 }
+
+mod together;
 
 #[cfg(test)]
 mod tests;
