@@ -3,20 +3,31 @@
 //! The positions of all bits that are set, taken together by XOR, change by the position of the bit that flips: that is what a Hamming code keeps. It says
 //! where, and not whether: beside it stands a checksum, by which bytes are known to be wrong, and to be right again.
 
+/// Words that are taken together: their positions differ in the low bits only.
+const LANES: usize = 32;
+
 /// The XOR of the positions of all set bits.
 pub(crate) fn locator(bytes: &[u8]) -> u32 {
-    let (mut words, mut bits) = (0, 0u64);
-    for (number, word) in (0u32..).zip(bytes.chunks(8)) {
-        let mut whole = [0; 8];
-        whole.iter_mut().zip(word).for_each(|(to, from)| *to = *from);
-        let word = u64::from_le_bytes(whole);
-        bits ^= word;
-        if word.count_ones() % 2 == 1 {
-            words ^= number;
+    // What each lane comes to over all blocks, and the XOR of the numbers of those blocks of which an odd number of bits is set.
+    let (mut lanes, mut blocks) = ([0u64; LANES], 0u32);
+    let whole = bytes.chunks_exact(8 * LANES);
+    let rest = whole.remainder();
+    let mut padded = [0; 8 * LANES];
+    padded[..rest.len()].copy_from_slice(rest);
+    for (number, block) in (0u32..).zip(whole.chain([&padded[..]])) {
+        let mut all = 0;
+        for (lane, word) in lanes.iter_mut().zip(block.as_chunks().0) {
+            let word = u64::from_le_bytes(*word);
+            *lane ^= word;
+            all ^= word;
         }
+        blocks ^= number * (all.count_ones() % 2);
     }
+    let bits = lanes.iter().fold(0, |all, lane| all ^ lane);
+    let odd = (0u32..).zip(lanes).filter(|(_, lane)| lane.count_ones() % 2 == 1);
+    let word = odd.fold(blocks * LANES as u32, |all, (lane, _)| all ^ lane);
     let bit = (0u32..64).filter(|bit| bits >> bit & 1 == 1).fold(0, |all, bit| all ^ bit);
-    words << 6 | bit
+    word << 6 | bit
 }
 
 /// Flips back the bit that has flipped, if it was one: `known` is the locator of what was written. Only a checksum tells whether that was it.
@@ -33,7 +44,7 @@ mod tests {
 
     #[test]
     fn any_single_bit_is_found() {
-        for length in [1, 7, 8, 9, 64, 333] {
+        for length in [1, 7, 8, 9, 64, 256, 333, 777] {
             let whole: Vec<u8> = (0..length).map(|at| (at * 37 + 11) as u8).collect();
             let known = locator(&whole);
             for bit in 0..length * 8 {
@@ -42,6 +53,16 @@ mod tests {
                 flip_back(&mut bytes, known);
                 assert_eq!(bytes, whole, "bit {bit} of {length} bytes");
             }
+        }
+    }
+
+    /// It is on disks.
+    #[test]
+    fn it_is_what_its_definition_says() {
+        for length in [0, 1, 8, 255, 256, 257, 1_111] {
+            let bytes: Vec<u8> = (0..length).map(|at| (at * 37 + 11) as u8).collect();
+            let set = (0..length * 8).filter(|bit| bytes[bit / 8] >> (bit % 8) & 1 == 1);
+            assert_eq!(locator(&bytes), set.fold(0, |all, bit| all ^ bit as u32), "{length} bytes");
         }
     }
 

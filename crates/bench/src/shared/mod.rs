@@ -7,6 +7,7 @@ mod coded;
 mod copies;
 mod handover;
 mod office;
+mod pace;
 mod private;
 mod processor;
 mod relay;

@@ -22,29 +22,48 @@ pub struct Batch {
     encoded: Bytes,
 }
 
+/// Bytes before the first input: the version, the time, the digest.
+const HEADER: usize = 17;
+
 /// An input and its encoding, waiting to be proposed.
 pub(super) struct Waiting {
     pub(super) input: Input,
-    pub(super) encoded: Vec<u8>,
+    /// Behind the place of a header: most entries hold one input, and nothing is copied then.
+    encoded: Vec<u8>,
 }
 
 impl Waiting {
     pub(super) fn new(input: Input) -> Waiting {
-        let encoded =
-            postcard::to_allocvec(&input).expect("an input is plain data, its sequences know their lengths");
+        let encoded = postcard::to_extend(&input, vec![0; HEADER])
+            .expect("an input is plain data, its sequences know their lengths");
         Waiting { input, encoded }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn len(&self) -> usize {
+        self.encoded.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_bytes(bytes: usize) -> Waiting {
+        Waiting { input: Input::Tick, encoded: vec![0; bytes] }
     }
 }
 
 impl Batch {
     /// Proposed in a cluster of this version.
-    pub(super) fn new(now: Time, digest: u64, version: Version, waiting: Vec<Waiting>) -> Batch {
-        let bytes = waiting.iter().map(|waiting| waiting.encoded.len()).sum::<usize>();
-        let mut encoded = Vec::with_capacity(17 + bytes);
-        encoded.push(if version == Version::OLDEST { OLDEST } else { version.0 as u8 });
-        encoded.extend_from_slice(&now.0.to_le_bytes());
-        encoded.extend_from_slice(&digest.to_le_bytes());
-        waiting.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded));
+    pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<Waiting>) -> Batch {
+        let (first, others) = match waiting.split_first_mut() {
+            Some((first, others)) => (std::mem::take(&mut first.encoded), others),
+            None => (vec![0; HEADER], &mut [][..]),
+        };
+        let mut encoded = first;
+        encoded.reserve_exact(others.iter().map(Waiting::len).sum());
+        others.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded[HEADER..]));
+        let (header, _) = encoded.split_at_mut(HEADER);
+        header[0] = if version == Version::OLDEST { OLDEST } else { version.0 as u8 };
+        header[1..9].copy_from_slice(&now.0.to_le_bytes());
+        header[9..].copy_from_slice(&digest.to_le_bytes());
         let inputs = Ok(Arc::new(waiting.into_iter().map(|waiting| waiting.input).collect()));
         Batch { now, digest, inputs, encoded: encoded.into() }
     }

@@ -62,7 +62,7 @@ impl Queue {
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
-        let dropped: usize = state.waiting.drain(..).map(|waiting| waiting.encoded.len()).sum();
+        let dropped: usize = state.waiting.drain(..).map(|waiting| waiting.len()).sum();
         self.backlog.fetch_sub(dropped, Ordering::Relaxed);
     }
 
@@ -71,7 +71,7 @@ impl Queue {
         if !state.open {
             return;
         }
-        self.backlog.fetch_add(waiting.encoded.len(), Ordering::Relaxed);
+        self.backlog.fetch_add(waiting.len(), Ordering::Relaxed);
         let is_first = state.waiting.is_empty();
         state.waiting.push_back(waiting);
         drop(state);
@@ -126,7 +126,7 @@ impl Queue {
         }
         let mut turn = Turn::default();
         while let Some(next) = state.waiting.front() {
-            let bytes = turn.batch_bytes + next.encoded.len();
+            let bytes = turn.batch_bytes + next.len();
             if !turn.batch.is_empty() && (bytes > BATCH_BYTES_MAX || turn.batch.len() == BATCH_INPUTS_MAX) {
                 break;
             }
@@ -146,25 +146,21 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn waiting(bytes: usize) -> Waiting {
-        Waiting { input: Input::Tick, encoded: vec![0; bytes] }
-    }
-
     #[test]
     fn batches_are_bounded_and_an_orderly_end_comes_last() {
         let queue = Queue::default();
-        queue.push(waiting(1));
+        queue.push(Waiting::of_bytes(1));
         assert!(queue.take().is_none() && queue.backlog_bytes() == 0, "only a leader proposes");
         queue.state.lock().open = true;
         for bytes in [400 << 10, 400 << 10, 400 << 10, 5 << 20, 1] {
-            queue.push(waiting(bytes));
+            queue.push(Waiting::of_bytes(bytes));
         }
         queue.end(End::Orderly);
         let turns: Vec<Turn> = std::iter::from_fn(|| queue.take()).take(4).collect();
         let seen: Vec<_> = turns.iter().map(|turn| (turn.batch.len(), turn.end)).collect();
         assert_eq!(seen, [(2, None), (1, None), (1, None), (1, Some(End::Orderly))]);
         for _ in 0..=BATCH_INPUTS_MAX {
-            queue.push(waiting(1));
+            queue.push(Waiting::of_bytes(1));
         }
         assert_eq!(queue.take().unwrap().batch.len(), BATCH_INPUTS_MAX);
         assert_eq!(queue.backlog_bytes(), (1200 << 10) + (5 << 20) + 1 + BATCH_INPUTS_MAX + 1);

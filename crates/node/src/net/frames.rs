@@ -1,6 +1,6 @@
 //! Frames on a TLS stream.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_thin_linear_timeouts,
@@ -8,7 +8,7 @@ use rustix::net::sockopt::{
 };
 use std::io;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::codec::{Framed, LengthDelimitedCodec, LengthDelimitedCodecError};
 use wire::{FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX};
@@ -60,12 +60,19 @@ pub(super) async fn send<S: AsyncRead + AsyncWrite + Unpin>(
     send_bytes(frames, Bytes::from(bytes)).await
 }
 
-/// Sends one.
+/// Sends one, which is copied only where it is encrypted: entries may be long.
 pub(super) async fn send_bytes<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames<S>,
     bytes: Bytes,
 ) -> io::Result<()> {
-    frames.send(bytes).await
+    // What was begun before, if anything.
+    SinkExt::<Bytes>::flush(frames).await?;
+    let most = frames.codec().max_frame_length();
+    let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= most);
+    let length = length.ok_or(io::ErrorKind::InvalidInput)?.to_be_bytes();
+    let stream = frames.get_mut();
+    stream.write_all_buf(&mut Buf::chain(&length[..], bytes)).await?;
+    stream.flush().await
 }
 
 /// What a peer has done, rather than what became of the connection: one that breaks within a frame ends without TLS' closing word, which is another error.
