@@ -142,7 +142,7 @@ pub(crate) fn seal_inline(
         let hash = cipher.seal_into(&nonce, &plain, &mut ciphertext);
         // A piece is at most PIECE_BYTES_MAX long.
         let length = plain.len() as u32;
-        let piece = Piece { length, nonce, hash, place: Place::Inline(ciphertext) };
+        let piece = Piece { length, nonce, hash, place: Place::Inline(ciphertext.into()) };
         extents.push(Extent { offset, length, skip: 0, piece });
     }
     extents

@@ -226,7 +226,7 @@ impl<'a> Opener<'a> {
 /// Opens the inline piece of `extent`.
 pub(crate) fn open_inline(cipher: &Cipher, extent: &Extent) -> Result<Bytes, Damaged> {
     let Place::Inline(ciphertext) = &extent.piece.place else { return Err(Damaged::Extent) };
-    let mut buffer = ciphertext.clone();
+    let mut buffer = ciphertext.to_vec();
     let length = cipher.open_in_place(&extent.piece.nonce, &extent.piece.hash, &mut buffer)?.len();
     if length != extent.piece.length as usize {
         return Err(Damaged::Extent);

@@ -16,7 +16,7 @@ enum Byte {
 
 fn extent(offset: u64, length: u32, skip: u32, piece: u8) -> Extent {
     let place = match piece % 3 {
-        0 => Place::Inline(vec![piece; 4]),
+        0 => Place::Inline(vec![piece; 4].into()),
         share => Place::Share { share: ShareId([share; 16]), at: u32::from(piece) },
     };
     Extent {

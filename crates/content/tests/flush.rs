@@ -363,7 +363,9 @@ fn damaged_inline_pieces_are_told() {
     let mut world = World::with_pending(1, 4096);
     let mut server = world.server.clone();
     if let Some(Place::Inline(bytes)) = server.rows.get_mut(&0).map(|row| &mut row.piece.place) {
-        bytes[17] ^= 1;
+        let mut damaged = bytes.to_vec();
+        damaged[17] ^= 1;
+        *bytes = damaged.into();
     }
     let mut content = server.open(100);
     let read = content.read(0, 10, &mut Vec::new());

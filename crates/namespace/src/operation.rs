@@ -4,6 +4,7 @@
 //! reservations. So deciding it again elsewhere can only give the same result.
 
 use crate::{Cred, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, ShareId, Timestamp};
+use bytes::Bytes;
 use ident::FileId;
 use lease::{Label, Open};
 use serde::{Deserialize, Serialize};
@@ -105,7 +106,7 @@ pub struct Piece {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// In the metadata: a small synchronous write, pending until it is folded into a share.
-    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    Inline(Bytes),
     /// In a share of this file, from byte `at` of it.
     Share {
         /// The share's name: random, never derived from content.

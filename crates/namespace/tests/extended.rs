@@ -295,9 +295,14 @@ fn publications() {
         (5, 1 << 20, one(extent(0, 1 << 20, 0, 1 << 20, share(0))), true),
         (5, 1 << 21, one(extent(0, 1 << 20, 0, (1 << 20) + 1, share(0))), false),
         (5, 100, one(extent(0, 100, 0, 100, share(u32::MAX - 10))), false),
-        (5, 100, one(extent(0, 100, 0, 100, Place::Inline(vec![0; 100 + pad]))), true),
-        (5, 100, one(extent(0, 100, 0, 100, Place::Inline(vec![0; 100]))), false),
-        (5, 1 << 20, one(extent(0, 1 << 20, 0, 1 << 20, Place::Inline(vec![0; (1 << 20) + pad]))), false),
+        (5, 100, one(extent(0, 100, 0, 100, Place::Inline(vec![0; 100 + pad].into()))), true),
+        (5, 100, one(extent(0, 100, 0, 100, Place::Inline(vec![0; 100].into()))), false),
+        (
+            5,
+            1 << 20,
+            one(extent(0, 1 << 20, 0, 1 << 20, Place::Inline(vec![0; (1 << 20) + pad].into()))),
+            false,
+        ),
         (
             5,
             100,

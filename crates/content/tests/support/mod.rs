@@ -157,7 +157,7 @@ impl Server {
             let piece = &row.piece;
             let length = piece.length as usize + content::TAG_BYTES;
             let ciphertext = match &piece.place {
-                Place::Inline(ciphertext) => ciphertext.clone(),
+                Place::Inline(ciphertext) => ciphertext.to_vec(),
                 Place::Share { share, at } => {
                     shares.stored[share][*at as usize..*at as usize + length].to_vec()
                 }

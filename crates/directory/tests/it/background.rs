@@ -20,7 +20,7 @@ fn a_file_with_many_extents_dies_in_bounded_steps() {
     let put = (0..count).map(|i| {
         let mut extent = extent(u64::from(i) * 16, 16, share(1));
         if i % 2 == 0 {
-            extent.piece.place = Place::Inline(vec![0; 32]);
+            extent.piece.place = Place::Inline(vec![0; 32].into());
         }
         extent
     });

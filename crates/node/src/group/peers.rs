@@ -1,5 +1,6 @@
 //! What members of the group say to each other, and how openraft says it: each call is answered before the next is made.
 
+use super::log::bytes_of;
 use super::proposer::LEASE;
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
@@ -140,7 +141,9 @@ impl RaftNetworkFactory<Types> for Peers {
 
 impl Peer {
     async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
-        let call = Bytes::from(postcard::to_allocvec(&(self.to, call))?);
+        let entries = if let Call::Append(request) = call { &request.entries[..] } else { &[] };
+        let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
+        let call = Bytes::from(postcard::to_extend(&(self.to, call), room)?);
         let answer = tokio::time::timeout(within, self.wire.ask(call)).await??;
         match postcard::from_bytes(&answer)? {
             Answer::Failed(why) => Err(CallError::Failed(why)),

@@ -123,7 +123,7 @@ every! { fields -> Field {
     Attributes, Content, Times, Disposition, Parent, Handles, Mode(Mode::ExcludeWrite), Path, Child(label()), Children, Xattr(name()), Xattrs, Locks,
 } }
 every! { file_kinds -> FileKind { Directory, Regular, Symlink, Fifo, Socket, CharDevice, BlockDevice } }
-every! { places -> Place { Inline(b"sealed".to_vec()), Share { share: share(1), at: 300 } } }
+every! { places -> Place { Inline(bytes::Bytes::from_static(b"sealed")), Share { share: share(1), at: 300 } } }
 every! { content_changes -> ContentChange {
     Inline(b"text".to_vec()),
     Extents { truncate_to: Some(100), punch: vec![(0, 4096), (1 << 40, 1)], put: extents(), key: Some([2; 32]) },

@@ -223,8 +223,9 @@ impl Log {
     /// Appends entries, which must follow the last one. They are durable after the next [`Log::sync`]; until then a crash leaves the log without them.
     pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
         for entry in entries {
-            let (log_id, record) = (entry.log_id, Record::Append(entry));
-            let body = std::mem::take(&mut self.waiting.0);
+            let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), Record::Append(entry));
+            let mut body = std::mem::take(&mut self.waiting.0);
+            body.reserve(bytes);
             self.waiting.0 = postcard::to_extend(&record, body).map_err(|e| self.invalid(&e))?;
             self.waiting.1.push(log_id);
             if let Record::Append(entry) = record {
@@ -351,7 +352,7 @@ impl Log {
     }
 
     fn frame(&self, first: Option<&Record>, records: &[u8]) -> Result<Frame, LogError> {
-        let mut body = Frame::begin();
+        let mut body = Frame::begin(records.len());
         if let Some(first) = first {
             body = postcard::to_extend(first, body).map_err(|e| self.invalid(&e))?;
         }

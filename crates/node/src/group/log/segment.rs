@@ -207,9 +207,11 @@ impl Segment {
 pub(super) struct Frame(Vec<u8>);
 
 impl Frame {
-    /// What a body is appended to: the header's place.
-    pub(super) fn begin() -> Vec<u8> {
-        vec![0; FRAME_HEADER]
+    /// What a body of about so many bytes is appended to: the header's place.
+    pub(super) fn begin(body_len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(frame_bytes(body_len) as usize);
+        bytes.resize(FRAME_HEADER, 0);
+        bytes
     }
 
     /// A body that was appended to [`Frame::begin`].
@@ -275,7 +277,7 @@ fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
         (*header.get(16..)? == checksum(number, &body, key)).then_some(body)
     };
     let body = sound.next().or_else(in_body)?;
-    let mut frame = Frame::begin();
+    let mut frame = Frame::begin(body.len());
     frame.extend_from_slice(&body);
     let mut frame = Frame::of(frame).seal(number, key);
     frame.truncate(FRAME_HEADER + body.len());
