@@ -94,17 +94,14 @@ impl AsyncRuntime for Runtime {
 }
 
 impl Runtime {
-    /// Has this done on a thread that may wait for the disk; nobody waits for it. That thread is woken, which takes a while, behind what is about to be done on this one.
+    /// Has this done on a thread that may wait for the disk; nobody waits for it.
     pub(super) fn beside(work: impl FnOnce() + Send + 'static) {
         match Life::current() {
             Some(life) => {
                 let its = life.clone();
                 drop(life.spawn(async move { its.waits_for_flush(work).await }));
             }
-            None => drop(tokio::spawn(async {
-                tokio::task::yield_now().await;
-                drop(tokio::task::spawn_blocking(work));
-            })),
+            None => drop(tokio::task::spawn_blocking(work)),
         }
     }
 }
