@@ -52,14 +52,17 @@ pub fn random_synced_writes(file: &Path, bytes: u64, time: Duration) -> io::Resu
     Ok(count)
 }
 
-/// The disk's own rate: appends of a page to a file, each followed by fdatasync, for `time`. How many.
-pub fn disk_syncs(file: &Path, time: Duration) -> io::Result<u64> {
-    let mut out = File::create(file)?;
-    let page = vec![7u8; PAGE];
+/// A file that is appended to begins anew after so many bytes.
+const APPENDED_MAX: u64 = 64 << 20;
+
+/// The disk's own rate: appends of so many bytes to a file, each followed by fdatasync, for `time`. How many.
+pub fn disk_syncs(file: &Path, bytes: usize, time: Duration) -> io::Result<u64> {
+    let out = File::create(file)?;
+    let text = vec![7u8; bytes];
     let end = Instant::now() + time;
     let mut count = 0;
     while Instant::now() < end {
-        out.write_all(&page)?;
+        out.write_all_at(&text, count * bytes as u64 % APPENDED_MAX)?;
         out.sync_data()?;
         count += 1;
     }

@@ -240,7 +240,9 @@ fn random(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::R
     tell("the disk's own fdatasync rate");
     let time = settings.random_time.min(Duration::from_secs(10));
     let mut syncs = 0;
-    let disk = Cost::of(None, || bulk::disk_syncs(&base.join("syncs"), time).map(|count| syncs = count))?;
+    let disk = Cost::of(None, || {
+        bulk::disk_syncs(&base.join("syncs"), bulk::PAGE, time).map(|count| syncs = count)
+    })?;
     tell("4 KiB random write + fsync");
     let before = device_bytes_written(&base);
     let mut writes = 0;

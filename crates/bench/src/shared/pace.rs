@@ -1,11 +1,9 @@
 //! What nothing that is durable and far away can do without: a flush of the disk, and messages.
 
 use super::again_and_again;
-use crate::bulk::PAGE;
-use std::fs::File;
+use crate::bulk::{PAGE, disk_syncs};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -24,7 +22,7 @@ pub(super) struct Load {
 /// How long that takes, in seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// A write, of a page at least, and fdatasync.
+    /// An append, of a page at least, and fdatasync.
     pub(super) flush: f64,
     /// A message from one thread to another: half of one with the bytes and an answer.
     pub(super) hop: f64,
@@ -35,7 +33,7 @@ impl Pace {
     pub(super) fn measure(base: &Path, load: Load, time: Duration) -> io::Result<Pace> {
         let bytes = load.bytes.max(PAGE);
         let flushes = std::thread::scope(|scope| {
-            let flushes = |n: usize| move || flushes(&base.join(format!("flushes-{n}")), bytes, time);
+            let flushes = |n: usize| move || disk_syncs(&base.join(format!("flushes-{n}")), bytes, time);
             let disks: Vec<_> = (0..load.disks).map(|n| scope.spawn(flushes(n))).collect();
             let failed = |_| Err(io::Error::other("a thread failed"));
             disks.into_iter().map(|disk| disk.join().unwrap_or_else(failed)).sum::<io::Result<u64>>()
@@ -48,21 +46,6 @@ impl Pace {
     pub(super) fn and(self, other: Pace) -> Pace {
         Pace { flush: (self.flush + other.flush) / 2.0, hop: (self.hop + other.hop) / 2.0 }
     }
-}
-
-/// Where a file is written over: a log has its space set aside, so what else a file system writes for one that grows is not counted.
-const SPACE: u64 = 8 << 20;
-
-/// Writes so many bytes to a file, and fdatasync, for `time`. How often.
-fn flushes(file: &Path, bytes: usize, time: Duration) -> io::Result<u64> {
-    let out = File::create(file)?;
-    out.write_all_at(&vec![7; SPACE as usize], 0)?;
-    out.sync_all()?;
-    let text = vec![7; bytes];
-    again_and_again(time, |turn| {
-        out.write_all_at(&text, turn * bytes as u64 % (SPACE - bytes as u64))?;
-        out.sync_data()
-    })
 }
 
 /// A message over TCP, and an answer.

@@ -84,7 +84,7 @@ fn disk_syncs(dir: &Path, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Res
     tell("the disk's own fdatasync rate");
     let mut count = 0;
     let file = dir.join("syncs");
-    let cost = Cost::of(None, || bulk::disk_syncs(&file, time).map(|syncs| count = syncs))?;
+    let cost = Cost::of(None, || bulk::disk_syncs(&file, bulk::PAGE, time).map(|syncs| count = syncs))?;
     Ok(count as f64 / cost.wall.as_secs_f64())
 }
 
