@@ -179,7 +179,7 @@ impl RaftLogStorage<Types> for LogStorage {
             _ if several && !was_alone && self.standing.lock().leads => self.sync_beside(callback),
             _ => {
                 let synced = if several { self.when_there_is_room(Log::sync).await } else { Ok(()) };
-                if several && was_alone {
+                if several && was_alone && synced.is_ok() {
                     // Only now: what is told meanwhile rests on entries that this member alone has.
                     self.alone.store(false, SeqCst);
                 }
