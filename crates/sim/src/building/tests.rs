@@ -435,6 +435,8 @@ fn what_was_wrong_once_is_right() {
         // Two members were left, of which the one that was ahead, and so had to lead, knew the other at an address that this had left.
         (CHANGING, 116, 5, 300),
         (FULL, 104, 5, 300),
+        // A lone server counted as one of several though the entry by which it was to become that could not be written.
+        (Weather::shipped(142), 142, 5, 200),
         // A checkpoint waited for room for longer than the next was to wait, and the group's thread looked without a pause whether that was due.
         (FULL, 14, 5, 300),
     ];
