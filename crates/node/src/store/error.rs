@@ -57,10 +57,10 @@ pub const EXIT_DISK: i32 = 74;
 /// Stops the process, or the member if it is simulated: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start
 /// replays; nothing is lost by not unwinding.
 pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
-    tracing::error!(%error, "the server cannot go on; stopping");
     if let Some(life) = Life::current() {
         life.gives_up(error);
     }
+    tracing::error!(%error, "the server cannot go on; stopping");
     std::process::exit(EXIT_DISK)
 }
 
