@@ -425,6 +425,8 @@ fn what_was_wrong_once_is_right() {
         (still(13), 13, 5, 300),
         // openraft asserts that a leader which was removed changes no members.
         (CHANGING, 90, 5, 300),
+        // The only voter left answered a leader that had been removed before what it was sent was durable.
+        (CHANGING, 1316, 5, 300),
         // openraft goes on calling a member where it was when the leader began to lead.
         (CHANGING, 141, 5, 300),
         // A vote could not be written down, since the disk was full, and the server ended.
