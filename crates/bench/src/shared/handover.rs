@@ -17,9 +17,6 @@ const MESSAGES: u32 = 4;
 /// Bytes of the file: inline by far.
 const BYTES: usize = 64;
 
-/// What is flushed and sent for it.
-const ALONE: Load = Load { bytes: BYTES, disks: 1 };
-
 /// How programs go about it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
@@ -53,24 +50,17 @@ impl Pair {
         for habit in [Habit::Keep, Habit::Open, Habit::Truncate] {
             // Before and after: the machine's pace changes.
             tell("a flush, a hop");
-            let before = Pace::measure(base, ALONE, time / 4)?;
+            let before = Pace::measure(base, Load::LEAST, time / 4)?;
             let (measured, floor) =
                 self.measure(habit.name(), tell, prepare, |dirs| handovers(dirs, habit, time))?;
-            let pace = before.and(Pace::measure(base, ALONE, time / 4)?);
+            let pace = before.and(Pace::measure(base, Load::LEAST, time / 4)?);
             let mut row = Row::between(habit.name(), &measured).beside(floor);
             if habit != Habit::Truncate {
-                // Who opens a file each time has the kernel ask for that, too, as any file system is asked.
-                let (opens, of) = match habit {
-                    Habit::Keep => (0.0, "1.5 of a flush and 4 hops"),
-                    Habit::Open | Habit::Truncate => {
-                        (1.0 / floor, "1.5 of a flush, 4 hops and the same calls on null file systems")
-                    }
-                };
-                let most = 1.5 * (pace.flush + f64::from(MESSAGES) * pace.hop + opens);
+                let most = Duration::from_secs_f64(1.5 * (pace.flush + f64::from(MESSAGES) * pace.hop));
                 row = row
                     .message_bar(f64::from(MESSAGES))
                     .flush_bar(1.0)
-                    .time_bar(Duration::from_secs_f64(most), of)
+                    .time_bar(most, "1.5 of a flush and 4 hops")
                     .rate_bar(PEER_PAIRS, "MooseFS");
             }
             rows.push(row);

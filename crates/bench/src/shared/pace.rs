@@ -19,6 +19,11 @@ pub(super) struct Load {
     pub(super) disks: usize,
 }
 
+impl Load {
+    /// A message that says little, and one machine's disk: what bars are of.
+    pub(super) const LEAST: Load = Load { bytes: SMALL, disks: 1 };
+}
+
 /// How long that takes, in seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {

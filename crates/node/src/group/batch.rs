@@ -53,11 +53,10 @@ impl Waiting {
 impl Batch {
     /// Proposed in a cluster of this version.
     pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<Waiting>) -> Batch {
-        let (first, others) = match waiting.split_first_mut() {
+        let (mut encoded, others) = match waiting.split_first_mut() {
             Some((first, others)) => (std::mem::take(&mut first.encoded), others),
             None => (vec![0; HEADER], &mut [][..]),
         };
-        let mut encoded = first;
         encoded.reserve_exact(others.iter().map(Waiting::len).sum());
         others.iter().for_each(|waiting| encoded.extend_from_slice(&waiting.encoded[HEADER..]));
         let (header, _) = encoded.split_at_mut(HEADER);

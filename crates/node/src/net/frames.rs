@@ -1,7 +1,7 @@
 //! Frames on a TLS stream.
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::StreamExt;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_thin_linear_timeouts,
     set_tcp_user_timeout,
@@ -65,8 +65,6 @@ pub(super) async fn send_bytes<S: AsyncRead + AsyncWrite + Unpin>(
     frames: &mut Frames<S>,
     bytes: Bytes,
 ) -> io::Result<()> {
-    // What was begun before, if anything.
-    SinkExt::<Bytes>::flush(frames).await?;
     let most = frames.codec().max_frame_length();
     let length = u32::try_from(bytes.len()).ok().filter(|_| bytes.len() <= most);
     let length = length.ok_or(io::ErrorKind::InvalidInput)?.to_be_bytes();
