@@ -56,8 +56,8 @@ pub use disk::{Disk, DiskFile};
 pub use door::{Again, Answer, Below, Door, Told};
 pub use fsck::FsckReport;
 pub use group::{
-    Conversation, Deliver, Event, FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Host, Keeping,
-    Life, LogError, Logged, Member, MembersError, Place, Standing, Wire, Wires,
+    Asking, Conversation, Deliver, Event, FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Host,
+    Keeping, Life, LogError, Logged, Member, MembersError, Place, Standing, Wire, Wires,
 };
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join};

@@ -25,7 +25,7 @@ pub use log::LogError;
 pub use machine::{Deliver, Event};
 pub use members::MembersError;
 pub(crate) use members::wait;
-pub use peers::{Conversation, Wire, Wires};
+pub use peers::{Asking, Conversation, Wire, Wires};
 pub use raft::{Host, Keeping};
 pub(crate) use restored::Restored;
 pub use standing::{Member, Standing};
@@ -43,7 +43,7 @@ use openraft::EntryPayload;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
-use peers::{Ear, Here};
+use peers::{Ear, Here, Known};
 use proposer::{Clock, Proposer};
 use queue::{End, Queue};
 use std::collections::BTreeSet;
@@ -287,7 +287,8 @@ impl Group {
             queue: queue.clone(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
-        let (member, knows, here) = (place.member, place.knows, Here::default());
+        let (member, knows) = (place.member, place.knows);
+        let (here, known) = (Here::default(), Known::default());
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
@@ -298,6 +299,7 @@ impl Group {
             alone: alone.clone(),
             place,
             here: here.clone(),
+            known: known.clone(),
             wires: wires.clone(),
             alarm: alarm.clone(),
             started: Instant::now(),
@@ -320,7 +322,7 @@ impl Group {
             }
         };
         let (started, dir) = (Instant::now(), dir.to_owned());
-        let ear = Ear { member, raft, here, wires, knows, started, disk, dir };
+        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir };
         let ear = Arc::new(ear);
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((

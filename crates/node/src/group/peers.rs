@@ -19,7 +19,9 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, VoteRequest,
     VoteResponse,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,19 +41,40 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// The member `id` listens there from now on.
-    fn know(&self, id: u64, addresses: &[String]);
-    /// One to the member `id`, for one conversation, wherever it is by then, and on `host` if nothing else is known: openraft keeps what goes to a member that moves. Nothing is
-    /// connected before something is said.
-    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire>;
+    /// One to the member `id`, for one conversation. Nothing is connected before something is said.
+    fn to(&self, id: u64) -> Box<dyn Wire>;
     /// The version that was agreed upon when a conversation with the member `id` was begun last.
     fn speaks(&self, id: u64) -> Option<Version>;
 }
 
 /// A conversation with a member.
 pub trait Wire: Send + Sync {
-    /// Says `call` and waits for the answer. After an error, or when this was not waited for, the next call goes over a new connection.
-    fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>>;
+    /// Says `call` and waits for the answer. The member is at one of `addresses`, if it has to be called. After an error, or when this was not waited for, the next call goes
+    /// over a new connection.
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a>;
+}
+
+/// See [`Wire::ask`].
+pub type Asking<'a> = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + 'a>>;
+
+/// Where members listen: openraft keeps what goes to a member that moves.
+#[derive(Clone, Default)]
+pub(super) struct Known(Arc<Mutex<BTreeMap<u64, Arc<[String]>>>>);
+
+impl Known {
+    /// The member `id` is there from now on.
+    pub(super) fn know(&self, id: u64, addresses: &[String]) {
+        self.0.lock().insert(id, addresses.into());
+    }
+
+    /// It is there if nothing else is known: what it has said itself is newer.
+    fn know_first(&self, id: u64, addresses: &[String]) {
+        self.0.lock().entry(id).or_insert_with(|| addresses.into());
+    }
+
+    fn of(&self, id: u64) -> Arc<[String]> {
+        self.0.lock().get(&id).cloned().unwrap_or_default()
+    }
 }
 
 /// What one member says to another.
@@ -119,6 +142,7 @@ pub(super) struct Peers {
     /// Of whom.
     pub(super) member: u64,
     pub(super) here: Here,
+    pub(super) known: Known,
     pub(super) wires: Arc<dyn Wires>,
 }
 
@@ -128,6 +152,7 @@ pub(super) struct Peer {
     to: u64,
     from: u64,
     here: Here,
+    known: Known,
     wire: Box<dyn Wire>,
 }
 
@@ -135,7 +160,9 @@ impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
-        Peer { to: id, from: self.member, here: self.here.clone(), wire: self.wires.to(id, host) }
+        self.known.know_first(id, &host.addresses);
+        let (here, known) = (self.here.clone(), self.known.clone());
+        Peer { to: id, from: self.member, here, known, wire: self.wires.to(id) }
     }
 }
 
@@ -144,7 +171,7 @@ impl Peer {
         let entries = if let Call::Append(request) = call { &request.entries[..] } else { &[] };
         let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
         let call = Bytes::from(postcard::to_extend(&(self.to, call), room)?);
-        let answer = tokio::time::timeout(within, self.wire.ask(call)).await??;
+        let answer = tokio::time::timeout(within, self.wire.ask(&self.known.of(self.to), call)).await??;
         match postcard::from_bytes(&answer)? {
             Answer::Failed(why) => Err(CallError::Failed(why)),
             answer => Ok(answer),
@@ -255,6 +282,7 @@ pub(super) struct Ear {
     pub(super) member: u64,
     pub(super) raft: Raft,
     pub(super) here: Here,
+    pub(super) known: Known,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) started: Instant,
     pub(super) disk: Arc<dyn Disk>,
@@ -313,7 +341,7 @@ impl Conversation {
                 let is_member =
                     metrics.borrow_watched().membership_config.membership().get_node(&member).is_some();
                 if is_member {
-                    ear.wires.know(member, &addresses);
+                    ear.known.know(member, &addresses);
                 }
                 Answer::Taken
             }

@@ -6,7 +6,7 @@ use super::batch::Batch;
 use super::life::Life;
 use super::log::Log;
 use super::machine::{Event, StateMachine};
-use super::peers::{Here, Peers, Wires};
+use super::peers::{Here, Known, Peers, Wires};
 use super::queue::{End, Queue, Turn};
 use super::raft::Raft;
 use super::standing::{Member, Standing};
@@ -55,6 +55,7 @@ pub(super) struct Proposer {
     pub(super) place: Place,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) here: Here,
+    pub(super) known: Known,
     pub(super) alarm: Alarm,
     pub(super) started: Instant,
 }
@@ -90,7 +91,8 @@ impl Proposer {
             self.queue.clone(),
             self.alarm.clone(),
         );
-        let peers = Peers { member: self.place.member, here: self.here.clone(), wires: self.wires.clone() };
+        let (here, known) = (self.here.clone(), self.known.clone());
+        let peers = Peers { member: self.place.member, here, known, wires: self.wires.clone() };
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
         // Also waits until openraft says who the members are, as far as its log has it.
@@ -265,17 +267,17 @@ impl Proposer {
         let changed = !before.tells_the_same(&standing);
         drop(standing);
         if changed {
-            self.tell_wires(&before.members);
+            self.note_addresses(&before.members);
             (self.state.deliver)(Event::Standing);
         }
     }
 
     /// Where members are, as far as that was not said before: what a member has said of itself since may be newer.
-    fn tell_wires(&self, before: &[Member]) {
+    fn note_addresses(&self, before: &[Member]) {
         let said = |member: &&Member| before.iter().any(|it| (it.id, &it.host) == (member.id, &member.host));
         let standing = self.standing.lock();
         let told = standing.members.iter().filter(|member| !said(member));
-        told.for_each(|member| self.wires.know(member.id, &member.host.addresses));
+        told.for_each(|member| self.known.know(member.id, &member.host.addresses));
     }
 
     /// Applies all that was committed before, and goes on from its time. False if others lead after all.

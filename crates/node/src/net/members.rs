@@ -4,25 +4,19 @@ use super::authority::Credentials;
 use super::frames::{self, Frames};
 use super::link::{Stream, agree, call};
 use super::tls::{self, Caller};
-use crate::group::{Host, Wire, Wires};
+use crate::group::{Asking, Wire, Wires};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use wire::{Purpose, Version, Welcome};
 
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
-    known: Known,
     spoken: Spoken,
 }
-
-/// By member: where it listens.
-type Known = Arc<Mutex<BTreeMap<u64, Vec<String>>>>;
 
 /// By member: what was spoken with it last, as far as that was since this one's start.
 type Spoken = Arc<Mutex<BTreeMap<u64, Version>>>;
@@ -30,23 +24,16 @@ type Spoken = Arc<Mutex<BTreeMap<u64, Version>>>;
 impl MemberNet {
     /// Of a machine with these credentials.
     pub(crate) fn new(credentials: &Credentials) -> Result<MemberNet, super::CertificateError> {
-        let config = tls::client(credentials)?;
-        Ok(MemberNet { config, known: Known::default(), spoken: Spoken::default() })
+        Ok(MemberNet { config: tls::client(credentials)?, spoken: Spoken::default() })
     }
 }
 
 impl Wires for MemberNet {
-    fn know(&self, id: u64, addresses: &[String]) {
-        self.known.lock().insert(id, addresses.to_vec());
-    }
-
-    fn to(&self, id: u64, host: &Host) -> Box<dyn Wire> {
-        self.known.lock().entry(id).or_insert_with(|| host.addresses.clone());
+    fn to(&self, id: u64) -> Box<dyn Wire> {
         Box::new(MemberWire {
             id,
             spoken: self.spoken.clone(),
             config: self.config.clone(),
-            known: self.known.clone(),
             turn: 0,
             frames: None,
         })
@@ -61,7 +48,6 @@ struct MemberWire {
     id: u64,
     spoken: Spoken,
     config: Caller,
-    known: Known,
     /// Which address is tried next.
     turn: usize,
     /// Between two calls only: a conversation that was broken off is not gone on with.
@@ -69,11 +55,11 @@ struct MemberWire {
 }
 
 impl Wire for MemberWire {
-    fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a> {
         Box::pin(async move {
             let mut frames = match self.frames.take() {
                 Some(frames) => frames,
-                None => self.connect().await?,
+                None => self.connect(addresses).await?,
             };
             frames::send_bytes(&mut frames, call).await?;
             let answer = frames::receive(&mut frames).await?.freeze();
@@ -84,17 +70,13 @@ impl Wire for MemberWire {
 }
 
 impl MemberWire {
-    async fn connect(&mut self) -> io::Result<Frames<Stream>> {
-        let address = {
-            let known = self.known.lock();
-            let addresses = known.get(&self.id).map(Vec::as_slice).unwrap_or_default();
-            addresses.get(self.turn % addresses.len().max(1)).cloned()
-        };
+    async fn connect(&mut self, addresses: &[String]) -> io::Result<Frames<Stream>> {
+        let address = addresses.get(self.turn % addresses.len().max(1));
         let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
         // Unless this one is taken: then it is the one to come back to.
         self.turn += 1;
         let connected = async {
-            let mut frames = frames::greetings(call(&address, &self.config).await?);
+            let mut frames = frames::greetings(call(address, &self.config).await?);
             match agree(&mut frames, self.config.knows, &Purpose::Peer).await? {
                 (version, Welcome::Peer) => {
                     self.spoken.lock().insert(self.id, version);

@@ -3,11 +3,9 @@
 use super::*;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::Future;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use tempfile::TempDir;
 
 /// Who can be reached: the members that are up, and between whom nothing passes.
@@ -27,9 +25,7 @@ struct Between {
 }
 
 impl Wires for From {
-    fn know(&self, _: u64, _: &[String]) {}
-
-    fn to(&self, id: u64, _: &Host) -> Box<dyn Wire> {
+    fn to(&self, id: u64) -> Box<dyn Wire> {
         Box::new(Between { from: self.0, to: id, net: self.1.clone(), heard_by: None })
     }
 
@@ -39,10 +35,7 @@ impl Wires for From {
 }
 
 impl Wire for Between {
-    fn ask(
-        &mut self,
-        call: bytes::Bytes,
-    ) -> Pin<Box<dyn Future<Output = io::Result<bytes::Bytes>> + Send + '_>> {
+    fn ask<'a>(&'a mut self, _: &'a [String], call: bytes::Bytes) -> Asking<'a> {
         Box::pin(async move {
             let Between { from, to, net, heard_by } = self;
             let lost = || net.cut.read().contains(&(*from, *to));

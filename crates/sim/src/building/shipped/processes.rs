@@ -54,7 +54,7 @@ impl Building {
         let small = GroupSettings { log_bytes: SMALL_LOG_BYTES, ..SETTINGS };
         let settings = if self.weather.full_disks > 0 { small } else { SETTINGS };
         let (member, net) = (server.member, shipped.net.clone());
-        let wires = Arc::new(Wires { from: at, net: net.clone(), known: Default::default() });
+        let wires = Arc::new(Wires { from: at, net: net.clone() });
         self.shipped.servers[at].life.spawn(async move {
             let (teller, started_as) = (told.clone(), Arc::new(OnceLock::<Weak<Group>>::new()));
             let this = started_as.clone();

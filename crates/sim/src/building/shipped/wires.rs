@@ -1,14 +1,12 @@
 //! The wires between servers that run the shipped code: each call and each answer takes its time, in order; what is cut off waits, and connections break.
 
 use bytes::Bytes;
-use node::{Conversation, Group, Host, Life, Wire};
+use node::{Asking, Conversation, Group, Life, Wire};
 use parking_lot::Mutex;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -65,16 +63,14 @@ impl Net {
         &self,
         from: usize,
         member: u64,
-        address: Option<String>,
+        address: Option<&String>,
         heard_by: &mut Option<Listener>,
         call: Bytes,
     ) -> io::Result<Bytes> {
         let held = heard_by.take();
         let there = || {
             let there = self.0.lock().members.get(&member).cloned();
-            there
-                .filter(|there| address.as_ref() == Some(&there.address))
-                .ok_or(io::ErrorKind::ConnectionRefused)
+            there.filter(|there| address == Some(&there.address)).ok_or(io::ErrorKind::ConnectionRefused)
         };
         let to = there()?.at;
         self.carries(from, to).await?;
@@ -98,17 +94,12 @@ impl Net {
 pub(super) struct Wires {
     pub from: usize,
     pub net: Arc<Net>,
-    pub known: Known,
 }
-
-/// By its number: where a member listens, as far as this one was told.
-pub(super) type Known = Arc<Mutex<BTreeMap<u64, Vec<String>>>>;
 
 struct Way {
     from: usize,
     member: u64,
     net: Arc<Net>,
-    known: Known,
     /// The other end of the connection, if it is whole.
     heard_by: Option<Listener>,
 }
@@ -124,20 +115,14 @@ impl node::Wires for Wires {
         Some(Versions::KNOWN.newest)
     }
 
-    fn know(&self, member: u64, addresses: &[String]) {
-        self.known.lock().insert(member, addresses.to_vec());
-    }
-
-    fn to(&self, member: u64, host: &Host) -> Box<dyn Wire> {
-        self.known.lock().entry(member).or_insert_with(|| host.addresses.clone());
-        let (net, known) = (self.net.clone(), self.known.clone());
-        Box::new(Way { from: self.from, member, net, known, heard_by: None })
+    fn to(&self, member: u64) -> Box<dyn Wire> {
+        Box::new(Way { from: self.from, member, net: self.net.clone(), heard_by: None })
     }
 }
 
 impl Wire for Way {
-    fn ask(&mut self, call: Bytes) -> Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send + '_>> {
-        let address = self.known.lock().get(&self.member).and_then(|addresses| addresses.first().cloned());
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a> {
+        let address = addresses.first();
         Box::pin(self.net.calls(self.from, self.member, address, &mut self.heard_by, call))
     }
 }
