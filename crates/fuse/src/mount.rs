@@ -164,7 +164,7 @@ fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {
 }
 
 fn start_serving(
-    unserved: Unserved<impl fuser::Filesystem>,
+    unserved: Unserved,
     front: Arc<Front>,
     notices: Arc<Notices>,
     ended: Arc<Ended>,

@@ -40,7 +40,9 @@ pub(crate) fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
 
 /// Whether the process behind the mount on `dir` is gone. Asks what the kernel keeps no copy of: it goes on showing attributes that it has.
 fn is_dead(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+    use rustix::io::Errno;
+    // The latter while the kernel is still clearing away what was under way.
+    rustix::fs::statfs(dir).is_err_and(|errno| matches!(errno, Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Takes the mount on `dir` out of the tree at once; it ends when its last user has.

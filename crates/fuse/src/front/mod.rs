@@ -48,11 +48,6 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Where the protocol has one time for both.
-    pub(crate) fn shorter_ttl(&self) -> Duration {
-        self.ttl.min(self.entry_ttl)
-    }
-
     /// The attributes were so, and nobody says that they still are.
     fn passing(self) -> Shown {
         Shown { ttl: Duration::ZERO, ..self }
