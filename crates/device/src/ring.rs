@@ -34,7 +34,7 @@ const WOKEN: u64 = u64::MAX;
 
 type Rings = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// Some of a connection's queues, and the slots in them. It lives on one thread, from the first [`Ring::next`] on.
+/// Some of a connection's queues, and the slots in them. It lives on one thread, from the first [`Ring::wait`] on.
 pub struct Ring {
     ring: Rings,
     device: OwnedFd,
@@ -58,7 +58,7 @@ pub struct Returns {
     thread: ThreadId,
 }
 
-/// What [`Ring::next`] comes back with.
+/// What [`Ring::wait`] comes back with.
 pub enum Event {
     /// A request is in this slot, which is to come back, answered, by [`Returns::put`].
     Request {
@@ -75,7 +75,7 @@ pub enum Event {
 /// A ring that is not one of a connection's yet. Made before the kernel is told that there will be rings: from then on it waits for them.
 pub struct Unused(Rings, OwnedFd);
 
-impl Ring {
+impl Unused {
     /// Asks the kernel for one.
     ///
     /// # Errors
@@ -90,9 +90,7 @@ impl Ring {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Unused(ring, wake))
     }
-}
 
-impl Unused {
     /// Serves `queues` of the connection of `device`, on the calling thread, which stays on processor `cpu`. No content of a request is longer than `payload_bytes`.
     pub fn serve(self, device: OwnedFd, cpu: u32, queues: &[u16], payload_bytes: usize) -> io::Result<Ring> {
         stay_on(cpu);
@@ -125,7 +123,7 @@ impl Ring {
     }
 
     /// Hands what has come back to the kernel, and waits for a request.
-    pub fn next(&mut self) -> io::Result<Event> {
+    pub fn wait(&mut self) -> io::Result<Event> {
         loop {
             let answered = std::mem::take(&mut *self.returns.slots.lock());
             for slot in answered {

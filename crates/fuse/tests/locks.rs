@@ -4,7 +4,7 @@
 
 mod memory;
 
-use fuse::{Mount, Options};
+use fuse::Mount;
 use ident::FileId;
 use memory::Memory;
 use namespace::{LockKind, LockRange, LockSpace};
@@ -30,7 +30,7 @@ impl Mounted {
             return None;
         }
         let (memory, base) = (Memory::new(), tempfile::tempdir().unwrap());
-        let mount = Mount::start(memory.clone(), &base.path().join("made"), &Options::default()).unwrap();
+        let mount = Mount::start(memory.clone(), &base.path().join("made"), &memory::options()).unwrap();
         Some(Mounted { mount, memory, _base: base })
     }
 

@@ -68,20 +68,26 @@ pub(crate) fn mount_any(filesystem: Arc<dyn Serve>, dir: &Path, options: &Option
         MountOption::NoSuid,
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    rings::have_offered();
+    if options.rings {
+        rings::have_offered();
+    }
     let rings = Arc::new(Mutex::new(None));
-    let session = Session::new(Greeter(Arc::clone(&rings)), dir, &config)?;
+    let greeter = Greeter { may_have_rings: options.rings, rings: Arc::clone(&rings) };
+    let session = Session::new(greeter, dir, &config)?;
     let rings = rings.lock().take();
     Ok(Unserved { session, rings, filesystem, dir: dir.to_owned(), threads: options.threads.max(1) })
 }
 
 /// Answers the kernel's first request, and no other.
-struct Greeter(Arc<Mutex<Option<Rings>>>);
+struct Greeter {
+    may_have_rings: bool,
+    rings: Arc<Mutex<Option<Rings>>>,
+}
 
 impl Filesystem for Greeter {
     fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
         negotiate(config);
-        *self.0.lock() = rings(config);
+        *self.rings.lock() = if self.may_have_rings { rings(config) } else { None };
         Ok(())
     }
 }
@@ -133,7 +139,7 @@ impl Unserved {
             let started: io::Result<Vec<_>> =
                 jobs.into_iter().map(start).collect::<io::Result<_>>().inspect_err(|error| self.abort(error));
             let failed = |_| Err(io::Error::other("a thread that served requests failed"));
-            started?.into_iter().map(|thread| thread.join().unwrap_or_else(failed)).collect()
+            started?.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(failed))
         })
     }
 

@@ -1,6 +1,6 @@
 //! Rings: a thread for each processor, which serves what is asked there.
 
-use device::{Cpus, Event, Ring, Unused, stay_on};
+use device::{Cpus, Event, Unused, stay_on};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) fn have_offered() {
 impl Rings {
     /// As many as there are processors.
     pub(super) fn new() -> io::Result<Rings> {
-        let ring = |cpu| Ok((cpu, Ring::new()?));
+        let ring = |cpu| Ok((cpu, Unused::new()?));
         Ok(Rings {
             rings: Cpus::online()?.iter().map(ring).collect::<io::Result<_>>()?,
             queues: Cpus::possible()?,
@@ -109,7 +109,7 @@ fn serve(
 ) -> io::Result<()> {
     let mut ring = ring.serve(device, cpu, queues, REQUEST_BYTES_MAX as usize)?;
     let taken = Arc::<AtomicU64>::default();
-    while let Event::Request { slot, grown } = ring.next()? {
+    while let Event::Request { slot, grown } = ring.wait()? {
         taken.fetch_add(1, SeqCst);
         if grown {
             // Nobody is left to take it only when the mount ends.
