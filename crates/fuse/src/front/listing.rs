@@ -46,7 +46,7 @@ pub(crate) trait Page: Send + 'static {
     fn finish(self, outcome: Outcome<()>);
 }
 
-/// How many lines the last full pages held, plain and plus: fuser does not show how large the kernel's buffer is.
+/// How many lines the last full pages held, plain and plus: how many there is room for depends on their names.
 #[derive(Debug)]
 pub(crate) struct PageLines([AtomicUsize; 2]);
 
@@ -170,7 +170,7 @@ impl Front {
         Ok(false)
     }
 
-    /// The stat of the entry at `at`, which came without: fuser has no line of readdirplus that leaves it out.
+    /// The stat of the entry at `at`, which came without: a line that leaves it out costs a request more.
     fn fetch<P: Page>(self: &Arc<Self>, mut to: Filling<P>, mut entries: Vec<Listed>, at: usize, end: bool) {
         let Some(Entry { file, position, .. }) = entries.get(at).map(|listed| listed.entry.clone()) else {
             return to.give_up(Errno::IO);
