@@ -377,6 +377,25 @@ fn an_expired_entry_leaves_a_current_directory_alone() {
     assert_eq!(place(), m.at("home"), "and is still linked where it was");
 }
 
+/// Trap: what is listed with attributes is an entry as well.
+#[test]
+fn a_listing_of_a_directory_that_others_work_in_gives_no_entries() {
+    let Some(m) = Mounted::new() else { return };
+    let dir = m.at("shared");
+    fs::create_dir(&dir).unwrap();
+    let names: Vec<String> = (0..20).map(|n| format!("file {n}")).collect();
+    names.iter().for_each(|name| fs::write(dir.join(name), b"").unwrap());
+    let id = FileId::root().child(fs::metadata(&dir).unwrap().ino());
+    // Whatever the kernel has of them goes, and for a while it is given none.
+    m.memory.invalidate(&Invalidation::Entry(id.clone(), label("file 0")));
+    m.memory.invalidate(&Invalidation::Entries(id));
+    let listed = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().metadata().unwrap());
+    assert_eq!(listed.count(), 20);
+    let before = m.memory.count("lookup");
+    names.iter().for_each(|name| assert!(fs::metadata(dir.join(name)).is_ok()));
+    assert_eq!(m.memory.count("lookup") - before, 20, "each is asked for before it is used");
+}
+
 /// Trap: `inval_entry` takes the directory's lock, which a create in it holds while it waits for us.
 #[test]
 fn an_invalidation_waits_only_so_long_for_a_create_under_way() {

@@ -6,6 +6,7 @@ use namespace::{Entry, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
@@ -159,7 +160,8 @@ impl Front {
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
         let shown = stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat)).transpose()?;
         let kept = to.given && !passing;
-        let shown = shown.map(|shown| if kept { shown } else { shown.passing() });
+        let shown = shown
+            .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
             (to.lines, to.after) = (to.lines + 1, entry.position);
             return Ok(true);

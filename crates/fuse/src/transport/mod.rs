@@ -17,6 +17,7 @@ use fuser::{
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -132,13 +133,14 @@ impl Unserved {
             jobs.push(Box::new(move || reader::serve(device, filesystem)));
         }
         // What one does not serve nobody does, and whoever asked would wait for ever.
-        let run = |job: Job<'_>| job().inspect_err(|error| self.abort(error));
+        let run = |job: Job<'_>| {
+            catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(failed).inspect_err(|error| self.abort(error))
+        };
         std::thread::scope(|scope| {
             let start =
                 |job| std::thread::Builder::new().name("fuse".into()).spawn_scoped(scope, || run(job));
             let started: io::Result<Vec<_>> =
                 jobs.into_iter().map(start).collect::<io::Result<_>>().inspect_err(|error| self.abort(error));
-            let failed = |_| Err(io::Error::other("a thread that served requests failed"));
             started?.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(failed))
         })
     }
@@ -150,6 +152,11 @@ impl Unserved {
             tracing::error!(%error, "and whoever made them is not told");
         }
     }
+}
+
+/// A thread has panicked, which is in the log.
+fn failed(_: Box<dyn std::any::Any + Send>) -> io::Result<()> {
+    Err(io::Error::other("a thread that served requests failed"))
 }
 
 /// What one thread does until the mount is gone.
