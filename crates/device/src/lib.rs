@@ -9,7 +9,7 @@ mod slot;
 
 pub use cpus::{Cpus, stay_on};
 pub use ring::{Event, Returns, Ring, Unused};
-pub use slot::Slot;
+pub use slot::{After, Slot};
 
 use rustix::fs::{Mode, OFlags};
 use std::io;

@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
-use crate::Slot;
 use crate::cpus::stay_on;
+use crate::{After, Slot};
 
 /// `enum fuse_uring_cmd`, linux/fuse.h.
 const REGISTER: u32 = 1;
@@ -45,6 +45,8 @@ pub struct Ring {
     free: Vec<usize>,
     /// By queue: how many slots there are, and how many of them are the kernel's.
     queues: Vec<(u16, usize, usize)>,
+    /// What is to be done once the kernel has the answers that it is about to be told of.
+    after: Vec<After>,
     /// What the kernel has said and nobody has asked for yet.
     said: VecDeque<(u64, i32)>,
     returns: Arc<Returns>,
@@ -104,6 +106,7 @@ impl Unused {
             parked: Vec::new(),
             free: Vec::new(),
             queues: queues.iter().map(|queue| (*queue, 0, 0)).collect(),
+            after: Vec::new(),
             said: VecDeque::new(),
             returns: Arc::new(Returns { slots: Mutex::default(), wake, thread }),
         };
@@ -129,6 +132,7 @@ impl Ring {
             for slot in answered {
                 self.commit(slot)?;
             }
+            self.hand_in()?;
             // Whoever is answered does not wait for the others' turns.
             self.enter(usize::from(self.said.is_empty()))?;
             let said = self.ring.completion();
@@ -143,6 +147,17 @@ impl Ring {
                 None => {}
             }
         }
+    }
+
+    /// Has the kernel take all answers, before anything is waited for.
+    fn hand_in(&mut self) -> io::Result<()> {
+        if !self.after.is_empty() {
+            while !self.ring.submission().is_empty() {
+                self.enter(0)?;
+            }
+            self.after.drain(..).for_each(|after| after());
+        }
+        Ok(())
     }
 
     /// Tells the kernel of all commands, and waits for so much as comes of it.
@@ -210,7 +225,8 @@ impl Ring {
     }
 
     /// The kernel takes the answer from `slot`, and puts another request there when there is one.
-    fn commit(&mut self, slot: Slot) -> io::Result<()> {
+    fn commit(&mut self, mut slot: Slot) -> io::Result<()> {
+        self.after.extend(slot.after.take());
         let command = self.command(COMMIT_AND_FETCH, slot.queue, slot.commit_id(), None);
         self.park(slot, command)
     }

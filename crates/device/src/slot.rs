@@ -19,14 +19,19 @@ pub struct Slot {
     pub(crate) queue: u16,
     /// The header, and from `HEADER_ROOM` on names and content.
     memory: MmapMut,
+    /// What is to be done once the kernel has the answer.
+    pub(crate) after: Option<After>,
 }
+
+/// See [`Slot::answer`].
+pub type After = Box<dyn FnOnce() + Send>;
 
 /// A page of its own, so that content is aligned.
 const HEADER_ROOM: usize = 4096;
 
 impl Slot {
     pub(crate) fn new(queue: u16, payload_bytes: usize) -> io::Result<Slot> {
-        Ok(Slot { queue, memory: MmapMut::map_anon(HEADER_ROOM + payload_bytes)? })
+        Ok(Slot { queue, memory: MmapMut::map_anon(HEADER_ROOM + payload_bytes)?, after: None })
     }
 
     /// Where the kernel is to put things: the header, and what is beside it.
@@ -70,7 +75,10 @@ impl Slot {
     }
 
     /// Puts the answer to request `unique` in: an error, negative or 0, or `parts`, one after the other. What finds no room is left out, and the kernel finds the answer too short.
-    pub fn answer(&mut self, unique: u64, error: i32, parts: &[&[u8]]) {
+    ///
+    /// `after` is called once the kernel has taken it, which is later than this.
+    pub fn answer(&mut self, unique: u64, error: i32, parts: &[&[u8]], after: Option<After>) {
+        self.after = after;
         let mut room = &mut self.memory[HEADER_ROOM..];
         let mut bytes = 0;
         for part in parts {
@@ -95,13 +103,13 @@ mod tests {
     fn an_answer_is_where_the_kernel_looks_for_it() {
         let mut slot = Slot::new(0, 8192).unwrap();
         slot.memory[COMMIT_ID..COMMIT_ID + 8].copy_from_slice(&77u64.to_ne_bytes());
-        slot.answer(5, 0, &[b"ab", b"", b"cde"]);
+        slot.answer(5, 0, &[b"ab", b"", b"cde"], None);
         assert_eq!((slot.payload(), slot.commit_id()), (&b"abcde"[..], 77));
         assert_eq!(slot.header()[..4], 21u32.to_ne_bytes());
-        slot.answer(6, -2, &[]);
+        slot.answer(6, -2, &[], None);
         assert_eq!((slot.payload().len(), &slot.header()[4..8]), (0, &(-2i32).to_ne_bytes()[..]));
         // More than there is room for, and a length that the kernel would not say.
-        slot.answer(7, 0, &[&[1; 8192], &[2]]);
+        slot.answer(7, 0, &[&[1; 8192], &[2]], None);
         assert_eq!(slot.payload(), [1; 8192]);
         slot.memory[PAYLOAD_BYTES..PAYLOAD_BYTES + 4].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(slot.payload().len(), 8192);

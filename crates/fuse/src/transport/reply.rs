@@ -1,7 +1,7 @@
 //! Answers, in the kernel's own form (linux/fuse.h).
 
 use bytes::Bytes;
-use device::{Returns, Slot};
+use device::{After, Returns, Slot};
 use namespace::Timestamp;
 use rustix::io::{Errno as Sys, writev};
 use smallvec::SmallVec;
@@ -16,6 +16,7 @@ use crate::errno::Errno;
 pub struct Reply {
     unique: u64,
     to: Option<To>,
+    after: Option<After>,
 }
 
 /// Where an answer goes: to where the request came from.
@@ -90,7 +91,13 @@ type Fields = SmallVec<[u8; 160]>;
 
 impl Reply {
     pub(super) fn new(unique: u64, to: To) -> Reply {
-        Reply { unique, to: Some(to) }
+        Reply { unique, to: Some(to), after: None }
+    }
+
+    /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later than it is given here.
+    pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
+        self.after = Some(Box::new(after));
+        self
     }
 
     /// It did not work out.
@@ -195,7 +202,7 @@ impl Reply {
     /// `error` is negative, or 0.
     fn send(mut self, error: i32, parts: &[&[u8]]) {
         if let Some(to) = self.to.take() {
-            to.send(self.unique, error, parts);
+            to.send(self.unique, error, parts, self.after.take());
         }
     }
 }
@@ -206,13 +213,13 @@ impl Drop for Reply {
             if !matches!(to, To::Nowhere) {
                 tracing::error!(unique = self.unique, "a request without an answer");
             }
-            to.send(self.unique, -libc::EIO, &[]);
+            to.send(self.unique, -libc::EIO, &[], self.after.take());
         }
     }
 }
 
 impl To {
-    fn send(self, unique: u64, error: i32, parts: &[&[u8]]) {
+    fn send(self, unique: u64, error: i32, parts: &[&[u8]], after: Option<After>) {
         match self {
             To::Device(device) => {
                 let length = 16 + parts.iter().map(|part| part.len()).sum::<usize>();
@@ -228,9 +235,12 @@ impl To {
                     Ok(_) | Err(Sys::NOENT | Sys::NODEV) => {}
                     Err(errno) => tracing::error!(unique, %errno, "an answer that the kernel does not take"),
                 }
+                if let Some(after) = after {
+                    after();
+                }
             }
             To::Ring(mut slot, returns) => {
-                slot.answer(unique, error, parts);
+                slot.answer(unique, error, parts, after);
                 returns.put(slot);
             }
             To::Nowhere => {}

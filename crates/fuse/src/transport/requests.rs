@@ -27,6 +27,7 @@ pub(super) struct Requests(pub(super) Arc<Front>);
 impl Serve for Requests {
     fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
         let front = &self.0;
+        let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
         match call {
             Call::Lookup { name } => front.lookup(asker, node, &name, move |found| match found {
                 Ok(Found::File(shown)) => reply.entry(&entry(&shown)),
@@ -106,6 +107,33 @@ impl Serve for Requests {
             call => names(front, asker, node, call, reply),
         }
     }
+}
+
+/// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does not, and some of that waits for long.
+fn is_kept(call: &Call) -> bool {
+    !matches!(
+        call,
+        Call::Forget(_)
+            | Call::Flush { .. }
+            | Call::Release { .. }
+            | Call::ReleaseDir
+            | Call::GetLock(_)
+            | Call::SetLock { .. }
+            | Call::Interrupt
+            | Call::Other(_)
+    )
+}
+
+/// The answer is under way from before anything is asked until the kernel has it.
+fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply {
+    let other = match call {
+        Call::Rename { to, .. } if *to != node => Some(*to),
+        _ => None,
+    };
+    let nodes = [Some(node), other];
+    nodes.iter().flatten().for_each(|node| front.flight.begin(*node));
+    let front = Arc::clone(front);
+    reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
 }
 
 /// What makes, moves and removes names; and extended attributes, which have some, too.
