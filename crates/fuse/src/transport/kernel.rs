@@ -1,4 +1,4 @@
-//! Notifications, in the kernel's own form.
+//! Notifications, in the kernel's own form: fuser has no flag to expire an entry, and none of the newer codes.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
