@@ -32,7 +32,7 @@ impl Default for Options {
     fn default() -> Options {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let allow_other = rustix::process::geteuid().is_root();
-        Options { rings: false, threads: (cores / 2).clamp(1, 4), allow_other }
+        Options { rings: true, threads: (cores / 2).clamp(1, 4), allow_other }
     }
 }
 

@@ -167,7 +167,7 @@ impl Front {
             return Ok(true);
         }
         if shown.is_some() {
-            self.nodes.forget(entry.ino, 1);
+            self.not_given(entry.ino);
         }
         Ok(false)
     }

@@ -145,8 +145,7 @@ impl Front {
                 let again = Arc::clone(&front);
                 front.open(asker, node, flags, move |opened| {
                     if opened.is_err() {
-                        // The kernel is not told of the node after all.
-                        again.nodes.forget(node, 1);
+                        again.not_given(node);
                     }
                     reply(opened.map(|opened| (shown, opened)));
                 });
@@ -257,11 +256,27 @@ impl Front {
         Ok(if contended || passing { shown.passing() } else { shown })
     }
 
-    /// The kernel is about to be given a file.
+    /// The kernel is about to be given a file: until it is, or is not, an answer about it is under way ([`Front::given`]). Trap: what is taken back of a file that the kernel has not got is
+    /// taken back of nothing.
     pub(super) fn give(&self, entry: &Entry, mut stat: Stat) -> Outcome<Shown> {
         stat.attributes.ino = entry.ino;
-        self.nodes.give(&entry.file, &stat)?;
+        self.flight.begin(entry.ino);
+        if let Err(errno) = self.nodes.give(&entry.file, &stat) {
+            self.flight.end(entry.ino);
+            return Err(errno);
+        }
         Ok(self.show(stat))
+    }
+
+    /// The kernel has been given `node`.
+    pub(crate) fn given(&self, node: u64) {
+        self.flight.end(node);
+    }
+
+    /// It has not been after all.
+    pub(super) fn not_given(&self, node: u64) {
+        self.nodes.forget(node, 1);
+        self.flight.end(node);
     }
 }
 

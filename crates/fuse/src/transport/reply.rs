@@ -96,7 +96,11 @@ impl Reply {
 
     /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later than it is given here.
     pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
-        self.after = Some(Box::new(after));
+        let first = self.after.take();
+        self.after = Some(Box::new(move || {
+            first.into_iter().for_each(|first| first());
+            after();
+        }));
         self
     }
 

@@ -29,11 +29,14 @@ impl Serve for Requests {
         let front = &self.0;
         let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
         match call {
-            Call::Lookup { name } => front.lookup(asker, node, &name, move |found| match found {
-                Ok(Found::File(shown)) => reply.entry(&entry(&shown)),
-                Ok(Found::Missing(ttl)) => reply.entry(&missing(ttl)),
-                Err(errno) => reply.error(errno),
-            }),
+            Call::Lookup { name } => {
+                let with = Arc::clone(front);
+                front.lookup(asker, node, &name, move |found| match found {
+                    Ok(Found::File(shown)) => giving(&with, &shown, reply).entry(&entry(&shown)),
+                    Ok(Found::Missing(ttl)) => reply.entry(&missing(ttl)),
+                    Err(errno) => reply.error(errno),
+                });
+            }
             Call::Forget(forgotten) => {
                 for of in forgotten {
                     front.forget(of.node, of.times);
@@ -76,7 +79,10 @@ impl Serve for Requests {
             Call::OpenDir => reply.opened(0, Pages::Drop),
             Call::ReleaseDir => reply.done(),
             Call::ReadDir { offset, size, plus } => {
-                front.list(asker, node, offset, Listing { lines: Lines::new(size), plus, reply });
+                let front_of = Arc::clone(front);
+                let listing =
+                    Listing { front: front_of, lines: Lines::new(size), given: Vec::new(), plus, reply };
+                front.list(asker, node, offset, listing);
             }
             Call::StatFs => front.space(asker, node, move |space| match space {
                 Ok(space) => reply.totals(&totals(&space)),
@@ -136,10 +142,17 @@ fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply 
     reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
 }
 
+/// The answer gives the kernel a file.
+fn giving(front: &Arc<Front>, shown: &Shown, reply: Reply) -> Reply {
+    let (front, node) = (Arc::clone(front), shown.stat.attributes.ino);
+    reply.before(move || front.given(node))
+}
+
 /// What makes, moves and removes names; and extended attributes, which have some, too.
 fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) {
+    let with = Arc::clone(front);
     let made = move |shown: Outcome<Shown>, reply: Reply| match shown {
-        Ok(shown) => reply.entry(&entry(&shown)),
+        Ok(shown) => giving(&with, &shown, reply).entry(&entry(&shown)),
         Err(errno) => reply.error(errno),
     };
     match call {
@@ -158,8 +171,11 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
         }
         Call::Create { name, flags, mode, umask } => {
             let new = NewNode::new(FileKind::Regular, mode, umask);
+            let with = Arc::clone(front);
             front.create(asker, node, &name, new, flags, move |made| match made {
-                Ok((shown, opened)) => reply.created(&entry(&shown), opened.handle.0, pages(opened)),
+                Ok((shown, opened)) => {
+                    giving(&with, &shown, reply).created(&entry(&shown), opened.handle.0, pages(opened));
+                }
                 Err(errno) => reply.error(errno),
             });
         }
@@ -379,7 +395,10 @@ fn kind_of_mode(mode: u32) -> Option<FileKind> {
 
 /// A page of a listing, and who waits for it.
 struct Listing {
+    front: Arc<Front>,
     lines: Lines,
+    /// Which files it gives.
+    given: Vec<u64>,
     plus: bool,
     reply: Reply,
 }
@@ -394,13 +413,20 @@ impl Page for Listing {
             Some(shown) => Entry { node: line.ino, ..entry(shown) },
             None => missing(Duration::ZERO),
         });
-        self.lines.push(entry.as_ref(), line.ino, line.cookie, mode_of_kind(line.kind), line.name)
+        let is_dots = matches!(line.name, b"." | b"..");
+        let room = self.lines.push(entry.as_ref(), line.ino, line.cookie, mode_of_kind(line.kind), line.name);
+        if room && line.shown.is_some() && !is_dots {
+            self.given.push(line.ino);
+        }
+        room
     }
 
     fn finish(self, outcome: Outcome<()>) {
+        let Listing { front, lines, given, reply, .. } = self;
+        let reply = reply.before(move || given.iter().for_each(|node| front.given(*node)));
         match outcome {
-            Ok(()) => self.reply.lines(&self.lines),
-            Err(errno) => self.reply.error(errno),
+            Ok(()) => reply.lines(&lines),
+            Err(errno) => reply.error(errno),
         }
     }
 }
