@@ -25,6 +25,9 @@ const WAIT: Duration = Duration::from_millis(50);
 /// notification is sent, whose recall would go on without it.
 const SETTLE: Duration = Duration::from_millis(2);
 
+/// How often is looked whether the kernel has got what it was given.
+const UNTIL_GIVEN: Duration = Duration::from_micros(100);
+
 /// How often one notification is repeated because answers were on their way meanwhile.
 const ROUNDS_MAX: usize = 3;
 
@@ -215,11 +218,29 @@ impl Notices {
         for _ in 0..ROUNDS_MAX {
             let (whose, before) = (self.whose(what), self.quiet_since(what));
             if let Whose::Node(node) = whose {
-                log(what, notify(&*self.kernel, node, what));
+                log(what, self.notify(node, what));
             }
             let quiet = before.is_some() && self.quiet_since(what) == before;
             if quiet || !self.front.flight.settle(whose, deadline) {
                 return;
+            }
+        }
+    }
+
+    /// Trap: a file that the kernel was just given it has only once who asked has run again, and until then there is nothing of it to be taken back; but what it has then is what was told
+    /// before. So who is given it is waited for.
+    fn notify(&self, node: u64, what: &Invalidation) -> io::Result<()> {
+        let deadline = Instant::now() + WAIT;
+        loop {
+            match notify(&*self.kernel, node, what) {
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        && self.front.nodes.file(node).is_ok()
+                        && Instant::now() < deadline =>
+                {
+                    std::thread::sleep(UNTIL_GIVEN);
+                }
+                told => return told,
             }
         }
     }
@@ -287,11 +308,12 @@ mod tests {
         fn hand_out(&self, _: Arc<dyn Below>) {}
     }
 
-    /// Writes down what it is told, and does `meanwhile` the first time.
+    /// Writes down what it is told, and does `meanwhile` the first time. Nodes it has only after it was told so often.
     #[derive(Default)]
     struct Recorder {
         told: Mutex<Vec<String>>,
         meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+        has_not: AtomicUsize,
     }
 
     impl Recorder {
@@ -299,7 +321,8 @@ mod tests {
             self.told.lock().push(what);
             let meanwhile = self.meanwhile.lock().take();
             meanwhile.into_iter().for_each(|meanwhile| meanwhile());
-            Ok(())
+            let has_not = self.has_not.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+            if has_not { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
         }
     }
 
@@ -374,6 +397,20 @@ mod tests {
         });
         assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
         assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
+    }
+
+    #[test]
+    fn what_the_kernel_is_about_to_have_is_waited_for() {
+        let (notices, recorder, file) = sending();
+        recorder.has_not.store(3, SeqCst);
+        let pages = [Invalidation::Pages(file)];
+        assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"; 4]);
+        // Not for what it has forgotten.
+        let (notices, recorder, _) = sending();
+        recorder.has_not.store(1000, SeqCst);
+        let front = Arc::clone(&notices.front);
+        *recorder.meanwhile.lock() = Some(Box::new(move || front.nodes.forget(5, 1)));
+        assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"]);
     }
 
     #[test]

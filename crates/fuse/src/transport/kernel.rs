@@ -23,6 +23,9 @@ impl Notifier {
     }
 
     /// A negative offset spares the pages; a length of 0 means all that follow.
+    ///
+    /// # Errors
+    /// `NotFound` while the kernel does not have the node: not yet, or not any more.
     fn invalidate(&self, node: u64, offset: i64) -> io::Result<()> {
         let mut body = [0; 24];
         body[..8].copy_from_slice(&node.to_ne_bytes());
@@ -35,11 +38,8 @@ impl Notifier {
         let length = u32::try_from(header.len() + body.len()).map_err(io::Error::other)?;
         header[..4].copy_from_slice(&length.to_ne_bytes());
         header[4..8].copy_from_slice(&code.to_ne_bytes());
-        match rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(body)]) {
-            // It was not there any more.
-            Ok(_) | Err(rustix::io::Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(body)])?;
+        Ok(())
     }
 }
 
@@ -56,7 +56,11 @@ impl Kernel for Notifier {
         body.extend(EXPIRE_ONLY.to_ne_bytes());
         body.extend(name);
         body.push(0);
-        self.send(INVAL_ENTRY, &body)
+        match self.send(INVAL_ENTRY, &body) {
+            // It need not be there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            sent => sent,
+        }
     }
 
     /// The kernel asks for attributes (and ACLs) again. Does not block.
