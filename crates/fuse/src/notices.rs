@@ -25,13 +25,16 @@ const WAIT: Duration = Duration::from_millis(50);
 /// notification is sent, whose recall would go on without it.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// How often is looked whether the kernel has got what it was given.
-const UNTIL_GIVEN: Duration = Duration::from_micros(100);
+/// How long it may take a program to run again once it is answered, on a machine that is very busy. Longer than a recall waits: as with one that blocks, the notification is sent even so.
+const RUNS_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often a notification is tried until then.
+const TRY_EVERY: Duration = Duration::from_micros(100);
 
 /// How often one notification is repeated because answers were on their way meanwhile.
 const ROUNDS_MAX: usize = 3;
 
-/// What can be told to the kernel.
+/// What can be told to the kernel. Of a node that it does not have, not yet or not any more, it says `NotFound`.
 pub(crate) trait Kernel: Send + Sync + 'static {
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
     fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
@@ -218,7 +221,7 @@ impl Notices {
         for _ in 0..ROUNDS_MAX {
             let (whose, before) = (self.whose(what), self.quiet_since(what));
             if let Whose::Node(node) = whose {
-                log(what, self.notify(node, what));
+                log(what, self.notify_given(node, what));
             }
             let quiet = before.is_some() && self.quiet_since(what) == before;
             if quiet || !self.front.flight.settle(whose, deadline) {
@@ -227,18 +230,20 @@ impl Notices {
         }
     }
 
-    /// Trap: a file that the kernel was just given it has only once who asked has run again, and until then there is nothing of it to be taken back; but what it has then is what was told
-    /// before. So who is given it is waited for.
-    fn notify(&self, node: u64, what: &Invalidation) -> io::Result<()> {
-        let deadline = Instant::now() + WAIT;
+    /// Trap: a file that was just looked up the kernel has only once who asked has run again. Until then a notification finds nothing, and the attributes that the lookup brought would stand for
+    /// as long as they were given. So it is repeated while the node counts as given.
+    fn notify_given(&self, node: u64, what: &Invalidation) -> io::Result<()> {
+        let deadline = Instant::now() + RUNS_AGAIN;
         loop {
             match notify(&*self.kernel, node, what) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::NotFound
-                        && self.front.nodes.file(node).is_ok()
-                        && Instant::now() < deadline =>
-                {
-                    std::thread::sleep(UNTIL_GIVEN);
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    if self.front.nodes.file(node).is_err() {
+                        return Ok(());
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(error);
+                    }
+                    std::thread::sleep(TRY_EVERY);
                 }
                 told => return told,
             }
@@ -249,7 +254,7 @@ impl Notices {
         log("everything", self.kernel.drop_all_entries());
         for node in self.front.nodes.all() {
             self.front.nodes.doubt(node);
-            log("everything", self.kernel.invalidate_pages(node));
+            log("everything", self.notify_given(node, &Invalidation::Everything));
         }
     }
 }
@@ -308,7 +313,7 @@ mod tests {
         fn hand_out(&self, _: Arc<dyn Below>) {}
     }
 
-    /// Writes down what it is told, and does `meanwhile` the first time. Nodes it has only after it was told so often.
+    /// Writes down what it is told, and does `meanwhile` the first time. For so many times it does not have what it is told of.
     #[derive(Default)]
     struct Recorder {
         told: Mutex<Vec<String>>,
@@ -405,6 +410,11 @@ mod tests {
         recorder.has_not.store(3, SeqCst);
         let pages = [Invalidation::Pages(file)];
         assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"; 4]);
+        // Nor is it forgotten when everything is to go: the entries, which are not there, and two nodes, of which the first is told twice.
+        let (notices, recorder, _) = sending();
+        recorder.has_not.store(2, SeqCst);
+        let everything = told(&notices, &recorder, || drop(notices.take_back(&[Invalidation::Everything])));
+        assert_eq!(everything.len(), 4, "{everything:?}");
         // Not for what it has forgotten.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(1000, SeqCst);

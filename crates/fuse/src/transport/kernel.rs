@@ -23,9 +23,6 @@ impl Notifier {
     }
 
     /// A negative offset spares the pages; a length of 0 means all that follow.
-    ///
-    /// # Errors
-    /// `NotFound` while the kernel does not have the node: not yet, or not any more.
     fn invalidate(&self, node: u64, offset: i64) -> io::Result<()> {
         let mut body = [0; 24];
         body[..8].copy_from_slice(&node.to_ne_bytes());
