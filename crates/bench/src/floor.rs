@@ -2,23 +2,16 @@
 //!
 //! It keeps names, attributes and content and gives them back; it checks nothing that the kernel checks, and loses everything.
 
-use fuser::{
-    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
-};
+use fuse::bare::{Asker, Attr, Call, Entry, Errno, Lines, Pages, Reply, Request, Serve, SetAttr, Totals};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// As long as ours while its session lasts, which is long enough for a measurement.
 const TTL: Duration = Duration::from_secs(3600);
-const GENERATION: Generation = Generation(0);
-const ROOT: usize = 1;
+const ROOT: u64 = 1;
 
 /// Mounts it on `dir`, calls `ready`, and serves until it is unmounted or this process is told to end.
 pub fn run(dir: &Path, ready: impl FnOnce()) -> io::Result<()> {
@@ -39,7 +32,7 @@ struct Tree {
 }
 
 struct Node {
-    attr: FileAttr,
+    attr: Attr,
     lookups: u64,
     content: Vec<u8>,
     names: Names,
@@ -48,21 +41,21 @@ struct Node {
 /// A directory's entries: where each is in the order, and the order. Removed ones leave a gap.
 #[derive(Default)]
 struct Names {
-    places: FxHashMap<OsString, usize>,
-    order: Vec<Option<(OsString, usize)>>,
+    places: FxHashMap<Vec<u8>, usize>,
+    order: Vec<Option<(Vec<u8>, u64)>>,
 }
 
 impl Names {
-    fn find(&self, name: &OsStr) -> Option<usize> {
+    fn find(&self, name: &[u8]) -> Option<u64> {
         self.places.get(name).and_then(|place| self.order[*place].as_ref()).map(|entry| entry.1)
     }
 
-    fn insert(&mut self, name: &OsStr, ino: usize) {
+    fn insert(&mut self, name: &[u8], ino: u64) {
         self.places.insert(name.to_owned(), self.order.len());
         self.order.push(Some((name.to_owned(), ino)));
     }
 
-    fn remove(&mut self, name: &OsStr) -> Option<usize> {
+    fn remove(&mut self, name: &[u8]) -> Option<u64> {
         let place = self.places.remove(name)?;
         self.order[place].take().map(|entry| entry.1)
     }
@@ -73,20 +66,21 @@ impl Floor {
         let mut tree = Tree { nodes: Vec::new() };
         // There is no node 0.
         for _ in 0..=ROOT {
-            tree.add(FileType::Directory, 0o1777, (0, 0));
+            tree.add(libc::S_IFDIR | 0o1777, Asker { uid: 0, gid: 0, pid: 0 });
         }
         Floor(Mutex::new(tree))
     }
 
-    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, kind: FileType, mode: u32) -> FileAttr {
+    fn make(&self, asker: Asker, parent: u64, name: &[u8], mode: u32) -> Attr {
         let mut tree = self.0.lock();
-        let ino = tree.add(kind, (mode & 0o7777) as u16, (req.uid(), req.gid()));
+        let ino = tree.add(mode, asker);
         tree.node(parent).names.insert(name, ino);
-        tree.nodes[ino].lookups = 1;
-        tree.nodes[ino].attr
+        let node = tree.node(ino);
+        node.lookups = 1;
+        node.attr
     }
 
-    fn remove(&self, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn remove(&self, parent: u64, name: &[u8], reply: Reply) {
         let mut tree = self.0.lock();
         let removed = tree.node(parent).names.remove(name);
         if let Some(ino) = removed {
@@ -94,211 +88,64 @@ impl Floor {
         }
         drop(tree);
         match removed {
-            Some(_) => reply.ok(),
-            None => reply.error(fuser::Errno::ENOENT),
+            Some(_) => reply.done(),
+            None => reply.error(Errno(libc::ENOENT)),
         }
     }
-}
 
-impl Tree {
-    fn add(&mut self, kind: FileType, perm: u16, (uid, gid): (u32, u32)) -> usize {
-        let (ino, now) = (self.nodes.len(), SystemTime::now());
-        let attr = FileAttr {
-            ino: INodeNo(ino as u64),
-            size: 0,
-            blocks: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            crtime: now,
-            kind,
-            perm,
-            nlink: 1,
-            uid,
-            gid,
-            rdev: 0,
-            blksize: 1 << 16,
-            flags: 0,
-        };
-        self.nodes.push(Node { attr, lookups: 0, content: Vec::new(), names: Names::default() });
-        ino
-    }
-
-    /// The kernel asks only for what it was given.
-    fn node(&mut self, ino: INodeNo) -> &mut Node {
-        &mut self.nodes[ino.0 as usize]
-    }
-
-    fn drop_link(&mut self, ino: usize) {
-        self.nodes[ino].attr.nlink -= 1;
-        self.let_go(ino);
-    }
-
-    fn let_go(&mut self, ino: usize) {
-        let node = &mut self.nodes[ino];
-        if node.attr.nlink == 0 && node.lookups == 0 {
-            (node.content, node.names) = (Vec::new(), Names::default());
-        }
-    }
-}
-
-fn resize(node: &mut Node, size: usize) {
-    node.content.resize(size, 0);
-    node.attr.size = size as u64;
-    node.attr.blocks = node.attr.size.div_ceil(512);
-}
-
-impl Filesystem for Floor {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        fuse::bare::negotiate(config);
-        Ok(())
-    }
-
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, parent: u64, name: &[u8], reply: Reply) {
         let mut tree = self.0.lock();
-        let found = tree.node(parent).names.find(name);
         // Node 0 is the negative entry.
-        let node = &mut tree.nodes[found.unwrap_or(0)];
+        let found = tree.node(parent).names.find(name).unwrap_or(0);
+        let node = tree.node(found);
         node.lookups += 1;
         let attr = node.attr;
         drop(tree);
-        reply.entry(&TTL, &attr, GENERATION);
+        reply.entry(&entry(attr));
     }
 
-    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        let mut tree = self.0.lock();
-        let node = tree.node(ino);
-        node.lookups = node.lookups.saturating_sub(nlookup);
-        tree.let_go(ino.0 as usize);
-    }
-
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let attr = self.0.lock().node(ino).attr;
-        reply.attr(&TTL, &attr);
-    }
-
-    fn setattr(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let time = |time| match time {
-            TimeOrNow::SpecificTime(at) => at,
-            TimeOrNow::Now => SystemTime::now(),
-        };
+    fn set(&self, ino: u64, change: &SetAttr, reply: Reply) {
         let mut tree = self.0.lock();
         let node = tree.node(ino);
         let of = &mut node.attr;
-        of.perm = mode.map_or(of.perm, |mode| (mode & 0o7777) as u16);
-        of.uid = uid.unwrap_or(of.uid);
-        of.gid = gid.unwrap_or(of.gid);
-        of.atime = atime.map_or(of.atime, time);
-        of.mtime = mtime.map_or(of.mtime, time);
-        if let Some(size) = size {
+        of.mode = change.mode.map_or(of.mode, |mode| of.mode & libc::S_IFMT | mode & 0o7777);
+        of.uid = change.uid.unwrap_or(of.uid);
+        of.gid = change.gid.unwrap_or(of.gid);
+        of.atime = change.atime.map_or(of.atime, |at| at.unwrap_or_else(now));
+        of.mtime = change.mtime.map_or(of.mtime, |at| at.unwrap_or_else(now));
+        if let Some(size) = change.size {
             resize(node, size as usize);
         }
         let attr = node.attr;
         drop(tree);
-        reply.attr(&TTL, &attr);
+        reply.attr(&attr, TTL);
     }
 
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        reply.entry(&TTL, &self.make(req, parent, name, FileType::Directory, mode & !umask), GENERATION);
-    }
-
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        _flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let attr = self.make(req, parent, name, FileType::RegularFile, mode & !umask);
-        reply.created(&TTL, &attr, GENERATION, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
-    }
-
-    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let mut attr = self.make(req, parent, link_name, FileType::Symlink, 0o777);
+    fn link(&self, asker: Asker, parent: u64, name: &[u8], target: &[u8], reply: Reply) {
+        let mut attr = self.make(asker, parent, name, libc::S_IFLNK | 0o777);
         let mut tree = self.0.lock();
         let node = tree.node(attr.ino);
-        node.content = target.as_os_str().as_bytes().to_vec();
+        node.content = target.to_vec();
         node.attr.size = node.content.len() as u64;
         attr.size = node.attr.size;
         drop(tree);
-        reply.entry(&TTL, &attr, GENERATION);
+        reply.entry(&entry(attr));
     }
 
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        reply.data(&self.0.lock().node(ino).content);
-    }
-
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove(parent, name, reply);
-    }
-
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.remove(parent, name, reply);
-    }
-
-    fn rename(
-        &self,
-        _req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        if !flags.is_empty() {
-            return reply.error(fuser::Errno::EINVAL);
-        }
+    fn rename(&self, (from, name): (u64, &[u8]), (to, to_name): (u64, &[u8]), reply: Reply) {
         let mut tree = self.0.lock();
-        let Some(ino) = tree.node(parent).names.remove(name) else {
-            return reply.error(fuser::Errno::ENOENT);
+        let Some(ino) = tree.node(from).names.remove(name) else {
+            return reply.error(Errno(libc::ENOENT));
         };
-        if let Some(replaced) = tree.node(newparent).names.remove(newname) {
+        if let Some(replaced) = tree.node(to).names.remove(to_name) {
             tree.drop_link(replaced);
         }
-        tree.node(newparent).names.insert(newname, ino);
+        tree.node(to).names.insert(to_name, ino);
         drop(tree);
-        reply.ok();
+        reply.done();
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if flags.0 & libc::O_TRUNC != 0 {
-            resize(self.0.lock().node(ino), 0);
-        }
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
-    }
-
-    fn read(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, ino: u64, offset: u64, size: u32, reply: Reply) {
         let mut tree = self.0.lock();
         let content = &tree.node(ino).content;
         let from = content.len().min(offset as usize);
@@ -306,18 +153,7 @@ impl Filesystem for Floor {
         reply.data(&content[from..to]);
     }
 
-    fn write(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, ino: u64, offset: u64, data: &[u8], reply: Reply) {
         let mut tree = self.0.lock();
         let node = tree.node(ino);
         let from = offset as usize;
@@ -329,75 +165,130 @@ impl Filesystem for Floor {
         node.content.extend_from_slice(&data[overwritten..]);
         node.attr.size = node.content.len() as u64;
         node.attr.blocks = node.attr.size.div_ceil(512);
-        node.attr.mtime = SystemTime::now();
+        node.attr.mtime = now();
         drop(tree);
         reply.written(data.len() as u32);
     }
 
-    /// As ours: so that the kernel stops asking.
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(fuser::Errno::ENOSYS);
-    }
-
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn readdir(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let tree = self.0.lock();
-        let from = offset as usize;
-        let places = tree.nodes[ino.0 as usize].names.order.get(from..).unwrap_or_default();
-        for (at, place) in places.iter().enumerate() {
-            let Some((name, child)) = place else { continue };
-            let attr = &tree.nodes[*child].attr;
-            if reply.add(attr.ino, (from + at + 1) as u64, attr.kind, name) {
-                break;
-            }
-        }
-        reply.ok();
-    }
-
-    fn readdirplus(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
+    fn list(&self, dir: u64, offset: u64, size: u32, plus: bool, reply: Reply) {
         let mut tree = self.0.lock();
-        let (from, dir) = (offset as usize, ino.0 as usize);
-        let last = tree.nodes[dir].names.order.len();
-        for at in from..last {
-            let Some((_, child)) = tree.nodes[dir].names.order[at] else { continue };
-            let attr = tree.nodes[child].attr;
-            let Some((name, _)) = &tree.nodes[dir].names.order[at] else { continue };
-            if reply.add(attr.ino, (at + 1) as u64, name, &TTL, &attr, GENERATION) {
+        let mut lines = Lines::new(size);
+        let from = offset as usize;
+        for at in from..tree.node(dir).names.order.len() {
+            let Some((_, child)) = tree.node(dir).names.order[at] else { continue };
+            let attr = tree.node(child).attr;
+            let Some((name, _)) = &tree.node(dir).names.order[at] else { continue };
+            let entry = plus.then(|| entry(attr));
+            if !lines.push(entry.as_ref(), attr.ino, (at + 1) as u64, attr.mode, name) {
                 break;
             }
-            tree.nodes[child].lookups += 1;
+            if plus {
+                tree.node(child).lookups += 1;
+            }
         }
-        reply.ok();
+        reply.lines(&lines);
+    }
+}
+
+impl Tree {
+    fn add(&mut self, mode: u32, Asker { uid, gid, .. }: Asker) -> u64 {
+        let (ino, now) = (self.nodes.len() as u64, now());
+        let attr =
+            Attr { ino, atime: now, mtime: now, ctime: now, mode, links: 1, uid, gid, ..Attr::default() };
+        self.nodes.push(Node { attr, lookups: 0, content: Vec::new(), names: Names::default() });
+        ino
     }
 
-    /// The kernel asks for `security.capability` before it first writes to a file, of any file system that has attributes.
-    fn getxattr(&self, _req: &Request, _ino: INodeNo, _name: &OsStr, _size: u32, reply: ReplyXattr) {
-        reply.error(fuser::Errno::from_i32(libc::ENODATA));
+    /// The kernel asks only for what it was given.
+    fn node(&mut self, ino: u64) -> &mut Node {
+        &mut self.nodes[ino as usize]
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let files = self.0.lock().nodes.len() as u64;
-        reply.statfs(1 << 30, 1 << 29, 1 << 29, files + (1 << 29), 1 << 29, 4096, 255, 4096);
+    fn drop_link(&mut self, ino: u64) {
+        self.node(ino).attr.links -= 1;
+        self.let_go(ino);
+    }
+
+    fn let_go(&mut self, ino: u64) {
+        let node = self.node(ino);
+        if node.attr.links == 0 && node.lookups == 0 {
+            (node.content, node.names) = (Vec::new(), Names::default());
+        }
+    }
+}
+
+fn now() -> namespace::Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    namespace::Timestamp { secs: since.as_secs() as i64, nanos: since.subsec_nanos() }
+}
+
+/// A negative one for node 0.
+fn entry(attr: Attr) -> Entry {
+    Entry { node: attr.ino, attr, entry_ttl: TTL, attr_ttl: TTL }
+}
+
+fn resize(node: &mut Node, size: usize) {
+    node.content.resize(size, 0);
+    node.attr.size = size as u64;
+    node.attr.blocks = node.attr.size.div_ceil(512);
+}
+
+impl Serve for Floor {
+    fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
+        match call {
+            Call::Lookup { name } => self.lookup(node, &name, reply),
+            Call::Forget(forgotten) => {
+                let mut tree = self.0.lock();
+                for of in forgotten {
+                    let node = tree.node(of.node);
+                    node.lookups = node.lookups.saturating_sub(of.times);
+                    tree.let_go(of.node);
+                }
+            }
+            Call::GetAttr => {
+                let attr = self.0.lock().node(node).attr;
+                reply.attr(&attr, TTL);
+            }
+            Call::SetAttr(change) => self.set(node, &change, reply),
+            Call::MkDir { name, mode, umask } => {
+                reply.entry(&entry(self.make(asker, node, &name, libc::S_IFDIR | mode & !umask & 0o7777)));
+            }
+            Call::Create { name, mode, umask, .. } => {
+                let attr = self.make(asker, node, &name, libc::S_IFREG | mode & !umask & 0o7777);
+                reply.created(&entry(attr), 0, Pages::Keep);
+            }
+            Call::Symlink { name, target } => self.link(asker, node, &name, &target, reply),
+            Call::ReadLink => reply.data(&self.0.lock().node(node).content),
+            Call::Unlink { name } | Call::RmDir { name } => self.remove(node, &name, reply),
+            Call::Rename { name, to, to_name, flags: 0 } => {
+                self.rename((node, &name), (to, &to_name), reply);
+            }
+            Call::Open { flags } => {
+                if flags & libc::O_TRUNC != 0 {
+                    resize(self.0.lock().node(node), 0);
+                }
+                reply.opened(0, Pages::Keep);
+            }
+            Call::Read { offset, size, .. } => self.read(node, offset, size, reply),
+            Call::Write { offset, data, .. } => self.write(node, offset, &data, reply),
+            Call::OpenDir => reply.opened(0, Pages::Drop),
+            Call::ReadDir { offset, size, plus } => self.list(node, offset, size, plus, reply),
+            Call::Fsync | Call::Release { .. } | Call::ReleaseDir => reply.done(),
+            // The kernel asks for `security.capability` before it first writes to a file, of any file system that has attributes.
+            Call::GetXattr { .. } => reply.error(Errno(libc::ENODATA)),
+            Call::StatFs => {
+                let files = self.0.lock().nodes.len() as u64;
+                reply.totals(&Totals {
+                    block_bytes: 4096,
+                    blocks: 1 << 30,
+                    blocks_free: 1 << 29,
+                    files: files + (1 << 29),
+                    files_free: 1 << 29,
+                    name_bytes_max: 255,
+                });
+            }
+            // So that the kernel stops asking.
+            _ => reply.error(Errno(libc::ENOSYS)),
+        }
     }
 }

@@ -1,11 +1,15 @@
 //! Mounting another file system just as ours is, to compare with: what FUSE itself costs.
 
-use fuser::{Filesystem, KernelConfig};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::mount::{MountError, Options};
 use crate::{mountpoint, transport};
+
+pub use crate::errno::Errno;
+pub use crate::groups::Asker;
+pub use transport::{Attr, Call, Entry, Forget, Lines, Lock, Pages, Reply, Request, Serve, SetAttr, Totals};
 
 /// Ends such a mount.
 pub struct Unmount(transport::Unmounter);
@@ -17,21 +21,16 @@ impl Unmount {
     }
 }
 
-/// What its `init` has to do: ask for what ours asks for.
-pub fn negotiate(config: &mut KernelConfig) {
-    transport::negotiate(config);
-}
-
 /// Mounts `filesystem` on `dir`, calls `ready`, and serves until it is unmounted.
 pub fn serve(
-    filesystem: impl Filesystem,
+    filesystem: impl Serve,
     dir: &Path,
     options: &Options,
     ready: impl FnOnce(Unmount),
 ) -> Result<(), MountError> {
     let dir = mountpoint::prepare(dir)?;
     let failed = |source| MountError::Refused { dir: dir.clone(), source };
-    let mut unserved = transport::mount_any(filesystem, &dir, options).map_err(failed)?;
+    let mut unserved = transport::mount_any(Arc::new(filesystem), &dir, options).map_err(failed)?;
     mountpoint::set_readahead(&dir, transport::REQUEST_BYTES_MAX);
     ready(Unmount(unserved.unmounter()));
     unserved.serve().map_err(failed)

@@ -5,7 +5,7 @@ use namespace::Error;
 
 /// A positive error number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
+pub struct Errno(pub i32);
 
 impl Errno {
     /// What is told when an answer makes no sense to the front door.

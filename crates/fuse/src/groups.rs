@@ -4,11 +4,13 @@ use namespace::Cred;
 
 /// The process behind a request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub struct Asker {
+    /// The user.
+    pub uid: u32,
+    /// The primary group.
+    pub gid: u32,
     /// Of the thread, as this process sees it; 0 if it does not.
-    pub(crate) pid: u32,
+    pub pid: u32,
 }
 
 impl Asker {

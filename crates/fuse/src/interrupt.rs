@@ -1,6 +1,6 @@
 //! Calls whose programs do not wait any longer.
 //!
-//! fuser answers FUSE_INTERRUPT with ENOSYS, and then the kernel sends no more of them: a thread whose request is with us waits until we answer, and cannot even be killed. So as long as some call has waited
+//! We decline FUSE_INTERRUPT, which says neither of which signal it is nor comes by the same way as the request: the kernel sends no more of them, and a thread whose request is with us waits until we answer, and cannot even be killed. So as long as some call has waited
 //! for [`LOOK_EVERY`], the threads that wait are looked at in /proc. A wait for a lock ends when a signal is pending that the thread would take; the kernel makes a restart of
 //! the system call of our EINTR, and a handler sees what it would on a local file. Any other call ends early only when its thread is being killed: POSIX has most of them not interrupted, and
 //! what is under way may have been done.

@@ -19,7 +19,9 @@ const BUSY_WAIT: Duration = Duration::from_secs(2);
 /// How to mount.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that serve requests. The kernel hands them out in turn, so that each further one costs wake-ups on other cores: two instead of one made
+    /// Whether requests may come over io_uring, where the kernel has that: over rings of each processor, with a thread each.
+    pub rings: bool,
+    /// Threads that serve requests where they come by the device alone. The kernel hands them out in turn, so that each further one costs wake-ups on other cores: two instead of one made
     /// create, open and rename dearer by a third on two cores.
     pub threads: usize,
     /// Whether other users than the one who mounts may use it. Needs root, or `user_allow_other` in /etc/fuse.conf.
@@ -29,7 +31,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        Options { threads: (cores / 2).clamp(1, 4), allow_other: rustix::process::geteuid().is_root() }
+        let allow_other = rustix::process::geteuid().is_root();
+        Options { rings: true, threads: (cores / 2).clamp(1, 4), allow_other }
     }
 }
 
@@ -164,7 +167,7 @@ fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {
 }
 
 fn start_serving(
-    unserved: Unserved<impl fuser::Filesystem>,
+    unserved: Unserved,
     front: Arc<Front>,
     notices: Arc<Notices>,
     ended: Arc<Ended>,

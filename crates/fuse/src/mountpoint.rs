@@ -40,7 +40,10 @@ pub(crate) fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
 
 /// Whether the process behind the mount on `dir` is gone. Asks what the kernel keeps no copy of: it goes on showing attributes that it has.
 fn is_dead(dir: &Path) -> bool {
-    rustix::fs::statfs(dir).is_err_and(|errno| errno == rustix::io::Errno::NOTCONN)
+    use rustix::io::Errno;
+    // The others while the kernel is still clearing away what was under way.
+    let gone = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+    rustix::fs::statfs(dir).is_err_and(|errno| gone.contains(&errno))
 }
 
 /// Takes the mount on `dir` out of the tree at once; it ends when its last user has.

@@ -30,9 +30,8 @@ const GIVEN_MAX: usize = 1 << 16;
 
 /// The nodes of one mount.
 ///
-/// A node's id is the file's inode number, the root's excepted: fuser puts the inode number of an entry's attributes into the reply's
-/// node id and takes no other. That is sound because inode numbers are unique in the cluster and never reused (so generations are all
-/// 0); the table is there nevertheless, since only it says which file a node is, and how often the kernel was given it.
+/// A node's id is the file's inode number, the root's excepted: inode numbers are unique in the cluster and never reused, so generations are all
+/// 0. The table says which file a node is, and how often the kernel was given it.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// Of what is mounted.

@@ -4,7 +4,7 @@
 
 mod memory;
 
-use fuse::{Mount, Options};
+use fuse::Mount;
 use ident::FileId;
 use memory::Memory;
 use namespace::{LockKind, LockRange, LockSpace};
@@ -30,7 +30,7 @@ impl Mounted {
             return None;
         }
         let (memory, base) = (Memory::new(), tempfile::tempdir().unwrap());
-        let mount = Mount::start(memory.clone(), &base.path().join("made"), &Options::default()).unwrap();
+        let mount = Mount::start(memory.clone(), &base.path().join("made"), &memory::options()).unwrap();
         Some(Mounted { mount, memory, _base: base })
     }
 
@@ -69,7 +69,6 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 const WHOLE: LockRange = LockRange::WHOLE;
 
-/// Trap: fuser does not say which of the two a request is for.
 #[test]
 fn the_two_sorts_of_locks_do_not_meet() {
     let Some(m) = Mounted::new() else { return };
@@ -143,6 +142,32 @@ fn start(program: &str, args: &[&std::ffi::OsStr]) -> Child {
 
 fn ends_soon(mut child: Child) {
     eventually("it ends", || child.try_wait().unwrap().is_some());
+}
+
+/// Trap: over io_uring the kernel has so many slots for requests, and one that waits keeps its own.
+#[test]
+fn however_many_wait_others_do_not() {
+    let Some(m) = Mounted::new() else { return };
+    let (file, id) = m.file();
+    m.elsewhere(&id, LockSpace::Flock, Some(LockKind::Write));
+    std::thread::scope(|scope| {
+        for _ in 0..200 {
+            let file = m.open();
+            scope.spawn(move || file.lock_shared().unwrap());
+        }
+        eventually("all wait", || m.memory.locking(|locking| locking.waiting()) == 200);
+        for n in 0..200 {
+            let name = m.at(&format!("{n}"));
+            scope.spawn(move || {
+                fs::write(&name, b"not kept from it").unwrap();
+                assert_eq!(fs::read(&name).unwrap(), b"not kept from it");
+            });
+        }
+        eventually("others do not", || fs::read_dir(m.mount.dir()).unwrap().count() == 201);
+        m.elsewhere(&id, LockSpace::Flock, None);
+    });
+    drop(file);
+    eventually("all closed", || m.here().is_empty());
 }
 
 #[test]

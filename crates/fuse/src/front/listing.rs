@@ -6,6 +6,7 @@ use namespace::{Entry, Error, FileKind};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use super::{Front, Outcome, Shown, unexpected};
 use crate::errno::Errno;
@@ -46,7 +47,7 @@ pub(crate) trait Page: Send + 'static {
     fn finish(self, outcome: Outcome<()>);
 }
 
-/// How many lines the last full pages held, plain and plus: fuser does not show how large the kernel's buffer is.
+/// How many lines the last full pages held, plain and plus: how many there is room for depends on their names.
 #[derive(Debug)]
 pub(crate) struct PageLines([AtomicUsize; 2]);
 
@@ -159,7 +160,8 @@ impl Front {
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
         let shown = stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat)).transpose()?;
         let kept = to.given && !passing;
-        let shown = shown.map(|shown| if kept { shown } else { shown.passing() });
+        let shown = shown
+            .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
             (to.lines, to.after) = (to.lines + 1, entry.position);
             return Ok(true);
@@ -170,7 +172,7 @@ impl Front {
         Ok(false)
     }
 
-    /// The stat of the entry at `at`, which came without: fuser has no line of readdirplus that leaves it out.
+    /// The stat of the entry at `at`, which came without: a line that leaves it out costs a request more.
     fn fetch<P: Page>(self: &Arc<Self>, mut to: Filling<P>, mut entries: Vec<Listed>, at: usize, end: bool) {
         let Some(Entry { file, position, .. }) = entries.get(at).map(|listed| listed.entry.clone()) else {
             return to.give_up(Errno::IO);

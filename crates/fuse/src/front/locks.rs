@@ -55,16 +55,6 @@ impl Lockers {
         self.nodes.store(by_node.len(), SeqCst);
         left
     }
-
-    /// In which ways an owner has locked.
-    fn spaces(&self, node: u64, owner: u64) -> Vec<LockSpace> {
-        let by_node = self.by_node.lock();
-        let its = by_node.get(&node).into_iter().flatten().filter(|locker| locker.owner == owner);
-        let mut spaces: Vec<LockSpace> = its.map(|locker| locker.space).collect();
-        spaces.sort_unstable();
-        spaces.dedup();
-        spaces
-    }
 }
 
 /// A lock as the kernel asks for it.
@@ -74,6 +64,7 @@ pub(crate) struct LockRequest {
     pub(crate) owner: u64,
     /// The process, for `F_GETLK` to name.
     pub(crate) pid: u32,
+    pub(crate) space: LockSpace,
     pub(crate) range: LockRange,
     /// Nothing unlocks.
     pub(crate) kind: Option<LockKind>,
@@ -81,28 +72,19 @@ pub(crate) struct LockRequest {
 }
 
 impl Front {
-    /// Locks or unlocks. `space` says which sort it is, and is asked only where the request does not: it costs something to find out.
+    /// Locks or unlocks.
     pub(crate) fn set_lock(
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
         request: LockRequest,
-        space: impl FnOnce() -> LockSpace,
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         let file = match self.nodes.file(node) {
             Ok(file) => file,
             Err(errno) => return reply(Err(errno)),
         };
-        let LockRequest { handle, owner, pid, range, kind, wait } = request;
-        let known = if kind.is_none() { self.lockers.spaces(node, owner) } else { Vec::new() };
-        let space = match known.as_slice() {
-            [only] => *only,
-            // flock is always about all of the file.
-            _ if range != LockRange::WHOLE => LockSpace::Posix,
-            [] if kind.is_none() => LockSpace::Posix,
-            _ => space(),
-        };
+        let LockRequest { handle, owner, pid, space, range, kind, wait } = request;
         if kind.is_some() {
             self.lockers.remember(node, Locker { owner, space, handle });
         }

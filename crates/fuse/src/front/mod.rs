@@ -48,11 +48,6 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// Where the protocol has one time for both.
-    pub(crate) fn shorter_ttl(&self) -> Duration {
-        self.ttl.min(self.entry_ttl)
-    }
-
     /// The attributes were so, and nobody says that they still are.
     fn passing(self) -> Shown {
         Shown { ttl: Duration::ZERO, ..self }
@@ -100,11 +95,6 @@ impl Front {
     }
 
     fn call_as(self: &Arc<Self>, node: u64, tid: u32, cred: &namespace::Cred, call: Call, then: impl Then) {
-        // What is said of locks the kernel keeps nowhere, and some wait for long.
-        let kept = !matches!(call, Call::Lock { .. } | Call::GetLock { .. });
-        if kept {
-            self.flight.begin(node);
-        }
         let interruptible = matches!(call, Call::Lock { .. });
         // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
         let may_end = tid != 0 && !matches!(call, Call::Close { .. });
@@ -120,9 +110,6 @@ impl Front {
                 front.nodes.resize(node);
             }
             then(&front, told);
-            if kept {
-                front.flight.end(node);
-            }
         });
         let ticket = self.door.call(cred, call, answer);
         if let (Some(ticket), Some(answered)) = (ticket, answered) {

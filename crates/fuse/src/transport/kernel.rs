@@ -1,4 +1,4 @@
-//! Notifications, in the kernel's own form: fuser has no flag to expire an entry, and none of the newer codes.
+//! Notifications, in the kernel's own form.
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;

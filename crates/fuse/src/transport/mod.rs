@@ -1,24 +1,31 @@
-//! The way to the kernel: the one place that knows fuser.
+//! The way to the kernel: requests and answers, over its device or over rings. fuser mounts, and agrees with the kernel on what there is; requests it reads of a device only.
 
-mod convert;
+mod call;
 mod kernel;
+mod reader;
+mod reply;
 mod requests;
-mod sort;
+mod rings;
 
+pub use call::{Call, Forget, Lock, Request, SetAttr};
 pub(crate) use kernel::Notifier;
+pub use reply::{Attr, Entry, Lines, Pages, Reply, Totals};
 
 use fuser::{
     Config, Filesystem, InitFlags, KernelConfig, MountOption, Session, SessionACL, SessionUnmounter,
 };
 use parking_lot::Mutex;
 use std::io;
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::front::Front;
 use crate::mount::Options;
+use crate::mountpoint;
 use requests::Requests;
+use rings::Rings;
 
 /// One request carries so much: 256 pages, the kernel's own limit.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -26,27 +33,31 @@ pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests that the kernel may have under way without anyone waiting (reading ahead).
 const BACKGROUND_MAX: u16 = 64;
 
+/// What is mounted.
+pub trait Serve: Send + Sync + 'static {
+    /// Serves a request. `reply` may be given its answer by any thread, at any time: the one that calls must not wait.
+    fn serve(&self, request: Request, reply: Reply);
+}
+
 /// A mount whose requests are not served yet.
-pub(crate) struct Unserved<F: Filesystem>(Session<F>);
+pub(crate) struct Unserved {
+    session: Session<Greeter>,
+    rings: Option<Rings>,
+    filesystem: Arc<dyn Serve>,
+    dir: PathBuf,
+    threads: usize,
+}
 
 /// Ends a mount.
 pub(crate) struct Unmounter(Mutex<SessionUnmounter>);
 
 /// Mounts the front door on `dir`.
-pub(crate) fn mount(
-    front: Arc<Front>,
-    dir: &Path,
-    options: &Options,
-) -> io::Result<Unserved<impl Filesystem + use<>>> {
-    mount_any(Requests(front), dir, options)
+pub(crate) fn mount(front: Arc<Front>, dir: &Path, options: &Options) -> io::Result<Unserved> {
+    mount_any(Arc::new(Requests(front)), dir, options)
 }
 
 /// Mounts on `dir`, which must exist. fuser calls mount(2), or fusermount3 where that needs privilege.
-pub(crate) fn mount_any<F: Filesystem>(
-    filesystem: F,
-    dir: &Path,
-    options: &Options,
-) -> io::Result<Unserved<F>> {
+pub(crate) fn mount_any(filesystem: Arc<dyn Serve>, dir: &Path, options: &Options) -> io::Result<Unserved> {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName("leasehold".into()),
@@ -58,26 +69,98 @@ pub(crate) fn mount_any<F: Filesystem>(
         MountOption::NoSuid,
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(1));
-    // Each thread has a queue of its own for what it has taken, so that they do not contend for one lock.
-    config.clone_fd = options.threads > 1;
-    Session::new(filesystem, dir, &config).map(Unserved)
+    if options.rings {
+        rings::have_offered();
+    }
+    let rings = Arc::new(Mutex::new(None));
+    let greeter = Greeter { may_have_rings: options.rings, rings: Arc::clone(&rings) };
+    let session = Session::new(greeter, dir, &config)?;
+    let rings = rings.lock().take();
+    Ok(Unserved { session, rings, filesystem, dir: dir.to_owned(), threads: options.threads.max(1) })
 }
 
-impl<F: Filesystem> Unserved<F> {
+/// Answers the kernel's first request, and no other.
+struct Greeter {
+    may_have_rings: bool,
+    rings: Arc<Mutex<Option<Rings>>>,
+}
+
+impl Filesystem for Greeter {
+    fn init(&mut self, _req: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        negotiate(config);
+        *self.rings.lock() = if self.may_have_rings { rings(config) } else { None };
+        Ok(())
+    }
+}
+
+/// Rings, if the kernel has offered them. Trap: once it is told that there will be some, it waits for them, so they are made before.
+fn rings(config: &mut KernelConfig) -> Option<Rings> {
+    if !config.capabilities().contains(InitFlags::FUSE_OVER_IO_URING) {
+        return None;
+    }
+    match Rings::new() {
+        Ok(rings) => config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok().then_some(rings),
+        Err(error) => {
+            tracing::info!(%error, "no io_uring: requests take longer");
+            None
+        }
+    }
+}
+
+impl Unserved {
     pub(crate) fn unmounter(&mut self) -> Unmounter {
-        Unmounter(Mutex::new(self.0.unmount_callable()))
+        Unmounter(Mutex::new(self.session.unmount_callable()))
     }
 
     pub(crate) fn notifier(&self) -> io::Result<Notifier> {
-        Ok(Notifier::new(self.0.as_fd().try_clone_to_owned()?))
+        Ok(Notifier::new(self.device()?))
+    }
+
+    fn device(&self) -> io::Result<OwnedFd> {
+        self.session.as_fd().try_clone_to_owned()
     }
 
     /// Serves until the mount is gone.
-    pub(crate) fn serve(self) -> io::Result<()> {
-        self.0.run()
+    pub(crate) fn serve(mut self) -> io::Result<()> {
+        let (filesystem, device) = (&*self.filesystem, self.device()?);
+        let (mut jobs, readers) = match self.rings.take() {
+            // Over these comes all that anybody waits for.
+            Some(rings) => (rings.jobs(&device, filesystem, &self.dir)?, 1),
+            None => (Vec::new(), self.threads),
+        };
+        let others = (1..readers).map(|_| device::another(&device)).collect::<io::Result<Vec<OwnedFd>>>()?;
+        for device in others.into_iter().chain([device]) {
+            jobs.push(Box::new(move || reader::serve(device, filesystem)));
+        }
+        // What one does not serve nobody does, and whoever asked would wait for ever.
+        let run = |job: Job<'_>| {
+            catch_unwind(AssertUnwindSafe(job)).unwrap_or_else(failed).inspect_err(|error| self.abort(error))
+        };
+        std::thread::scope(|scope| {
+            let start =
+                |job| std::thread::Builder::new().name("fuse".into()).spawn_scoped(scope, || run(job));
+            let started: io::Result<Vec<_>> =
+                jobs.into_iter().map(start).collect::<io::Result<_>>().inspect_err(|error| self.abort(error));
+            started?.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(failed))
+        })
+    }
+
+    fn abort(&self, error: &io::Error) {
+        tracing::error!(%error, dir = %self.dir.display(), "requests cannot be served any more");
+        let connection = mountpoint::connection(&self.dir);
+        if let Some(Err(error)) = connection.map(|connection| mountpoint::abort(connection, &self.dir)) {
+            tracing::error!(%error, "and whoever made them is not told");
+        }
     }
 }
+
+/// A thread has panicked, which is in the log.
+fn failed(_: Box<dyn std::any::Any + Send>) -> io::Result<()> {
+    Err(io::Error::other("a thread that served requests failed"))
+}
+
+/// What one thread does until the mount is gone.
+type Job<'a> = Box<dyn FnOnce() -> io::Result<()> + Send + 'a>;
 
 impl Unmounter {
     pub(crate) fn unmount(&self) -> io::Result<()> {

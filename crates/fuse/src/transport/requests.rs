@@ -1,460 +1,272 @@
-//! fuser's requests as the front door's, and its results as fuser's replies.
+//! The kernel's requests as the front door's, and its results as answers.
 
-use bytes::Bytes;
 use client::Allocate;
-use fuser::{
-    AccessFlags, BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyStatfs,
-    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+use namespace::{
+    AttributeChange, Conflict, FileKind, LockKind, LockRange, LockSpace, RenameMode, SetTime, Stat, XattrMode,
 };
-use namespace::{AttributeChange, Conflict, FileKind, LockKind, LockRange, RenameMode, XattrMode};
-use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::convert::{attr, file_type, kind_of_mode, missing, set_time};
-use super::sort::sort_of;
-use super::{REQUEST_BYTES_MAX, negotiate};
+use super::Serve;
+use super::call::{Call, Lock, Request, SetAttr};
+use super::reply::{Attr, Entry, Lines, Pages, Reply, Totals};
+use crate::errno::Errno;
 use crate::front::{
     Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space,
 };
 use crate::groups::Asker;
 
-/// Inode numbers are never reused, so neither are node ids.
-const GENERATION: Generation = Generation(0);
-
 /// What statfs counts in.
 const STATFS_BLOCK_BYTES: u32 = 4096;
 
-/// What fuser calls.
+const INVALID: Errno = Errno(libc::EINVAL);
+
+/// What the transport calls.
 pub(super) struct Requests(pub(super) Arc<Front>);
 
-impl Filesystem for Requests {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        negotiate(config);
-        Ok(())
-    }
-
-    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.0.lookup(asker(req), parent.0, name.as_bytes(), move |found| match found {
-            Ok(Found::File(shown)) => entry(Ok(shown), reply),
-            Ok(Found::Missing(ttl)) => reply.entry(&ttl, &missing(), GENERATION),
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn forget(&self, _req: &Request, ino: INodeNo, nlookup: u64) {
-        self.0.forget(ino.0, nlookup);
-    }
-
-    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.0.getattr(asker(req), ino.0, move |shown| attributes(shown, reply));
-    }
-
-    fn setattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let mode = mode.map(|mode| (mode & 0o7777) as u16);
-        let attributes = AttributeChange { mode, uid, gid, atime: set_time(atime), mtime: set_time(mtime) };
-        let change = Change { attributes, size, through_handle: fh.is_some() };
-        self.0.setattr(asker(req), ino.0, change, move |shown| self::attributes(shown, reply));
-    }
-
-    fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
-        self.0.readlink(asker(req), ino.0, move |target| match target {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let Some(kind) = kind_of_mode(mode) else { return reply.error(fuser::Errno::EINVAL) };
-        let new = NewNode { rdev, ..NewNode::new(kind, mode, umask) };
-        self.0.make(asker(req), parent.0, name.as_bytes(), new, move |shown| entry(shown, reply));
-    }
-
-    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let new = NewNode::new(FileKind::Directory, mode, umask);
-        self.0.make(asker(req), parent.0, name.as_bytes(), new, move |shown| entry(shown, reply));
-    }
-
-    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.unlink(asker(req), parent.0, name.as_bytes(), false, move |outcome| empty(outcome, reply));
-    }
-
-    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.unlink(asker(req), parent.0, name.as_bytes(), true, move |outcome| empty(outcome, reply));
-    }
-
-    fn symlink(&self, req: &Request, parent: INodeNo, link_name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let target = target.as_os_str().as_bytes().to_vec();
-        let new = NewNode { target, ..NewNode::new(FileKind::Symlink, 0o777, 0) };
-        self.0.make(asker(req), parent.0, link_name.as_bytes(), new, move |shown| entry(shown, reply));
-    }
-
-    fn rename(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        newparent: INodeNo,
-        newname: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let mode = match flags {
-            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
-            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
-            flags if flags.is_empty() => RenameMode::Replace,
-            // RENAME_WHITEOUT is for overlay file systems.
-            _ => return reply.error(fuser::Errno::EINVAL),
-        };
-        let (from, to) = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
-        self.0.rename(asker(req), from, to, mode, move |outcome| empty(outcome, reply));
-    }
-
-    fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
-        self.0.link(asker(req), ino.0, newparent.0, newname.as_bytes(), move |shown| entry(shown, reply));
-    }
-
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.0.open(asker(req), ino.0, flags.0, move |opened| match opened {
-            Ok(opened) => reply.opened(FileHandle(opened.handle.0), open_flags(opened)),
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn read(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let range = (offset, size.min(REQUEST_BYTES_MAX));
-        self.0.read(asker(req), ino.0, Handle(fh.0), range, move |parts| match parts {
-            Ok(parts) => data(&parts, reply),
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn write(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
-        let from_pages = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let append = flags.0 & libc::O_APPEND != 0 && !from_pages;
-        let asker = if from_pages { Asker::KERNEL } else { asker(req) };
-        // fuser reads the next request into the same buffer.
-        let data = Bytes::copy_from_slice(data);
-        self.0.write(asker, ino.0, offset, data, append, move |written| match written {
-            Ok(bytes) => reply.written(bytes),
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn flush(&self, req: &Request, ino: INodeNo, _fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
-        self.0.flush(asker(req), ino.0, lock_owner.0, move |outcome| empty(outcome, reply));
-    }
-
-    fn getlk(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        lock_owner: LockOwner,
-        start: u64,
-        end: u64,
-        typ: i32,
-        pid: u32,
-        reply: ReplyLock,
-    ) {
-        let Some(request) = lock_request(fh, lock_owner, (start, end), typ, pid, false) else {
-            return reply.error(fuser::Errno::EINVAL);
-        };
-        self.0.get_lock(asker(req), ino.0, request, move |conflict| match conflict {
-            Ok(Some(Conflict { range, kind, pid })) => {
-                // No process here has a number for one of another machine.
-                reply.locked(range.first, range.last.min(LOCK_END), lock_type(Some(kind)), pid.unwrap_or(0));
+impl Serve for Requests {
+    fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
+        let front = &self.0;
+        let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
+        match call {
+            Call::Lookup { name } => front.lookup(asker, node, &name, move |found| match found {
+                Ok(Found::File(shown)) => reply.entry(&entry(&shown)),
+                Ok(Found::Missing(ttl)) => reply.entry(&missing(ttl)),
+                Err(errno) => reply.error(errno),
+            }),
+            Call::Forget(forgotten) => {
+                for of in forgotten {
+                    front.forget(of.node, of.times);
+                }
             }
-            Ok(None) => reply.locked(start, end, lock_type(None), 0),
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn setlk(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        lock_owner: LockOwner,
-        start: u64,
-        end: u64,
-        typ: i32,
-        pid: u32,
-        sleep: bool,
-        reply: ReplyEmpty,
-    ) {
-        let Some(request) = lock_request(fh, lock_owner, (start, end), typ, pid, sleep) else {
-            return reply.error(fuser::Errno::EINVAL);
-        };
-        let sort = || sort_of(req.pid());
-        self.0.set_lock(asker(req), ino.0, request, sort, move |outcome| empty(outcome, reply));
-    }
-
-    fn release(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: FileHandle,
-        _flags: OpenFlags,
-        // What was locked by this handle is known, and more than this says.
-        _lock_owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.0.release(asker(req), ino.0, Handle(fh.0), move |outcome| empty(outcome, reply));
-    }
-
-    fn fsync(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.0.sync(asker(req), ino.0, move |outcome| empty(outcome, reply));
-    }
-
-    fn fsyncdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.0.sync(asker(req), ino.0, move |outcome| empty(outcome, reply));
-    }
-
-    fn readdir(&self, req: &Request, ino: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.0.list(asker(req), ino.0, offset, Plain(reply));
-    }
-
-    fn readdirplus(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        reply: ReplyDirectoryPlus,
-    ) {
-        self.0.list(asker(req), ino.0, offset, Plus(reply));
-    }
-
-    fn statfs(&self, req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.0.space(asker(req), ino.0, move |space| match space {
-            Ok(Space { total, free, files }) => {
-                let (size, name) = (STATFS_BLOCK_BYTES, lease::LABEL_BYTES_MAX as u32);
-                let (blocks, free) = (total / u64::from(size), free / u64::from(size));
-                // Files are limited by space only.
-                reply.statfs(blocks, free, free, files.saturating_add(free), free, size, name, size);
+            Call::GetAttr => front.getattr(asker, node, move |shown| attributes(shown, reply)),
+            Call::SetAttr(change) => {
+                front.setattr(asker, node, self::change(&change), move |shown| attributes(shown, reply));
             }
-            Err(errno) => reply.error(errno.into()),
-        });
-    }
-
-    fn setxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let mode = match flags {
-            0 => XattrMode::Set,
-            libc::XATTR_CREATE => XattrMode::Create,
-            libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => return reply.error(fuser::Errno::EINVAL),
-        };
-        self.0
-            .setxattr(asker(req), ino.0, name.as_bytes(), value, mode, move |outcome| empty(outcome, reply));
-    }
-
-    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.0.getxattr(asker(req), ino.0, name.as_bytes(), move |value| sized(value, size, reply));
-    }
-
-    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.0.listxattr(asker(req), ino.0, move |names| sized(names, size, reply));
-    }
-
-    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.0.removexattr(asker(req), ino.0, name.as_bytes(), move |outcome| empty(outcome, reply));
-    }
-
-    /// Not asked under `default_permissions`.
-    fn access(&self, req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        self.0.access(asker(req), ino.0, (mask.bits() & 7) as u8, move |outcome| empty(outcome, reply));
-    }
-
-    fn create(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let new = NewNode::new(FileKind::Regular, mode, umask);
-        self.0.create(asker(req), parent.0, name.as_bytes(), new, flags, move |made| match made {
-            Ok((shown, opened)) => {
-                reply.created(
-                    &shown.shorter_ttl(),
-                    &attr(&shown.stat),
-                    GENERATION,
-                    FileHandle(opened.handle.0),
-                    open_flags(opened),
-                );
+            Call::ReadLink => front.readlink(asker, node, move |target| match target {
+                Ok(target) => reply.data(&target),
+                Err(errno) => reply.error(errno),
+            }),
+            Call::Open { flags } => front.open(asker, node, flags, move |opened| match opened {
+                Ok(opened) => reply.opened(opened.handle.0, pages(opened)),
+                Err(errno) => reply.error(errno),
+            }),
+            Call::Read { handle, offset, size } => {
+                let range = (offset, size.min(super::REQUEST_BYTES_MAX));
+                front.read(asker, node, Handle(handle), range, move |parts| match parts {
+                    Ok(parts) => reply.parts(&parts),
+                    Err(errno) => reply.error(errno),
+                });
             }
-            Err(errno) => reply.error(errno.into()),
-        });
+            Call::Write { offset, data, from_pages, flags, .. } => {
+                // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
+                let append = flags & libc::O_APPEND != 0 && !from_pages;
+                let asker = if from_pages { Asker::KERNEL } else { asker };
+                front.write(asker, node, offset, data, append, move |written| match written {
+                    Ok(bytes) => reply.written(bytes),
+                    Err(errno) => reply.error(errno),
+                });
+            }
+            Call::Flush { owner } => front.flush(asker, node, owner, move |outcome| empty(outcome, reply)),
+            Call::Release { handle } => {
+                front.release(asker, node, Handle(handle), move |outcome| empty(outcome, reply));
+            }
+            Call::Fsync => front.sync(asker, node, move |outcome| empty(outcome, reply)),
+            // Handles of directories hold nothing.
+            Call::OpenDir => reply.opened(0, Pages::Drop),
+            Call::ReleaseDir => reply.done(),
+            Call::ReadDir { offset, size, plus } => {
+                front.list(asker, node, offset, Listing { lines: Lines::new(size), plus, reply });
+            }
+            Call::StatFs => front.space(asker, node, move |space| match space {
+                Ok(space) => reply.totals(&totals(&space)),
+                Err(errno) => reply.error(errno),
+            }),
+            Call::Access { mask } => {
+                // Not asked under `default_permissions`.
+                front.access(asker, node, (mask & 7) as u8, move |outcome| empty(outcome, reply));
+            }
+            Call::GetLock(lock) => get_lock(front, asker, node, &lock, reply),
+            Call::SetLock { lock, wait } => match lock_request(&lock, wait) {
+                Some(request) => {
+                    front.set_lock(asker, node, request, move |outcome| empty(outcome, reply));
+                }
+                None => reply.error(INVALID),
+            },
+            Call::Allocate { offset, length, mode } => match allocate(mode) {
+                Some(what) => {
+                    front.allocate(asker, node, (offset, length), what, move |outcome| empty(outcome, reply));
+                }
+                None => reply.error(Errno(libc::EOPNOTSUPP)),
+            },
+            Call::Seek { offset, whence } => seek(front, asker, node, offset, whence, reply),
+            Call::IoCtl => reply.error(Errno(libc::ENOTTY)),
+            // The kernel does without, then: copy_file_range (it copies by reading and writing), bmap, poll, syncfs (which it sends to file systems on a block device only: `fsync` of a
+            // directory is the way to flush), and FUSE_INTERRUPT: see `crate::interrupt`.
+            Call::Interrupt | Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
+            call => names(front, asker, node, call, reply),
+        }
     }
+}
 
-    fn ioctl(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _flags: IoctlFlags,
-        _cmd: u32,
-        _in_data: &[u8],
-        _out_size: u32,
-        reply: ReplyIoctl,
-    ) {
-        reply.error(fuser::Errno::ENOTTY);
-    }
+/// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does not, and some of that waits for long.
+fn is_kept(call: &Call) -> bool {
+    !matches!(
+        call,
+        Call::Forget(_)
+            | Call::Flush { .. }
+            | Call::Release { .. }
+            | Call::ReleaseDir
+            | Call::GetLock(_)
+            | Call::SetLock { .. }
+            | Call::Interrupt
+            | Call::Other(_)
+    )
+}
 
-    fn fallocate(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
-            0 => Allocate::Reserve { keep_size },
-            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocate::Punch,
-            libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { keep_size },
-            _ => return reply.error(fuser::Errno::EOPNOTSUPP),
-        };
-        self.0.allocate(asker(req), ino.0, (offset, length), what, move |outcome| empty(outcome, reply));
-    }
+/// The answer is under way from before anything is asked until the kernel has it.
+fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply {
+    let other = match call {
+        Call::Rename { to, .. } if *to != node => Some(*to),
+        _ => None,
+    };
+    let nodes = [Some(node), other];
+    nodes.iter().flatten().for_each(|node| front.flight.begin(*node));
+    let front = Arc::clone(front);
+    reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
+}
 
-    fn lseek(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let hole = match whence {
-            libc::SEEK_DATA => false,
-            libc::SEEK_HOLE => true,
-            _ => return reply.error(fuser::Errno::EINVAL),
-        };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(fuser::Errno::ENXIO) };
-        self.0.seek(asker(req), ino.0, offset, hole, move |at| match at.map(i64::try_from) {
-            Ok(Ok(at)) => reply.offset(at),
-            Ok(Err(_)) => reply.error(fuser::Errno::EOVERFLOW),
-            Err(errno) => reply.error(errno.into()),
-        });
+/// What makes, moves and removes names; and extended attributes, which have some, too.
+fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) {
+    let made = move |shown: Outcome<Shown>, reply: Reply| match shown {
+        Ok(shown) => reply.entry(&entry(&shown)),
+        Err(errno) => reply.error(errno),
+    };
+    match call {
+        Call::MkNod { name, mode, umask, rdev } => {
+            let Some(kind) = kind_of_mode(mode) else { return reply.error(INVALID) };
+            let new = NewNode { rdev, ..NewNode::new(kind, mode, umask) };
+            front.make(asker, node, &name, new, move |shown| made(shown, reply));
+        }
+        Call::MkDir { name, mode, umask } => {
+            let new = NewNode::new(FileKind::Directory, mode, umask);
+            front.make(asker, node, &name, new, move |shown| made(shown, reply));
+        }
+        Call::Symlink { name, target } => {
+            let new = NewNode { target: target.to_vec(), ..NewNode::new(FileKind::Symlink, 0o777, 0) };
+            front.make(asker, node, &name, new, move |shown| made(shown, reply));
+        }
+        Call::Create { name, flags, mode, umask } => {
+            let new = NewNode::new(FileKind::Regular, mode, umask);
+            front.create(asker, node, &name, new, flags, move |made| match made {
+                Ok((shown, opened)) => reply.created(&entry(&shown), opened.handle.0, pages(opened)),
+                Err(errno) => reply.error(errno),
+            });
+        }
+        Call::Link { file, name } => front.link(asker, file, node, &name, move |shown| made(shown, reply)),
+        Call::Unlink { name } => {
+            front.unlink(asker, node, &name, false, move |outcome| empty(outcome, reply));
+        }
+        Call::RmDir { name } => {
+            front.unlink(asker, node, &name, true, move |outcome| empty(outcome, reply));
+        }
+        Call::Rename { name, to, to_name, flags } => {
+            let mode = match flags {
+                0 => RenameMode::Replace,
+                libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+                libc::RENAME_EXCHANGE => RenameMode::Exchange,
+                // RENAME_WHITEOUT is for overlay file systems.
+                _ => return reply.error(INVALID),
+            };
+            let (from, to) = ((node, &name[..]), (to, &to_name[..]));
+            front.rename(asker, from, to, mode, move |outcome| empty(outcome, reply));
+        }
+        Call::SetXattr { name, value, flags } => {
+            let mode = match flags {
+                0 => XattrMode::Set,
+                libc::XATTR_CREATE => XattrMode::Create,
+                libc::XATTR_REPLACE => XattrMode::Replace,
+                _ => return reply.error(INVALID),
+            };
+            front.setxattr(asker, node, &name, &value, mode, move |outcome| empty(outcome, reply));
+        }
+        Call::GetXattr { name, size } => {
+            front.getxattr(asker, node, &name, move |value| sized(value, size, reply));
+        }
+        Call::ListXattr { size } => front.listxattr(asker, node, move |names| sized(names, size, reply)),
+        Call::RemoveXattr { name } => {
+            front.removexattr(asker, node, &name, move |outcome| empty(outcome, reply));
+        }
+        other => {
+            tracing::error!(?other, "a request that nobody serves");
+            reply.error(Errno::IO);
+        }
     }
+}
 
-    // Left to fuser, which answers ENOSYS, after which the kernel does without: copy_file_range (it copies by reading and writing), bmap, poll, syncfs
-    // (which it sends to file systems on a block device only: `fsync` of a directory is the way to flush).
-    // FUSE_INTERRUPT is answered so as well: see `crate::interrupt`.
-    fn copy_file_range(
-        &self,
-        _req: &Request,
-        _ino_in: INodeNo,
-        _fh_in: FileHandle,
-        _offset_in: u64,
-        _ino_out: INodeNo,
-        _fh_out: FileHandle,
-        _offset_out: u64,
-        _len: u64,
-        _flags: fuser::CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        reply.error(fuser::Errno::ENOSYS);
-    }
+fn get_lock(front: &Arc<Front>, asker: Asker, node: u64, lock: &Lock, reply: Reply) {
+    let Some(request) = lock_request(lock, false) else { return reply.error(INVALID) };
+    let Lock { first, last, .. } = *lock;
+    front.get_lock(asker, node, request, move |conflict| match conflict {
+        Ok(Some(Conflict { range, kind, pid })) => {
+            // No process here has a number for one of another machine.
+            reply.lock(range.first, range.last.min(LOCK_END), lock_type(Some(kind)), pid.unwrap_or(0));
+        }
+        Ok(None) => reply.lock(first, last, lock_type(None), 0),
+        Err(errno) => reply.error(errno),
+    });
+}
+
+fn seek(front: &Arc<Front>, asker: Asker, node: u64, offset: i64, whence: i32, reply: Reply) {
+    let hole = match whence {
+        libc::SEEK_DATA => false,
+        libc::SEEK_HOLE => true,
+        _ => return reply.error(INVALID),
+    };
+    let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno(libc::ENXIO)) };
+    front.seek(asker, node, offset, hole, move |at| match at {
+        Ok(at) if i64::try_from(at).is_ok() => reply.offset(at),
+        Ok(_) => reply.error(Errno(libc::EOVERFLOW)),
+        Err(errno) => reply.error(errno),
+    });
+}
+
+fn change(of: &SetAttr) -> Change {
+    let mode = of.mode.map(|mode| (mode & 0o7777) as u16);
+    let time = |time: Option<Option<_>>| time.map(|at| at.map_or(SetTime::Now, SetTime::At));
+    let attributes =
+        AttributeChange { mode, uid: of.uid, gid: of.gid, atime: time(of.atime), mtime: time(of.mtime) };
+    Change { attributes, size: of.size, through_handle: of.handle.is_some() }
+}
+
+fn allocate(mode: i32) -> Option<Allocate> {
+    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    Some(match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        0 => Allocate::Reserve { keep_size },
+        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocate::Punch,
+        libc::FALLOC_FL_ZERO_RANGE => Allocate::Zero { keep_size },
+        _ => return None,
+    })
 }
 
 /// The kernel's last byte of a file, and "to the end" as well.
 const LOCK_END: u64 = i64::MAX as u64;
 
 /// Nothing for a sort of lock that there is not.
-fn lock_request(
-    fh: FileHandle,
-    owner: LockOwner,
-    (first, last): (u64, u64),
-    typ: i32,
-    pid: u32,
-    wait: bool,
-) -> Option<LockRequest> {
-    let kind = match typ {
+fn lock_request(lock: &Lock, wait: bool) -> Option<LockRequest> {
+    let kind = match lock.kind {
         libc::F_RDLCK => Some(LockKind::Read),
         libc::F_WRLCK => Some(LockKind::Write),
         libc::F_UNLCK => None,
         _ => return None,
     };
-    let last = if last >= LOCK_END { u64::MAX } else { last };
+    let last = if lock.last >= LOCK_END { u64::MAX } else { lock.last };
     Some(LockRequest {
-        handle: Handle(fh.0),
-        owner: owner.0,
-        pid,
-        range: LockRange { first, last },
+        handle: Handle(lock.handle),
+        owner: lock.owner,
+        pid: lock.pid,
+        space: if lock.flock { LockSpace::Flock } else { LockSpace::Posix },
+        range: LockRange { first: lock.first, last },
         kind,
         wait,
     })
@@ -468,109 +280,127 @@ fn lock_type(kind: Option<LockKind>) -> i32 {
     }
 }
 
-fn asker(req: &Request) -> Asker {
-    Asker { uid: req.uid(), gid: req.gid(), pid: req.pid() }
-}
-
-fn empty(outcome: Outcome<()>, reply: ReplyEmpty) {
+fn empty(outcome: Outcome<()>, reply: Reply) {
     match outcome {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno.into()),
+        Ok(()) => reply.done(),
+        Err(errno) => reply.error(errno),
     }
 }
 
-fn entry(shown: Outcome<Shown>, reply: ReplyEntry) {
+fn attributes(shown: Outcome<Shown>, reply: Reply) {
     match shown {
-        Ok(shown) => reply.entry_with_ttls(&shown.ttl, &shown.entry_ttl, &attr(&shown.stat), GENERATION),
-        Err(errno) => reply.error(errno.into()),
-    }
-}
-
-fn attributes(shown: Outcome<Shown>, reply: ReplyAttr) {
-    match shown {
-        Ok(shown) => reply.attr(&shown.ttl, &attr(&shown.stat)),
-        Err(errno) => reply.error(errno.into()),
-    }
-}
-
-fn open_flags(opened: Opened) -> FopenFlags {
-    match opened {
-        Opened { handle, .. } if !handle.is_paged() => FopenFlags::FOPEN_DIRECT_IO,
-        Opened { keep_pages: true, .. } => FopenFlags::FOPEN_KEEP_CACHE,
-        Opened { keep_pages: false, .. } => FopenFlags::empty(),
+        Ok(shown) => reply.attr(&attr(&shown.stat), shown.ttl),
+        Err(errno) => reply.error(errno),
     }
 }
 
 /// An attribute's value, or only its size for who brings no buffer.
-fn sized(value: Outcome<Vec<u8>>, room: u32, reply: ReplyXattr) {
+fn sized(value: Outcome<Vec<u8>>, room: u32, reply: Reply) {
     match value {
         Ok(value) if room == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-        Ok(value) if value.len() > room as usize => reply.error(fuser::Errno::ERANGE),
+        Ok(value) if value.len() > room as usize => reply.error(Errno(libc::ERANGE)),
         Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno.into()),
+        Err(errno) => reply.error(errno),
     }
 }
 
-thread_local! {
-    /// Where parts are put together: fresh memory for each reply would cost a page fault per page.
-    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+fn entry(shown: &Shown) -> Entry {
+    let attr = attr(&shown.stat);
+    Entry { node: attr.ino, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
 }
 
-/// fuser takes a reply in one piece.
-fn data(parts: &[Bytes], reply: ReplyData) {
-    if let [whole] = parts {
-        return reply.data(whole);
+/// What a name that is known to be none is told as: node 0, which the kernel caches as a negative entry.
+fn missing(ttl: Duration) -> Entry {
+    Entry { node: 0, attr: Attr::default(), entry_ttl: ttl, attr_ttl: ttl }
+}
+
+fn attr(stat: &Stat) -> Attr {
+    let of = &stat.attributes;
+    Attr {
+        ino: of.ino,
+        size: stat.size,
+        blocks: stat.occupied.div_ceil(512),
+        atime: of.atime,
+        mtime: stat.mtime,
+        ctime: of.ctime,
+        mode: mode_of_kind(of.kind) | u32::from(of.mode),
+        links: of.links,
+        uid: of.uid,
+        gid: of.gid,
+        rdev: of.rdev,
     }
-    GATHERED.with_borrow_mut(|gathered| {
-        gathered.clear();
-        for part in parts {
-            gathered.extend_from_slice(part);
-        }
-        reply.data(gathered);
-    });
 }
 
-/// readdir's buffer.
-struct Plain(ReplyDirectory);
+fn pages(opened: Opened) -> Pages {
+    match opened {
+        Opened { handle, .. } if !handle.is_paged() => Pages::Past,
+        Opened { keep_pages: true, .. } => Pages::Keep,
+        Opened { keep_pages: false, .. } => Pages::Drop,
+    }
+}
 
-impl Page for Plain {
+fn totals(&Space { total, free, files }: &Space) -> Totals {
+    let block = u64::from(STATFS_BLOCK_BYTES);
+    // Files are limited by space only.
+    let files_free = free / block;
+    Totals {
+        block_bytes: STATFS_BLOCK_BYTES,
+        blocks: total / block,
+        blocks_free: free / block,
+        files: files.saturating_add(files_free),
+        files_free,
+        name_bytes_max: lease::LABEL_BYTES_MAX as u32,
+    }
+}
+
+fn mode_of_kind(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Directory => libc::S_IFDIR,
+        FileKind::Regular => libc::S_IFREG,
+        FileKind::Symlink => libc::S_IFLNK,
+        FileKind::Fifo => libc::S_IFIFO,
+        FileKind::Socket => libc::S_IFSOCK,
+        FileKind::CharDevice => libc::S_IFCHR,
+        FileKind::BlockDevice => libc::S_IFBLK,
+    }
+}
+
+/// What mknod's mode makes.
+fn kind_of_mode(mode: u32) -> Option<FileKind> {
+    Some(match mode & libc::S_IFMT {
+        libc::S_IFREG | 0 => FileKind::Regular,
+        libc::S_IFIFO => FileKind::Fifo,
+        libc::S_IFSOCK => FileKind::Socket,
+        libc::S_IFCHR => FileKind::CharDevice,
+        libc::S_IFBLK => FileKind::BlockDevice,
+        _ => return None,
+    })
+}
+
+/// A page of a listing, and who waits for it.
+struct Listing {
+    lines: Lines,
+    plus: bool,
+    reply: Reply,
+}
+
+impl Page for Listing {
     fn plus(&self) -> bool {
-        false
+        self.plus
     }
 
     fn push(&mut self, line: &Line<'_>) -> bool {
-        !self.0.add(INodeNo(line.ino), line.cookie, file_type(line.kind), OsStr::from_bytes(line.name))
+        let entry = self.plus.then(|| match &line.shown {
+            Some(shown) => Entry { node: line.ino, ..entry(shown) },
+            None => missing(Duration::ZERO),
+        });
+        self.lines.push(entry.as_ref(), line.ino, line.cookie, mode_of_kind(line.kind), line.name)
     }
 
     fn finish(self, outcome: Outcome<()>) {
         match outcome {
-            Ok(()) => self.0.ok(),
-            Err(errno) => self.0.error(errno.into()),
-        }
-    }
-}
-
-/// readdirplus' buffer.
-struct Plus(ReplyDirectoryPlus);
-
-impl Page for Plus {
-    fn plus(&self) -> bool {
-        true
-    }
-
-    fn push(&mut self, line: &Line<'_>) -> bool {
-        let (ttl, mut attr) = match &line.shown {
-            Some(shown) => (shown.shorter_ttl(), attr(&shown.stat)),
-            None => (Duration::ZERO, missing()),
-        };
-        attr.ino = INodeNo(line.ino);
-        !self.0.add(attr.ino, line.cookie, OsStr::from_bytes(line.name), &ttl, &attr, GENERATION)
-    }
-
-    fn finish(self, outcome: Outcome<()>) {
-        match outcome {
-            Ok(()) => self.0.ok(),
-            Err(errno) => self.0.error(errno.into()),
+            Ok(()) => self.reply.lines(&self.lines),
+            Err(errno) => self.reply.error(errno),
         }
     }
 }

@@ -32,6 +32,11 @@ pub struct Memory {
     counting: bool,
 }
 
+/// How to mount: over rings, but in `tests/device.rs`.
+pub fn options() -> fuse::Options {
+    fuse::Options { rings: !module_path!().starts_with("device::"), ..fuse::Options::default() }
+}
+
 impl Memory {
     /// With a root that anybody may write to.
     pub fn new() -> Arc<Memory> {

@@ -1,0 +1,307 @@
+//! Requests over io_uring (Documentation/filesystems/fuse/fuse-io-uring.rst): the kernel puts each into a slot of the queue of the processor on which it was made, and takes the answer from there, with the same call that waits
+//! for the next. So a request wakes nobody on another processor, which is most of what a request by reading and writing the device costs where processors sleep.
+//!
+//! One thread has a ring, and serves one queue, or several. The kernel touches the memory of slots only while that thread is in `io_uring_enter` (`IORING_SETUP_DEFER_TASKRUN`), and then none
+//! but those that are `parked`: of others nobody has told it that it may.
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use parking_lot::Mutex;
+use rustix::event::EventfdFlags;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+use crate::cpus::stay_on;
+use crate::{After, Slot};
+
+/// `enum fuse_uring_cmd`, linux/fuse.h.
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+
+/// Commands that may be written before the kernel is told of them.
+const SUBMISSIONS: u32 = 64;
+
+/// Slots of a queue at its beginning, and further ones whenever fewer than half as many are left: requests may wait for long, each in its slot.
+const SLOTS: usize = 16;
+/// At most. Whoever asks when so many wait, waits for one of them.
+const SLOTS_MAX: usize = 4096;
+
+/// What the ring's own descriptor for waking says instead of a slot's number.
+const WOKEN: u64 = u64::MAX;
+
+type Rings = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// Some of a connection's queues, and the slots in them. It lives on one thread, from the first [`Ring::wait`] on.
+pub struct Ring {
+    ring: Rings,
+    device: OwnedFd,
+    payload_bytes: usize,
+    /// Slots that are the kernel's at the moment, by the number that it knows them by.
+    parked: Vec<Option<Slot>>,
+    /// Numbers that are free.
+    free: Vec<usize>,
+    /// By queue: how many slots there are, and how many of them are the kernel's.
+    queues: Vec<(u16, usize, usize)>,
+    /// What is to be done once the kernel has the answers that it is about to be told of.
+    after: Vec<After>,
+    /// What the kernel has said and nobody has asked for yet.
+    said: VecDeque<(u64, i32)>,
+    returns: Arc<Returns>,
+}
+
+/// Where answered slots come back to, from whatever thread.
+pub struct Returns {
+    slots: Mutex<Vec<Slot>>,
+    wake: OwnedFd,
+    /// The ring's own thread, which need not be woken.
+    thread: ThreadId,
+}
+
+/// What [`Ring::wait`] comes back with.
+pub enum Event {
+    /// A request is in this slot, which is to come back, answered, by [`Returns::put`].
+    Request {
+        /// Which.
+        slot: Slot,
+        /// Few were left in its queue, and there are further ones now. Meanwhile the last may have been taken, and the kernel have kept requests back. It does not put those into further
+        /// slots: of those it puts one into each slot of which it takes an answer.
+        grown: bool,
+    },
+    /// The connection is over.
+    Ended,
+}
+
+/// A ring that is not one of a connection's yet. Made before the kernel is told that there will be rings: from then on it waits for them.
+pub struct Unused(Rings, OwnedFd);
+
+impl Unused {
+    /// Asks the kernel for one.
+    ///
+    /// # Errors
+    /// If it has no io_uring, or this process may not use it.
+    pub fn new() -> io::Result<Unused> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            // Whoever enables it is its thread.
+            .setup_r_disabled()
+            .build(SUBMISSIONS)?;
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Unused(ring, wake))
+    }
+
+    /// Serves `queues` of the connection of `device`, on the calling thread, which stays on processor `cpu`. No content of a request is longer than `payload_bytes`.
+    pub fn serve(self, device: OwnedFd, cpu: u32, queues: &[u16], payload_bytes: usize) -> io::Result<Ring> {
+        stay_on(cpu);
+        let Unused(ring, wake) = self;
+        ring.submitter().register_enable_rings()?;
+        let thread = std::thread::current().id();
+        let mut ring = Ring {
+            ring,
+            device,
+            payload_bytes,
+            parked: Vec::new(),
+            free: Vec::new(),
+            queues: queues.iter().map(|queue| (*queue, 0, 0)).collect(),
+            after: Vec::new(),
+            said: VecDeque::new(),
+            returns: Arc::new(Returns { slots: Mutex::default(), wake, thread }),
+        };
+        ring.listen()?;
+        for queue in queues {
+            // The others are of processors that sleep for good.
+            ring.add(*queue, if u32::from(*queue) == cpu { SLOTS } else { 1 })?;
+        }
+        Ok(ring)
+    }
+}
+
+impl Ring {
+    /// Where answered slots are to come back to.
+    pub fn returns(&self) -> &Arc<Returns> {
+        &self.returns
+    }
+
+    /// Hands what has come back to the kernel, and waits for a request.
+    pub fn wait(&mut self) -> io::Result<Event> {
+        loop {
+            let answered = std::mem::take(&mut *self.returns.slots.lock());
+            for slot in answered {
+                self.commit(slot)?;
+            }
+            self.hand_in()?;
+            // Whoever is answered does not wait for the others' turns.
+            self.enter(usize::from(self.said.is_empty()))?;
+            let said = self.ring.completion();
+            self.said.extend(said.map(|said| (said.user_data(), said.result())));
+            match self.said.pop_front() {
+                Some((WOKEN, result)) => self.woken(result)?,
+                Some((number, result)) => {
+                    if let Some(event) = self.take(number, result)? {
+                        return Ok(event);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Has the kernel take all answers, before anything is waited for.
+    fn hand_in(&mut self) -> io::Result<()> {
+        if !self.after.is_empty() {
+            while !self.ring.submission().is_empty() {
+                self.enter(0)?;
+            }
+            self.after.drain(..).for_each(|after| after());
+        }
+        Ok(())
+    }
+
+    /// Tells the kernel of all commands, and waits for so much as comes of it.
+    fn enter(&mut self, least: usize) -> io::Result<()> {
+        if least == 0 && self.ring.submission().is_empty() {
+            return Ok(());
+        }
+        match self.ring.submit_and_wait(least) {
+            Ok(_) => Ok(()),
+            // Of what it said, too much was not looked at yet.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The kernel is done with a command.
+    fn take(&mut self, number: u64, result: i32) -> io::Result<Option<Event>> {
+        let number = number as usize;
+        let Some(slot) = self.parked.get_mut(number).and_then(Option::take) else {
+            return Err(io::Error::other(format!(
+                "the kernel speaks of slot {number}, which it does not have"
+            )));
+        };
+        self.free.push(number);
+        if result < 0 {
+            let error = io::Error::from_raw_os_error(result.saturating_neg());
+            let over = matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECANCELED));
+            return if over { Ok(Some(Event::Ended)) } else { Err(error) };
+        }
+        let queue = slot.queue;
+        let (all, idle) = self.queue(queue).map_or((0, 0), |(_, all, idle)| {
+            *idle = idle.saturating_sub(1);
+            (*all, *idle)
+        });
+        let grown = idle < SLOTS / 2 && all < SLOTS_MAX;
+        if grown {
+            self.add(queue, SLOTS)?;
+        }
+        Ok(Some(Event::Request { slot, grown }))
+    }
+
+    fn queue(&mut self, queue: u16) -> Option<&mut (u16, usize, usize)> {
+        self.queues.iter_mut().find(|(number, ..)| *number == queue)
+    }
+
+    /// Further slots for `queue`.
+    fn add(&mut self, queue: u16, slots: usize) -> io::Result<()> {
+        for _ in 0..slots {
+            let mut slot = Slot::new(queue, self.payload_bytes)?;
+            let iovecs = slot.iovecs();
+            if let Some((_, all, _)) = self.queue(queue) {
+                *all += 1;
+            }
+            let mut command = self.command(REGISTER, queue, 0, Some(iovecs.as_ptr() as u64));
+            set_length(&mut command, iovecs.len() as u32);
+            self.park(slot, command)?;
+            // The kernel reads `iovecs` when it is told, and not later.
+            while !self.ring.submission().is_empty() {
+                self.enter(0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel takes the answer from `slot`, and puts another request there when there is one.
+    fn commit(&mut self, mut slot: Slot) -> io::Result<()> {
+        self.after.extend(slot.after.take());
+        let command = self.command(COMMIT_AND_FETCH, slot.queue, slot.commit_id(), None);
+        self.park(slot, command)
+    }
+
+    /// `struct fuse_uring_cmd_req`: flags u64, commit_id u64, qid u16.
+    fn command(&self, what: u32, queue: u16, commit_id: u64, at: Option<u64>) -> squeue::Entry128 {
+        let mut body = [0; 80];
+        body[8..16].copy_from_slice(&commit_id.to_ne_bytes());
+        body[16..18].copy_from_slice(&queue.to_ne_bytes());
+        opcode::UringCmd80::new(Fd(self.device.as_raw_fd()), what).cmd(body).addr(at).build()
+    }
+
+    /// `slot` is the kernel's from now on.
+    fn park(&mut self, slot: Slot, command: squeue::Entry128) -> io::Result<()> {
+        if let Some((.., idle)) = self.queue(slot.queue) {
+            *idle += 1;
+        }
+        let number = self.free.pop().unwrap_or(self.parked.len());
+        if number == self.parked.len() {
+            self.parked.push(None);
+        }
+        self.parked[number] = Some(slot);
+        self.submit(&command.user_data(number as u64))
+    }
+
+    /// Has the ring say so when something comes back.
+    fn listen(&mut self) -> io::Result<()> {
+        let wake = Fd(self.returns.wake.as_raw_fd());
+        let poll = opcode::PollAdd::new(wake, libc::POLLIN as u32).build().user_data(WOKEN);
+        self.submit(&poll.into())
+    }
+
+    fn woken(&mut self, result: i32) -> io::Result<()> {
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+        match rustix::io::read(&self.returns.wake, &mut [0u8; 8]) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => self.listen(),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn submit(&mut self, command: &squeue::Entry128) -> io::Result<()> {
+        while self.ring.submission().is_full() {
+            self.enter(0)?;
+        }
+        let mut submission = self.ring.submission();
+        // SAFETY: a command names descriptors of ours, which live as long as the ring, and memory of a slot, which stays where it is as long as the slot does: in `parked` as long as the kernel
+        // may use it. That it does in this thread's `io_uring_enter` on this ring only, so no longer than there is the ring.
+        #[allow(unsafe_code)]
+        let pushed = unsafe { submission.push(command) };
+        pushed.map_err(io::Error::other)
+    }
+}
+
+/// Sets `len`, at byte 24 of `struct io_uring_sqe`, which the crate has no name for: how many vectors there are at `addr`.
+fn set_length(command: &mut squeue::Entry128, length: u32) {
+    let at = std::ptr::from_mut(command).cast::<u32>();
+    // SAFETY: `Entry128` is what the kernel takes (`repr(C)`, 128 bytes aligned to 8, all of them initialized), so its seventh word of 32 bits is inside, aligned, and ours by `&mut`.
+    #[allow(unsafe_code)]
+    let length_at = unsafe { at.add(6) };
+    // SAFETY: the same.
+    #[allow(unsafe_code)]
+    unsafe {
+        length_at.write(length);
+    }
+}
+
+impl Returns {
+    /// `slot` is answered.
+    pub fn put(&self, slot: Slot) {
+        self.slots.lock().push(slot);
+        if self.thread != std::thread::current().id() {
+            // It fails only if it is full of wake-ups.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The device: requests are read of it, and answers written to it. What a ring is there for, it brings only what nobody waits for.
+
+use rustix::io::Errno as Sys;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::call::{HEADER_BYTES, Header, Request};
+use super::reply::{Reply, To};
+use super::{REQUEST_BYTES_MAX, Serve};
+use crate::errno::Errno;
+
+/// Room for the longest request: one that writes.
+const ROOM: usize = REQUEST_BYTES_MAX as usize + 4096;
+
+/// Serves what is read of `device`, until the mount is gone.
+pub(super) fn serve(device: OwnedFd, filesystem: &dyn Serve) -> io::Result<()> {
+    let device = Arc::new(device);
+    let mut room = vec![0; ROOM];
+    loop {
+        match rustix::io::read(&*device, &mut room[..]) {
+            Ok(bytes) => request(&room[..bytes], &device, filesystem),
+            // Who asked does not wait any more.
+            Err(Sys::NOENT | Sys::INTR | Sys::AGAIN) => {}
+            Err(Sys::NODEV) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn request(bytes: &[u8], device: &Arc<OwnedFd>, filesystem: &dyn Serve) {
+    let Some(header) = Header::read(bytes) else {
+        return tracing::error!(bytes = bytes.len(), "a request of the kernel's that is cut short");
+    };
+    let to = if header.is_answered() { To::Device(Arc::clone(device)) } else { To::Nowhere };
+    let reply = Reply::new(header.unique, to);
+    let body = &bytes[HEADER_BYTES..];
+    let (fixed, rest) = body.split_at(body.len().min(header.fixed_bytes()));
+    match header.call(fixed, rest) {
+        Some(call) => filesystem.serve(Request { asker: header.asker, node: header.node, call }, reply),
+        None => reply.error(Errno::IO),
+    }
+}

@@ -1,0 +1,369 @@
+//! Answers, in the kernel's own form (linux/fuse.h).
+
+use bytes::Bytes;
+use device::{After, Returns, Slot};
+use namespace::Timestamp;
+use rustix::io::{Errno as Sys, writev};
+use smallvec::SmallVec;
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::errno::Errno;
+
+/// Answers one request. Dropped without an answer, it says EIO, as whoever waits must not wait for ever.
+pub struct Reply {
+    unique: u64,
+    to: Option<To>,
+    after: Option<After>,
+}
+
+/// Where an answer goes: to where the request came from.
+pub(super) enum To {
+    /// Written to the device.
+    Device(Arc<OwnedFd>),
+    /// Put where the request was.
+    Ring(Slot, Arc<Returns>),
+    /// The kernel waits for none.
+    Nowhere,
+}
+
+/// What the kernel knows of a file.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Attr {
+    pub ino: u64,
+    pub size: u64,
+    /// Of 512 bytes.
+    pub blocks: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    /// The kind of file among it.
+    pub mode: u32,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev: u32,
+}
+
+/// A name's file, which the kernel has been given once more then. Node 0: there is none.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Entry {
+    pub node: u64,
+    pub attr: Attr,
+    /// For how long the name is that of this file.
+    pub entry_ttl: Duration,
+    /// For how long the attributes are so.
+    pub attr_ttl: Duration,
+}
+
+/// How the kernel treats an open file: `FOPEN_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// It reads and writes past its pages.
+    Past,
+    /// What it has in pages is still right.
+    Keep,
+    /// It is not.
+    Drop,
+}
+
+/// What statfs shows.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Totals {
+    pub block_bytes: u32,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    pub files: u64,
+    pub files_free: u64,
+    pub name_bytes_max: u32,
+}
+
+/// What programs are advised to read and write at once. Each write(2) is one request, so that stdio should not do it by pages.
+const BLOCK_BYTES: u32 = 1 << 16;
+
+/// The longest answer of a fixed size: an entry and how it was opened.
+type Fields = SmallVec<[u8; 160]>;
+
+impl Reply {
+    pub(super) fn new(unique: u64, to: To) -> Reply {
+        Reply { unique, to: Some(to), after: None }
+    }
+
+    /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later than it is given here.
+    pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
+        self.after = Some(Box::new(after));
+        self
+    }
+
+    /// It did not work out.
+    pub fn error(self, errno: Errno) {
+        self.send(errno.0.saturating_neg(), &[]);
+    }
+
+    /// It did, and there is nothing to say.
+    pub fn done(self) {
+        self.send(0, &[]);
+    }
+
+    /// A name's file.
+    pub fn entry(self, entry: &Entry) {
+        self.fields(entry_fields(entry));
+    }
+
+    /// A new file's, which is open as well.
+    pub fn created(self, entry: &Entry, handle: u64, pages: Pages) {
+        let mut fields = entry_fields(entry);
+        fields.extend(open_fields(handle, pages));
+        self.fields(fields);
+    }
+
+    /// A file's attributes.
+    pub fn attr(self, attr: &Attr, ttl: Duration) {
+        let mut fields = Fields::new();
+        put64(&mut fields, ttl.as_secs());
+        put32(&mut fields, &[ttl.subsec_nanos(), 0]);
+        attr_fields(attr, &mut fields);
+        self.fields(fields);
+    }
+
+    /// An open file's handle.
+    pub fn opened(self, handle: u64, pages: Pages) {
+        self.fields(open_fields(handle, pages));
+    }
+
+    /// How many bytes were written.
+    pub fn written(self, bytes: u32) {
+        self.words(&[bytes, 0]);
+    }
+
+    /// How many an attribute has.
+    pub fn size(self, bytes: u32) {
+        self.words(&[bytes, 0]);
+    }
+
+    /// Bytes.
+    pub fn data(self, data: &[u8]) {
+        self.send(0, &[data]);
+    }
+
+    /// Bytes, in parts.
+    pub fn parts(self, parts: &[Bytes]) {
+        let parts: SmallVec<[&[u8]; 16]> = parts.iter().map(|part| &part[..]).collect();
+        self.send(0, &parts);
+    }
+
+    /// Where data or a hole is.
+    pub fn offset(self, offset: u64) {
+        let mut fields = Fields::new();
+        put64(&mut fields, offset);
+        self.fields(fields);
+    }
+
+    /// A lock that is in the way: `first`, `last`, `F_*`, the process.
+    pub fn lock(self, first: u64, last: u64, kind: i32, pid: u32) {
+        let mut fields = Fields::new();
+        put64(&mut fields, first);
+        put64(&mut fields, last);
+        put32(&mut fields, &[kind.cast_unsigned(), pid]);
+        self.fields(fields);
+    }
+
+    /// Room.
+    pub fn totals(self, of: &Totals) {
+        let mut fields = Fields::new();
+        for number in [of.blocks, of.blocks_free, of.blocks_free, of.files, of.files_free] {
+            put64(&mut fields, number);
+        }
+        put32(&mut fields, &[of.block_bytes, of.name_bytes_max, of.block_bytes, 0]);
+        put32(&mut fields, &[0; 6]);
+        self.fields(fields);
+    }
+
+    /// A page of a listing.
+    pub fn lines(self, lines: &Lines) {
+        self.data(&lines.bytes);
+    }
+
+    fn words(self, words: &[u32]) {
+        let mut fields = Fields::new();
+        put32(&mut fields, words);
+        self.fields(fields);
+    }
+
+    fn fields(self, fields: Fields) {
+        self.send(0, &[&fields]);
+    }
+
+    /// `error` is negative, or 0.
+    fn send(mut self, error: i32, parts: &[&[u8]]) {
+        if let Some(to) = self.to.take() {
+            to.send(self.unique, error, parts, self.after.take());
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            if !matches!(to, To::Nowhere) {
+                tracing::error!(unique = self.unique, "a request without an answer");
+            }
+            to.send(self.unique, -libc::EIO, &[], self.after.take());
+        }
+    }
+}
+
+impl To {
+    fn send(self, unique: u64, error: i32, parts: &[&[u8]], after: Option<After>) {
+        match self {
+            To::Device(device) => {
+                let length = 16 + parts.iter().map(|part| part.len()).sum::<usize>();
+                let mut header = [0; 16];
+                header[..4].copy_from_slice(&(length as u32).to_ne_bytes());
+                header[4..8].copy_from_slice(&error.to_ne_bytes());
+                header[8..].copy_from_slice(&unique.to_ne_bytes());
+                let header = IoSlice::new(&header);
+                let parts: SmallVec<[IoSlice<'_>; 17]> =
+                    std::iter::once(header).chain(parts.iter().map(|part| IoSlice::new(part))).collect();
+                match writev(device, &parts) {
+                    // Who asked was killed before we were read of, or the mount is gone.
+                    Ok(_) | Err(Sys::NOENT | Sys::NODEV) => {}
+                    Err(errno) => tracing::error!(unique, %errno, "an answer that the kernel does not take"),
+                }
+                if let Some(after) = after {
+                    after();
+                }
+            }
+            To::Ring(mut slot, returns) => {
+                slot.answer(unique, error, parts, after);
+                returns.put(slot);
+            }
+            To::Nowhere => {}
+        }
+    }
+}
+
+/// A page of a listing, of at most so many bytes.
+pub struct Lines {
+    bytes: Vec<u8>,
+    room: usize,
+}
+
+impl Lines {
+    /// For a request with room for `room` bytes.
+    pub fn new(room: u32) -> Lines {
+        Lines { bytes: Vec::new(), room: room.min(super::REQUEST_BYTES_MAX) as usize }
+    }
+
+    /// Adds a line, with `entry` where the request is for those. `mode` has the kind of file, `cookie` is where to go on after it. Whether there was room.
+    pub fn push(&mut self, entry: Option<&Entry>, ino: u64, cookie: u64, mode: u32, name: &[u8]) -> bool {
+        // `struct fuse_dirent`, to a multiple of 8 bytes.
+        let line = (24 + name.len()).next_multiple_of(8);
+        if self.bytes.len() + entry.map_or(0, |_| ENTRY_BYTES) + line > self.room {
+            return false;
+        }
+        if let Some(entry) = entry {
+            self.bytes.extend(entry_fields(entry));
+        }
+        let end = self.bytes.len() + line;
+        self.bytes.extend(ino.to_ne_bytes());
+        self.bytes.extend(cookie.to_ne_bytes());
+        self.bytes.extend((name.len() as u32).to_ne_bytes());
+        self.bytes.extend((mode >> 12 & 0xf).to_ne_bytes());
+        self.bytes.extend(name);
+        self.bytes.resize(end, 0);
+        true
+    }
+}
+
+/// `struct fuse_entry_out`.
+const ENTRY_BYTES: usize = 128;
+
+fn entry_fields(entry: &Entry) -> Fields {
+    let mut fields = Fields::new();
+    // Inode numbers are never used again, so neither are nodes: one generation of each.
+    for number in [entry.node, 0, entry.entry_ttl.as_secs(), entry.attr_ttl.as_secs()] {
+        put64(&mut fields, number);
+    }
+    put32(&mut fields, &[entry.entry_ttl.subsec_nanos(), entry.attr_ttl.subsec_nanos()]);
+    attr_fields(&entry.attr, &mut fields);
+    fields
+}
+
+/// `struct fuse_attr`.
+fn attr_fields(attr: &Attr, fields: &mut Fields) {
+    let times = [attr.atime, attr.mtime, attr.ctime];
+    for number in [attr.ino, attr.size, attr.blocks] {
+        put64(fields, number);
+    }
+    for time in times {
+        put64(fields, time.secs.cast_unsigned());
+    }
+    put32(fields, &times.map(|time| time.nanos.min(999_999_999)));
+    put32(fields, &[attr.mode, attr.links, attr.uid, attr.gid, attr.rdev, BLOCK_BYTES, 0]);
+}
+
+/// `struct fuse_open_out`.
+fn open_fields(handle: u64, pages: Pages) -> Fields {
+    let flags = match pages {
+        Pages::Past => 1,
+        Pages::Keep => 1 << 1,
+        Pages::Drop => 0,
+    };
+    let mut fields = Fields::new();
+    put64(&mut fields, handle);
+    put32(&mut fields, &[flags, 0]);
+    fields
+}
+
+fn put64(fields: &mut Fields, number: u64) {
+    fields.extend_from_slice(&number.to_ne_bytes());
+}
+
+fn put32(fields: &mut Fields, numbers: &[u32]) {
+    for number in numbers {
+        fields.extend_from_slice(&number.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_as_long_as_the_kernels_structures() {
+        let entry = Entry {
+            node: 3,
+            attr: Attr { ino: 3, mode: libc::S_IFREG | 0o644, ..Attr::default() },
+            entry_ttl: Duration::from_millis(1500),
+            attr_ttl: Duration::ZERO,
+        };
+        let fields = entry_fields(&entry);
+        assert_eq!((fields.len(), open_fields(1, Pages::Past).len()), (ENTRY_BYTES, 16));
+        assert_eq!(
+            (&fields[16..24], &fields[32..36]),
+            (&1u64.to_ne_bytes()[..], &500_000_000u32.to_ne_bytes()[..])
+        );
+        // The mode, after 40 of the entry, six numbers of 8 bytes and three of 4.
+        assert_eq!(fields[100..104], (libc::S_IFREG | 0o644).to_ne_bytes());
+    }
+
+    #[test]
+    fn a_page_holds_whole_lines() {
+        let mut lines = Lines::new(100);
+        assert!(lines.push(None, 5, 1, libc::S_IFDIR, b"nine char"));
+        assert_eq!(lines.bytes.len(), 40);
+        assert_eq!(
+            (&lines.bytes[20..24], &lines.bytes[24..33]),
+            (&4u32.to_ne_bytes()[..], &b"nine char"[..])
+        );
+        assert!(lines.push(None, 6, 2, libc::S_IFREG, b"12345678"));
+        assert!(!lines.push(None, 7, 3, libc::S_IFREG, b"12345"));
+        assert_eq!(lines.bytes.len(), 72);
+    }
+}

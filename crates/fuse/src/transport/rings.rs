@@ -1,0 +1,128 @@
+//! Rings: a thread for each processor, which serves what is asked there.
+
+use device::{Cpus, Event, Unused, stay_on};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::mpsc::{self, Sender};
+
+use super::call::{Call, Header, Request};
+use super::reply::{Reply, To};
+use super::{Job, REQUEST_BYTES_MAX, Serve};
+use crate::errno::Errno;
+
+/// Where the kernel is told by root whether it may offer rings.
+const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Rings of a mount to be.
+pub(super) struct Rings {
+    rings: Vec<(u32, Unused)>,
+    queues: Cpus,
+}
+
+/// Lets the kernel offer rings, if we may: it does not by itself, though nobody gets one who does not ask for it.
+pub(super) fn have_offered() {
+    if std::fs::read_to_string(OFFERED).is_ok_and(|offered| offered.trim() == "N") {
+        match std::fs::write(OFFERED, "Y") {
+            Ok(()) => tracing::info!("FUSE over io_uring is enabled in this kernel now ({OFFERED})"),
+            Err(error) => {
+                tracing::info!(%error, "requests take longer than they have to: root could write Y to {OFFERED}");
+            }
+        }
+    }
+}
+
+impl Rings {
+    /// As many as there are processors.
+    pub(super) fn new() -> io::Result<Rings> {
+        let ring = |cpu| Ok((cpu, Unused::new()?));
+        Ok(Rings {
+            rings: Cpus::online()?.iter().map(ring).collect::<io::Result<_>>()?,
+            queues: Cpus::possible()?,
+        })
+    }
+
+    /// What their threads do. Each ring has the queue of its processor; those of processors that sleep are spread over all.
+    pub(super) fn jobs<'a>(
+        self,
+        device: impl AsFd,
+        filesystem: &'a dyn Serve,
+        dir: &'a Path,
+    ) -> io::Result<Vec<Job<'a>>> {
+        let (short, stalls) = mpsc::channel();
+        let Rings { rings, queues } = self;
+        let asleep: Vec<u32> =
+            queues.iter().filter(|queue| rings.iter().all(|(cpu, _)| cpu != queue)).collect();
+        let count = rings.len();
+        let job = |(at, (cpu, ring)): (usize, (u32, Unused))| {
+            let others = asleep.iter().copied().skip(at).step_by(count);
+            let queues: Vec<u16> =
+                std::iter::once(cpu).chain(others).map_while(|queue| u16::try_from(queue).ok()).collect();
+            let device = device.as_fd().try_clone_to_owned()?;
+            let short = short.clone();
+            Ok(Box::new(move || serve(ring, device, cpu, &queues, filesystem, &short)) as Job<'a>)
+        };
+        let mut jobs = rings.into_iter().enumerate().map(job).collect::<io::Result<Vec<_>>>()?;
+        jobs.push(Box::new(move || {
+            stalls.iter().for_each(|stall| bring_on(&stall, dir));
+            Ok(())
+        }));
+        Ok(jobs)
+    }
+}
+
+/// A processor whose requests the kernel may have kept back, since there were no slots for them, and there are now.
+struct Stall {
+    cpu: u32,
+    /// Requests that its ring has had.
+    taken: Arc<AtomicU64>,
+}
+
+/// An attribute that no file has, and of which nobody is asked: whoever asks for it makes a request that is answered at once.
+const TURN: &str = "security.leasehold.turn";
+
+/// Has the kernel hand out what it has kept back: with each answer it takes, it hands out one. So requests are made which have an answer, until that brings none.
+fn bring_on(stall: &Stall, dir: &Path) {
+    stay_on(stall.cpu);
+    let mut quiet = 0;
+    // What a turn brings may be counted with the next one only.
+    while quiet < 2 {
+        let before = stall.taken.load(SeqCst);
+        match rustix::fs::getxattr(dir, TURN, &mut [0; 0]) {
+            Err(rustix::io::Errno::NODATA) => {}
+            // The mount is gone, or another is upon it.
+            _ => return,
+        }
+        quiet = if stall.taken.load(SeqCst) - before > 1 { 0 } else { quiet + 1 };
+    }
+}
+
+fn serve(
+    ring: Unused,
+    device: OwnedFd,
+    cpu: u32,
+    queues: &[u16],
+    filesystem: &dyn Serve,
+    short: &Sender<Stall>,
+) -> io::Result<()> {
+    let mut ring = ring.serve(device, cpu, queues, REQUEST_BYTES_MAX as usize)?;
+    let taken = Arc::<AtomicU64>::default();
+    while let Event::Request { slot, grown } = ring.wait()? {
+        taken.fetch_add(1, SeqCst);
+        if grown {
+            // Nobody is left to take it only when the mount ends.
+            let _ = short.send(Stall { cpu: slot.queue(), taken: Arc::clone(&taken) });
+        }
+        let header = Header::read(slot.header()).ok_or_else(|| io::Error::other("a request cut short"))?;
+        let call = header.call(slot.fixed(), slot.payload());
+        let reply = Reply::new(header.unique, To::Ring(slot, ring.returns().clone()));
+        match call {
+            Some(Call::GetXattr { name, .. }) if name == TURN.as_bytes() => reply.error(Errno(libc::ENODATA)),
+            Some(call) => filesystem.serve(Request { asker: header.asker, node: header.node, call }, reply),
+            None => reply.error(Errno::IO),
+        }
+    }
+    Ok(())
+}
