@@ -30,12 +30,15 @@ pub struct Settings {
     pub dirty_bytes_max: usize,
     /// Files of which something is known before the least used are forgotten.
     pub files_max: usize,
+    /// Names of one directory that are held one by one before they are let go.
+    pub names_max: usize,
 }
 
 impl Settings {
     /// The defaults, with `seed`.
     pub fn new(seed: [u8; 32]) -> Settings {
-        Settings { seed, flush_after_ms: 5_000, dirty_bytes_max: 192 << 20, files_max: 400_000 }
+        let (dirty_bytes_max, files_max, names_max) = (192 << 20, 400_000, 256);
+        Settings { seed, flush_after_ms: 5_000, dirty_bytes_max, files_max, names_max }
     }
 }
 
@@ -74,6 +77,8 @@ pub struct Client {
     pub(crate) unlocked: bool,
     /// What was recalled and could not yet be let go.
     pub(crate) yields: Yields,
+    /// Directories of which too many names are held one by one.
+    pub(crate) crowded: BTreeSet<FileId>,
     /// Files whose content passes to and fro.
     pub(crate) passing: Passing,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
@@ -120,6 +125,7 @@ impl Client {
             space: Space::default(),
             unlocked: false,
             yields: Yields::default(),
+            crowded: BTreeSet::new(),
             passing: Passing::default(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
@@ -269,6 +275,10 @@ impl Client {
             self.files.revive(&grant);
         }
         self.files.grant(grant);
+        let named = self.files.get(&file).map_or(0, |known| known.held.named().count());
+        if named > self.settings.names_max {
+            self.crowded.insert(file.clone());
+        }
         if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
             for (_, _, time) in self.touches.iter().filter(|(_, dir, _)| *dir == file) {
                 **times = times.touched(*time);
@@ -428,6 +438,7 @@ impl Client {
 
     /// After every input: what is due goes out, and what is low is asked for before it runs out.
     fn tidy(&mut self, now: Now, out: &mut Vec<Output>) {
+        self.let_go_of_names();
         self.yield_recalled(now, out);
         if !self.publishing.unneeded.is_empty() {
             out.push(Output::Unneeded(std::mem::take(&mut self.publishing.unneeded)));
@@ -462,13 +473,12 @@ impl Client {
         for released in leases.iter().filter(|released| released.field == Field::Locks) {
             self.write_down_locks(now, &released.file);
         }
+        let held = self.files.release(&leases);
         let (mut still_held, mut answers) = (leases.clone(), Vec::new());
-        for (released, answer) in leases.iter().zip(&mut still_held) {
-            let held = self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
+        for ((released, held), answer) in leases.iter().zip(held).zip(&mut still_held) {
             if held == held.and_then(|kind| kind.within(released.keep)) {
                 answers.push(released.clone());
             }
-            self.files.release(released);
             match (&released.field, released.keep) {
                 (Field::Content, None) => self.publishing.orphan(&released.file),
                 (Field::Content, Some(_)) => self.stop_folding(&released.file),

@@ -233,7 +233,7 @@ impl Client {
 
     fn let_go_of_content(&mut self, file: &FileId) {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
-        self.files.release(&released);
+        self.files.release(std::slice::from_ref(&released));
         self.publishing.orphan(file);
         self.push_release(vec![released], Vec::new());
     }

@@ -132,12 +132,12 @@ impl Children {
         }
     }
 
-    /// Forgets whatever is known of labels that fold to `folded`.
-    pub fn forget(&mut self, folded: &Label) {
+    /// Forgets whatever is known of labels that fold to one of `folded`: of all together, since it looks at every label that is known.
+    pub fn forget(&mut self, folded: &BTreeSet<&Label>) {
         let Children { by_label, by_position, told, .. } = self;
-        told.remove(folded);
+        told.retain(|label| !folded.contains(label));
         by_label.retain(|label, position| {
-            let forget = fold(label) == *folded;
+            let forget = folded.contains(&fold(label));
             if forget && let Some(position) = position {
                 by_position.remove(position);
             }

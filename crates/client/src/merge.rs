@@ -132,51 +132,74 @@ impl Files {
         }
     }
 
-    /// Lets go of a lease and forgets what it gave knowledge of.
-    ///
+    /// Lets go of leases, one after the other, and forgets what they gave knowledge of. Says what was held of each.
+    pub fn release(&mut self, leases: &[Released]) -> Vec<Option<Kind>> {
+        let mut labels: BTreeMap<&FileId, BTreeSet<&Label>> = BTreeMap::new();
+        let mut release = |released: &'_ Released| {
+            let known = self.get_mut(&released.file)?;
+            let held = known.held.kind(&released.field);
+            known.let_go(released);
+            held
+        };
+        let held = leases.iter().map(&mut release).collect();
+        // Who may only touch does not know.
+        let knows = |keep: Option<Kind>| keep.is_some_and(|keep| keep.covers(Kind::Read));
+        for released in leases.iter().filter(|released| !knows(released.keep)) {
+            match &released.field {
+                Field::Child(folded) => drop(labels.entry(&released.file).or_default().insert(folded)),
+                field => self.get_mut(&released.file).into_iter().for_each(|known| known.forget(field)),
+            }
+        }
+        for (dir, folded) in labels {
+            if let Some(children) = self.get_mut(dir).and_then(|known| known.children.as_mut()) {
+                children.forget(&folded);
+            }
+        }
+        held
+    }
+}
+
+impl KnownFile {
     /// With all labels go those that are held by name: if the grant of all was lost on its way, the server took a name that was granted after it for one of all, and takes it back with
     /// them.
-    pub fn release(&mut self, released: &Released) {
-        let Some(known) = self.get_mut(&released.file) else { return };
+    fn let_go(&mut self, released: &Released) {
         let is_one_of_them = |field: &Field| match released.field {
             Field::Children => matches!(field, Field::Child(_)),
             Field::Xattrs => matches!(field, Field::Xattr(_)),
             _ => false,
         };
-        let named: Vec<Field> = known.held.iter().map(|(field, _)| field).filter(is_one_of_them).collect();
-        known.held.release(&released.field, released.keep);
-        named.iter().for_each(|field| known.held.release(field, released.keep));
-        // Who may only touch does not know.
-        if released.keep.is_some_and(|keep| keep.covers(Kind::Read)) {
-            return;
-        }
-        match &released.field {
-            Field::Attributes => known.attributes = None,
-            Field::Content => known.content = KnownContent::Unknown,
-            Field::Times => known.times = None,
-            Field::Parent => known.links = None,
-            Field::Child(folded) => {
-                if let Some(children) = &mut known.children {
-                    children.forget(folded);
-                }
+        let named: Vec<Field> = match released.field {
+            Field::Children | Field::Xattrs => {
+                self.held.iter().map(|(field, _)| field).filter(is_one_of_them).collect()
             }
-            Field::Children => known.children = None,
+            _ => Vec::new(),
+        };
+        self.held.release(&released.field, released.keep);
+        named.iter().for_each(|field| self.held.release(field, released.keep));
+    }
+
+    /// What was known of `field` is no longer known.
+    fn forget(&mut self, field: &Field) {
+        match field {
+            Field::Attributes => self.attributes = None,
+            Field::Content => self.content = KnownContent::Unknown,
+            Field::Times => self.times = None,
+            Field::Parent => self.links = None,
+            Field::Children => self.children = None,
             Field::Xattr(name) => {
-                known.xattrs_complete = false;
-                known.xattrs.remove(name);
+                self.xattrs_complete = false;
+                self.xattrs.remove(name);
             }
             Field::Xattrs => {
-                known.xattrs_complete = false;
-                known.xattrs = BTreeMap::new();
+                self.xattrs_complete = false;
+                self.xattrs = BTreeMap::new();
             }
-            Field::Locks => known.locks = None,
-            // Read only under their leases, and learnt anew with the next.
-            Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => {}
+            Field::Locks => self.locks = None,
+            // A label is one of many, see [`Files::release`]. The others are read only under their leases, and learnt anew with the next.
+            Field::Child(_) | Field::Disposition | Field::Handles | Field::Mode(_) | Field::Path => {}
         }
     }
-}
 
-impl KnownFile {
     /// Leaves out of `values` what is known here better: the server may not have seen yet how it went.
     fn keep_own(&self, values: &mut Values) {
         if let Some(children) = &self.children {

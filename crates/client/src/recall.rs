@@ -4,8 +4,8 @@ use crate::client::Client;
 use crate::known::{KnownContent, KnownFile};
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
-use lease::{Field, Released};
-use std::collections::BTreeMap;
+use lease::{Field, Label, Released};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
 
 /// How many files the eviction hand looks at after one input.
@@ -51,15 +51,13 @@ impl Yields {
         self.reporting.clear();
     }
 
-    /// A recall. Who was told before to let go of the same down to something else is told to let go of both now; and over a new connection what is not answered is told again.
-    fn add(&mut self, released: Released) {
-        if self.all().any(|y| y.released == released) {
-            return;
-        }
-        let lease = |r: &Released| (r.file.clone(), r.field.clone());
-        let same = lease(&released);
-        self.retain(|before| lease(before) != same);
-        self.publishing.push(Yielding { released, rounds: 0 });
+    /// Recalls. Who was told before to let go of the same down to something else is told to let go of both now; and over a new connection what is not answered is told again.
+    pub(crate) fn add(&mut self, mut due: Vec<Released>) {
+        let told: BTreeSet<&Released> = self.all().map(|yielding| &yielding.released).collect();
+        due.retain(|released| !told.contains(released));
+        let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(|r| (&r.file, &r.field)).collect();
+        self.retain(|before| !leases.contains(&(&before.file, &before.field)));
+        self.publishing.extend(due.into_iter().map(|released| Yielding { released, rounds: 0 }));
     }
 
     /// This was let go unasked, and with it what was recalled of the same: the server takes that for its answer, and expects no other. Whether anything was.
@@ -106,8 +104,20 @@ impl Client {
         if !answered.is_empty() {
             self.send_log_first(out);
         }
-        due.into_iter().for_each(|recalled| self.yields.add(recalled));
+        self.yields.add(due);
         self.yield_recalled(now, out);
+    }
+
+    /// Names that are held one by one, because others work in the same directory, are let go together when there are many, as if they were recalled: the server reads and writes them all
+    /// with whatever is asked of the directory. Whoever needs one again asks for it.
+    pub(crate) fn let_go_of_names(&mut self) {
+        for dir in std::mem::take(&mut self.crowded) {
+            let Some(known) = self.files.get(&dir) else { continue };
+            let keep = known.held.kind(&Field::Children);
+            let name =
+                |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
+            self.yields.add(known.held.named().map(name).collect());
+        }
     }
 
     /// Lets go of what was recalled: first nothing that it covered may be unpublished, then what was handed out below has to go, and then the log is
@@ -285,7 +295,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, opened};
     use crate::{Call, Input, Outcome, Settings};
-    use lease::{Kind, Label, Open};
+    use lease::{Kind, Open};
     use namespace::{Attributes, Cred, Error, FileKind, Timestamp};
     use wire::{FileGrant, ToClient, Values};
 
@@ -332,6 +342,45 @@ mod tests {
         let entries =
             |output: &Output| matches!(output, Output::Invalidate(Invalidation::Entries(of)) if *of == dir);
         assert!(out.iter().any(entries), "{out:?}");
+    }
+
+    #[test]
+    fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
+        let (mut client, mut out) =
+            (Client::new(Settings { names_max: 2, ..Settings::new([0; 32]) }), Vec::new());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let dir = FileId::root().child(2);
+        let name = |name: &str| Field::Child(Label::new(name.as_bytes()).unwrap());
+        for (number, names) in [(1, ["a", "b"]), (2, ["c", "d"])] {
+            let fields = names.map(|of| (name(of), Kind::Write)).to_vec();
+            let told = names.map(|of| Label::new(of.as_bytes()).unwrap()).to_vec();
+            let values = Values { told, children_through: None, ..empty(&dir).values };
+            let grant = FileGrant { fields, values, ..empty(&dir) };
+            assert_eq!(
+                client.files.get(&dir).map_or(0, |known| known.held.named().count()),
+                2 * (number as usize - 1)
+            );
+            out.clear();
+            let granted = ToClient::Granted { number, grants: vec![grant], gone: Vec::new() };
+            client.handle(at(number), Input::Message(granted), &mut out);
+        }
+        // What the kernel has of them is taken back first, and all of them go together.
+        let yields: Vec<_> = out
+            .iter()
+            .filter_map(|output| match output {
+                Output::Yield { number, what } => Some((*number, what.len())),
+                _ => None,
+            })
+            .collect();
+        let [(number, 4)] = yields[..] else { panic!("{out:?}") };
+        let known = client.files.get(&dir).unwrap();
+        assert!(known.children.as_ref().unwrap().told.len() == 4);
+        client.handle(at(3), Input::Yielded { number }, &mut out);
+        let known = client.files.get(&dir).unwrap();
+        assert_eq!(known.held.named().count(), 0);
+        assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
+        assert!(out.iter().any(|output| matches!(output, Output::Send(_))), "{out:?}");
     }
 
     /// What a program writes to a file that it cannot have mapped we are told at once: a report of that waits for nobody below.

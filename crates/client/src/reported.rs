@@ -148,7 +148,7 @@ impl Client {
             self.learn_grant(grant);
         }
         let reply = self.attempt(now, waiting, out);
-        not_held.iter().for_each(|released| self.files.release(released));
+        self.files.release(&not_held);
         reply.map(|reply| match reply {
             Reply::Node(..) | Reply::Stat(_) => Reply::Passing(Box::new(reply)),
             reply => reply,

@@ -181,7 +181,7 @@ impl Client {
         known.invalidate(file, out);
         let released = fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None });
         let released: Vec<Released> = released.collect();
-        released.iter().for_each(|released| self.files.release(released));
+        self.files.release(&released);
         self.forget_content(file);
         self.publishing.orphan(file);
         self.push_release(released, Vec::new());

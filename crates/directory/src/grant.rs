@@ -101,13 +101,8 @@ impl Turn<'_> {
     fn limit_named(&mut self, dir: &FileId) {
         let mut holders = Vec::new();
         for (holder, held) in self.files.holdings(dir).iter() {
-            let named: Vec<Field> = held
-                .iter()
-                .map(|(field, _)| field)
-                .filter(|field| matches!(field, Field::Child(_)))
-                .collect();
-            let fields = match (named.len() > NAMED_MAX, held.excluded().count() > NAMED_MAX) {
-                (true, _) => named,
+            let fields = match (held.named().count() > NAMED_MAX, held.excluded().count() > NAMED_MAX) {
+                (true, _) => held.named().cloned().map(Field::Child).collect(),
                 (false, true) => vec![Field::Children],
                 (false, false) => continue,
             };

@@ -155,7 +155,7 @@ impl Lease {
 
 /// A lease let go, wholly or down to `keep`. For one label (or attribute) of an infinite lease, `field` is that `Child` (`Xattr`)
 /// field: the holder keeps the infinite lease and now excludes the label.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Released {
     /// The file.
     pub file: FileId,

@@ -209,6 +209,13 @@ impl Held {
         slots.chain(named(Family::Labels, Field::Child)).chain(named(Family::Xattrs, Field::Xattr))
     }
 
+    /// The labels of which more is held than the infinite child lease gives. All others that are named are [`Held::excluded`].
+    pub fn named(&self) -> impl Iterator<Item = &Label> {
+        let all = self.slot(Family::Labels.slot());
+        let exceptions = self.exceptions(Family::Labels).into_iter().flatten();
+        exceptions.filter(move |(_, held)| let_go(**held, all) != **held).map(|(label, _)| label)
+    }
+
     /// The labels that the infinite child lease does not cover.
     pub fn excluded(&self) -> impl Iterator<Item = &Label> {
         self.excluded_from(Family::Labels)

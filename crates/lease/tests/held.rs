@@ -177,6 +177,14 @@ proptest! {
             prop_assert_eq!(&told, &held);
             let row = postcard::to_stdvec(&held).unwrap();
             prop_assert_eq!(postcard::from_bytes::<Held>(&row).unwrap(), held.clone());
+
+            // Without what is held by name, all names that are not excluded are as the rest.
+            let mut less = held.clone();
+            held.named().for_each(|name| less.release(&Field::Child(name.clone()), held.kind(&Field::Children)));
+            prop_assert!(less.named().next().is_none());
+            prop_assert!(less.excluded().eq(held.excluded()));
+            let is_as_the_rest = |name: &str| less.excluded().any(|of| *of == label(name)) || less.kind(&child(name)) == held.kind(&Field::Children);
+            prop_assert!(NAMES.into_iter().all(is_as_the_rest));
         }
     }
 

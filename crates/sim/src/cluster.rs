@@ -519,5 +519,5 @@ fn new_client(rng: &mut ChaCha12Rng) -> Client {
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);
     // Small bounds, so that every limit is met.
-    Client::new(Settings { dirty_bytes_max: 256 << 10, files_max: 60, ..Settings::new(seed) })
+    Client::new(Settings { dirty_bytes_max: 256 << 10, files_max: 60, names_max: 4, ..Settings::new(seed) })
 }
