@@ -14,10 +14,12 @@ const HAND_STEPS: usize = 64;
 /// Times that content which was written anew while its pages were dropped is published and dropped again, before writers have to wait.
 const ROUNDS_MAX: u8 = 2;
 
-/// A lease that is recalled and still held.
+/// A lease that is to be let go and still held.
 #[derive(Debug)]
 pub(crate) struct Yielding {
     released: Released,
+    /// It was recalled: the server waits for an answer, also if by then it is no longer held.
+    is_recalled: bool,
     /// How often what was handed out below has been dropped for it.
     rounds: u8,
 }
@@ -52,12 +54,24 @@ impl Yields {
     }
 
     /// Recalls. Who was told before to let go of the same down to something else is told to let go of both now; and over a new connection what is not answered is told again.
-    pub(crate) fn add(&mut self, mut due: Vec<Released>) {
-        let told: BTreeSet<&Released> = self.all().map(|yielding| &yielding.released).collect();
+    fn recall(&mut self, mut due: Vec<Released>) {
+        let told: BTreeSet<&Released> =
+            self.all().filter(|y| y.is_recalled).map(|yielding| &yielding.released).collect();
         due.retain(|released| !told.contains(released));
-        let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(|r| (&r.file, &r.field)).collect();
-        self.retain(|before| !leases.contains(&(&before.file, &before.field)));
-        self.publishing.extend(due.into_iter().map(|released| Yielding { released, rounds: 0 }));
+        let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
+        self.retain(|before| !leases.contains(&lease(before)));
+        self.begin(due, true);
+    }
+
+    /// Nobody has asked for these.
+    fn offer(&mut self, mut due: Vec<Released>) {
+        let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
+        due.retain(|released| !leases.contains(&lease(released)));
+        self.begin(due, false);
+    }
+
+    fn begin(&mut self, due: Vec<Released>, is_recalled: bool) {
+        self.publishing.extend(due.into_iter().map(|released| Yielding { released, is_recalled, rounds: 0 }));
     }
 
     /// This was let go unasked, and with it what was recalled of the same: the server takes that for its answer, and expects no other. Whether anything was.
@@ -91,9 +105,13 @@ impl KnownFile {
     }
 }
 
+fn lease(released: &Released) -> (&FileId, &Field) {
+    (&released.file, &released.field)
+}
+
 /// Whether a release answers a recall: it is of the same lease, and keeps no more than may be kept.
 pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
-    (&released.file, &released.field) == (&recalled.file, &recalled.field)
+    lease(released) == lease(recalled)
         && released.keep.and_then(|kind| kind.within(recalled.keep)) == released.keep
 }
 
@@ -104,7 +122,7 @@ impl Client {
         if !answered.is_empty() {
             self.send_log_first(out);
         }
-        self.yields.add(due);
+        self.yields.recall(due);
         self.yield_recalled(now, out);
     }
 
@@ -116,7 +134,7 @@ impl Client {
             let keep = known.held.kind(&Field::Children);
             let name =
                 |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
-            self.yields.add(known.held.named().map(name).collect());
+            self.yields.offer(known.held.named().map(name).collect());
         }
     }
 
@@ -133,7 +151,7 @@ impl Client {
                 yielding.rounds = yielding.rounds.saturating_add(1);
                 dropping.push(yielding);
             } else {
-                ready.push(yielding.released);
+                ready.push(yielding);
             }
         }
         if !dropping.is_empty() {
@@ -156,14 +174,16 @@ impl Client {
             if *field == Field::Content && self.is_content_dirty(file) {
                 self.yields.publishing.push(yielding);
             } else {
-                ready.push(yielding.released);
+                ready.push(yielding);
             }
         }
         self.let_go(now, ready, out);
         self.yield_recalled(now, out);
     }
 
-    fn let_go(&mut self, now: Now, ready: Vec<Released>, out: &mut Vec<Output>) {
+    fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
+        let is_due = |y: &Yielding| y.is_recalled || self.holds_more(&y.released);
+        let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
         if !ready.is_empty() {
             self.release(now, ready);
             self.send_log_first(out);
@@ -173,10 +193,15 @@ impl Client {
     /// Whether a recall of what is not held is answered by what is in the log, or on its way to the server. It had not seen that when it told: whatever it granted after that came after the
     /// acknowledgment. So it expects no other answer, and takes a second for letting go of what is not held.
     fn is_answered(&self, recalled: &Released) -> bool {
-        let held = self.files.get(&recalled.file).and_then(|known| known.held.kind(&recalled.field));
-        held.and_then(|kind| kind.within(recalled.keep)) == held
+        !self.holds_more(recalled)
             && self.is_letting_go(&recalled.file)
             && self.log.any_release(|released| answers(&released, recalled))
+    }
+
+    /// Whether more is held than is to be kept.
+    fn holds_more(&self, released: &Released) -> bool {
+        let held = self.files.get(&released.file).and_then(|known| known.held.kind(&released.field));
+        held.and_then(|kind| kind.within(released.keep)) != held
     }
 
     fn is_content_dirty(&self, file: &FileId) -> bool {
@@ -344,43 +369,69 @@ mod tests {
         assert!(out.iter().any(entries), "{out:?}");
     }
 
-    #[test]
-    fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
+    /// Who holds four names of a directory by leases of their own, where two are many; and the number by which it is to be told that they are gone below.
+    fn crowded(dir: &FileId) -> (Client, u64) {
         let (mut client, mut out) =
             (Client::new(Settings { names_max: 2, ..Settings::new([0; 32]) }), Vec::new());
         client.handle(at(0), Input::Greeting, &mut out);
         client.handle(at(0), Input::Message(opened()), &mut out);
-        let dir = FileId::root().child(2);
-        let name = |name: &str| Field::Child(Label::new(name.as_bytes()).unwrap());
-        for (number, names) in [(1, ["a", "b"]), (2, ["c", "d"])] {
-            let fields = names.map(|of| (name(of), Kind::Write)).to_vec();
-            let told = names.map(|of| Label::new(of.as_bytes()).unwrap()).to_vec();
-            let values = Values { told, children_through: None, ..empty(&dir).values };
-            let grant = FileGrant { fields, values, ..empty(&dir) };
-            assert_eq!(
-                client.files.get(&dir).map_or(0, |known| known.held.named().count()),
-                2 * (number as usize - 1)
-            );
-            out.clear();
+        for (number, names) in [(1, [b"a", b"b"]), (2, [b"c", b"d"])] {
+            assert!(yields(&out).is_empty(), "two are not many");
+            let told = names.map(|name| Label::new(name).unwrap()).to_vec();
+            let fields = told.iter().map(|name| (Field::Child(name.clone()), Kind::Write)).collect();
+            let values = Values { told, children_through: None, ..empty(dir).values };
+            let grant = FileGrant { fields, values, ..empty(dir) };
             let granted = ToClient::Granted { number, grants: vec![grant], gone: Vec::new() };
             client.handle(at(number), Input::Message(granted), &mut out);
         }
-        // What the kernel has of them is taken back first, and all of them go together.
-        let yields: Vec<_> = out
-            .iter()
-            .filter_map(|output| match output {
-                Output::Yield { number, what } => Some((*number, what.len())),
-                _ => None,
-            })
-            .collect();
-        let [(number, 4)] = yields[..] else { panic!("{out:?}") };
-        let known = client.files.get(&dir).unwrap();
-        assert!(known.children.as_ref().unwrap().told.len() == 4);
+        // What the kernel has of them is taken back first.
+        let [(number, 4)] = yields(&out)[..] else { panic!("{out:?}") };
+        assert_eq!(client.files.get(dir).unwrap().held.named().count(), 4);
+        (client, number)
+    }
+
+    /// What is to go below: by which number, and how much.
+    fn yields(out: &[Output]) -> Vec<(u64, usize)> {
+        let of = |output: &Output| match output {
+            Output::Yield { number, what } => Some((*number, what.len())),
+            _ => None,
+        };
+        out.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
+        let (dir, mut out) = (FileId::root().child(2), Vec::new());
+        let (mut client, number) = crowded(&dir);
         client.handle(at(3), Input::Yielded { number }, &mut out);
         let known = client.files.get(&dir).unwrap();
         assert_eq!(known.held.named().count(), 0);
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
         assert!(out.iter().any(|output| matches!(output, Output::Send(_))), "{out:?}");
+    }
+
+    #[test]
+    fn what_was_recalled_meanwhile_is_let_go_once() {
+        let (dir, mut out) = (FileId::root().child(2), Vec::new());
+        let (mut client, number) = crowded(&dir);
+        let all = Released { file: dir.clone(), field: Field::Children, keep: None };
+        client.handle(at(3), Input::Message(ToClient::Recall { leases: vec![all] }), &mut out);
+        let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        client.handle(at(4), Input::Yielded { number: recalled }, &mut out);
+        assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0, "with all go those of their own");
+        let last = client.log.last();
+        client.handle(at(5), Input::Yielded { number }, &mut out);
+        assert_eq!(client.log.last(), last, "the server would take that for a misdeed");
+        // Of a recall it waits for the answer, though that is the same again.
+        let (mut client, number) = crowded(&dir);
+        let one = Released { file: dir.clone(), field: Field::Child(Label::new(b"a").unwrap()), keep: None };
+        out.clear();
+        client.handle(at(3), Input::Message(ToClient::Recall { leases: vec![one] }), &mut out);
+        let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        client.handle(at(4), Input::Yielded { number }, &mut out);
+        assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 1, "the recall is not answered yet");
+        client.handle(at(5), Input::Yielded { number: recalled }, &mut out);
+        assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
     }
 
     /// What a program writes to a file that it cannot have mapped we are told at once: a report of that waits for nobody below.

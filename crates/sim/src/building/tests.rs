@@ -395,6 +395,8 @@ fn what_was_wrong_once_is_right() {
         (lone(2), 2, 20, 3_000),
         // Who had not heard that it held all labels, and asked for one of them, kept that one when all were recalled; the server did not know.
         (SLOW, 6, 8, 2_000),
+        // Names that a machine was about to let go unasked were recalled meanwhile with all others, and let go a second time.
+        (Weather::of(5), 5, 20, 500),
         // What was forgotten was recalled meanwhile, and let go a second time when that was answered.
         (lone(0), 0, 5, 300),
         // A machine whose connection broke after the welcome named a session in the next greeting whose beginning its client had not heard.
