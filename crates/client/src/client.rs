@@ -1,5 +1,6 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
+use crate::evict::Hand;
 use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
@@ -89,8 +90,8 @@ pub struct Client {
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
     /// Touches of directories whose times were not known here, until the server knows (by sequence number).
     pub(crate) touches: VecDeque<(u64, FileId, namespace::Timestamp)>,
-    /// The order in which the eviction hand passes.
-    pub(crate) hand: VecDeque<FileId>,
+    /// What is forgotten first.
+    pub(crate) hand: Hand,
     /// What this machine may do, as the server said last.
     pub(crate) rights: Rights,
     /// By which operations are decided, as the server said last.
@@ -131,7 +132,7 @@ impl Client {
             flushing: Vec::new(),
             tombstones: VecDeque::new(),
             touches: VecDeque::new(),
-            hand: VecDeque::new(),
+            hand: Hand::default(),
             rights: Rights::FULL,
             rules: Rules::NEWEST,
             session: Session::default(),
@@ -151,6 +152,7 @@ impl Client {
                     self.settle(now, out);
                 }
                 self.tidy(now, out);
+                self.evict(out);
                 Outcome::Done(Ok(reply))
             }
             Err(Stop::Error(error)) => Outcome::Done(Err(error)),
@@ -161,6 +163,7 @@ impl Client {
                     self.settle(now, out);
                 }
                 self.tidy(now, out);
+                self.evict(out);
                 Outcome::Waiting(ticket)
             }
         }
@@ -179,6 +182,8 @@ impl Client {
     /// Takes an input; answers come in `out`.
     pub fn handle(&mut self, now: Now, input: Input, out: &mut Vec<Output>) {
         self.read_clock(now, out);
+        // Trap: a host with nothing below says at once that it has gone, and each batch would bring the next from within.
+        let may_evict = !matches!(input, Input::Yielded { .. });
         match input {
             Input::Greeting => self.on_greeting(now),
             Input::Message(message) => self.on_message(now, message, out),
@@ -188,6 +193,9 @@ impl Client {
         }
         self.settle(now, out);
         self.tidy(now, out);
+        if may_evict {
+            self.evict(out);
+        }
     }
 
     /// When the next tick is due.
@@ -251,7 +259,7 @@ impl Client {
                     self.forget_content(file);
                     self.tombstones.push_back((sequence, file.clone()));
                 }
-                namespace::Effect::Birth { file, .. } => self.hand.push_back(file.clone()),
+                namespace::Effect::Birth { file, .. } => self.hand.add(file.clone()),
                 // Many touch a directory's times without knowing them.
                 namespace::Effect::Touch { dir, time } if !self.knows_times(dir) => {
                     self.touches.push_back((sequence, dir.clone(), *time));
@@ -269,7 +277,7 @@ impl Client {
     pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
         if !self.files.0.contains_key(&file) {
-            self.hand.push_back(file.clone());
+            self.hand.add(file.clone());
         }
         if self.rights.are_of_subtree() {
             self.files.revive(&grant);
@@ -454,7 +462,6 @@ impl Client {
         if !self.log.has_unsent() {
             self.unsent_since = None;
         }
-        self.evict(now, out);
     }
 
     /// Lets everything go in order: what is dirty is published, the log flushed, the session ended. True once nothing is left to be

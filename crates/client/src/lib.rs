@@ -8,6 +8,7 @@
 mod attempt;
 mod call;
 mod client;
+mod evict;
 mod file_io;
 mod handles;
 mod known;

@@ -1,15 +1,12 @@
-//! Giving back what others need, and forgetting what is least used.
+//! Giving back what others need.
 
 use crate::client::Client;
-use crate::known::{KnownContent, KnownFile};
+use crate::known::KnownContent;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Label, Released};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
-
-/// How many files the eviction hand looks at after one input.
-const HAND_STEPS: usize = 64;
 
 /// Times that content which was written anew while its pages were dropped is published and dropped again, before writers have to wait.
 const ROUNDS_MAX: u8 = 2;
@@ -94,17 +91,6 @@ impl Yields {
     }
 }
 
-impl KnownFile {
-    /// Takes back all that was handed out below of `file`, which is this: it is about to be forgotten.
-    pub(crate) fn invalidate(&self, file: &FileId, out: &mut Vec<Output>) {
-        // All entries: what was said not to be there need not be among the labels that are known.
-        if self.children.is_some() {
-            out.push(Output::Invalidate(Invalidation::Entries(file.clone())));
-        }
-        out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
-    }
-}
-
 fn lease(released: &Released) -> (&FileId, &Field) {
     (&released.file, &released.field)
 }
@@ -165,6 +151,7 @@ impl Client {
 
     /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
+        self.evict_picked(now, number);
         if let Some(report) = self.yields.reporting.remove(&number) {
             self.flushing.push(report);
         }
@@ -257,44 +244,6 @@ impl Client {
         }
     }
 
-    /// Keeps what is known within bounds: a clock hand passes over the files, and lets go of those that were not used since it last
-    /// came by.
-    pub(crate) fn evict(&mut self, now: Now, out: &mut Vec<Output>) {
-        if self.files.0.len() <= self.settings.files_max {
-            return;
-        }
-        for _ in 0..HAND_STEPS {
-            let Some(file) = self.hand.pop_front() else { return };
-            let Some(known) = self.files.get_mut(&file) else { continue };
-            let content_busy = match &known.content {
-                KnownContent::Open(content) => {
-                    content.is_dirty() || !content.is_settled() || content.is_folding()
-                }
-                KnownContent::Unknown | KnownContent::Head(..) => false,
-            };
-            if known.recent
-                || known.gone
-                || known.handles.is_some()
-                || content_busy
-                || self.requests.want(&file)
-                || file == self.rights.root
-            {
-                known.recent = false;
-                self.hand.push_back(file);
-                continue;
-            }
-            self.write_down_locks(now, &file);
-            let Some(known) = self.files.get_mut(&file) else { continue };
-            let fields = known.to_let_go();
-            known.invalidate(&file, out);
-            let released =
-                fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
-            self.publishing.orphan(&file);
-            self.push_release(released, Vec::new());
-            self.files.0.remove(&file);
-        }
-    }
-
     /// What was handed out below under the lease and goes with it.
     fn below(&self, released: &Released) -> Option<Invalidation> {
         let file = released.file.clone();
@@ -318,56 +267,10 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{at, opened};
-    use crate::{Call, Input, Outcome, Settings};
+    use crate::tests::{at, empty, opened};
+    use crate::{Input, Settings};
     use lease::{Kind, Open};
-    use namespace::{Attributes, Cred, Error, FileKind, Timestamp};
     use wire::{FileGrant, ToClient, Values};
-
-    /// A directory without entries, and all of it known.
-    fn empty(dir: &FileId) -> FileGrant {
-        let (kind, mode, links, ino) = (FileKind::Directory, 0o755, 1, 2);
-        let time = Timestamp::default();
-        let attributes = Attributes {
-            kind,
-            mode,
-            uid: 0,
-            gid: 0,
-            links,
-            ino,
-            rdev: 0,
-            ctime: time,
-            btime: time,
-            atime: time,
-        };
-        let values =
-            Values { attributes: Some(attributes), children_through: Some(u64::MAX), ..Values::default() };
-        let fields = vec![(Field::Attributes, Kind::Read), (Field::Children, Kind::Read)];
-        let (excluded, excluded_xattrs) = (Vec::new(), Vec::new());
-        FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
-    }
-
-    #[test]
-    fn what_was_not_there_is_taken_back_with_the_directory_that_is_forgotten() {
-        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
-        client.handle(at(0), Input::Greeting, &mut out);
-        client.handle(at(0), Input::Message(opened()), &mut out);
-        let dir = FileId::root().child(2);
-        let label = Label::new(b"absent").unwrap();
-        let granted = ToClient::Granted { number: 1, grants: vec![empty(&dir)], gone: Vec::new() };
-        client.handle(at(1), Input::Message(granted), &mut out);
-        let call = Call::Lookup { dir: dir.clone(), label };
-        let told = client.call(at(2), &Cred::default(), call, &mut out);
-        assert!(matches!(told, Outcome::Done(Err(Error::NotFound))), "{told:?}");
-        // The kernel has that now.
-        out.clear();
-        client.settings.files_max = 0;
-        client.handle(at(3), Input::Tick, &mut out);
-        assert!(client.files.get(&dir).is_none());
-        let entries =
-            |output: &Output| matches!(output, Output::Invalidate(Invalidation::Entries(of)) if *of == dir);
-        assert!(out.iter().any(entries), "{out:?}");
-    }
 
     /// Who holds four names of a directory by leases of their own, where two are many; and the number by which it is to be told that they are gone below.
     fn crowded(dir: &FileId) -> (Client, u64) {

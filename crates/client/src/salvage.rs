@@ -178,7 +178,7 @@ impl Client {
         // What is locked here no refusal concerns, and the server may not have it yet.
         let mut fields = known.to_let_go();
         fields.retain(|field| !field.is_black_box() && *field != Field::Locks);
-        known.invalidate(file, out);
+        out.extend(known.handed_out(file).map(Output::Invalidate));
         let released = fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None });
         let released: Vec<Released> = released.collect();
         self.files.release(&released);

@@ -2,6 +2,7 @@
 //! expiry").
 
 use crate::client::{Allowance, Client};
+use crate::evict::Hand;
 use crate::known::Files;
 use crate::log::Log;
 use crate::requests::Requests;
@@ -232,7 +233,7 @@ impl Client {
         self.touches.clear();
         self.flushing.clear();
         self.tombstones.clear();
-        self.hand.clear();
+        self.hand = Hand::default();
     }
 
     /// Ends the session in order, if there is one.
