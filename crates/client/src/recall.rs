@@ -170,9 +170,12 @@ impl Client {
 
     fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
         let is_due = |y: &Yielding| y.is_recalled || self.holds_more(&y.released);
+        let somebody_waits = ready.iter().any(|y| y.is_recalled);
         let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
         if !ready.is_empty() {
             self.release(now, ready);
+        }
+        if somebody_waits {
             self.send_log_first(out);
         }
     }
@@ -310,7 +313,11 @@ mod tests {
         let known = client.files.get(&dir).unwrap();
         assert_eq!(known.held.named().count(), 0);
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
-        assert!(out.iter().any(|output| matches!(output, Output::Send(_))), "{out:?}");
+        assert!(client.is_letting_go(&dir), "the server is told");
+        assert!(
+            !out.iter().any(|output| matches!(output, Output::Send(_))),
+            "with whatever comes next: {out:?}"
+        );
     }
 
     #[test]
