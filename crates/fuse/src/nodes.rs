@@ -6,6 +6,7 @@ use namespace::{Attributes, FileKind, Stat};
 use parking_lot::RwLock;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
@@ -43,6 +44,8 @@ pub(crate) struct Nodes {
     contended: Lately<()>,
     /// What was told by a report lately, and not leased.
     passing: Lately<Passing>,
+    /// How often something was taken back of a file that is no node.
+    missed: AtomicU64,
 }
 
 /// What of a node passes to and fro between machines.
@@ -133,6 +136,7 @@ impl Nodes {
             root: root.clone(),
             contended: Lately::default(),
             passing: Lately::default(),
+            missed: AtomicU64::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
@@ -186,6 +190,17 @@ impl Nodes {
             }
         }
         Ok(node)
+    }
+
+    /// Something is taken back of a file that is no node yet; an answer that makes it one may be on its way.
+    pub(crate) fn miss(&self) {
+        self.missed.fetch_add(1, SeqCst);
+    }
+
+    /// How often that was: whoever finds, when it has given a file, that it was again since it asked, may have given what was taken back. Trap: who takes something back looks for the node after that, and so finds it if it was
+    /// given before.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed.load(SeqCst)
     }
 
     /// The kernel has dropped `lookups` of what it was given.

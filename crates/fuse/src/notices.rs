@@ -162,9 +162,10 @@ impl Notices {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
                     nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir));
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                    nodes.node(file).into_iter().for_each(|node| nodes.doubt(node));
-                }
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => match nodes.node(file) {
+                    Some(node) => nodes.doubt(node),
+                    None => nodes.miss(),
+                },
                 Invalidation::Everything => {}
             }
             let mut state = self.state.lock();
@@ -220,9 +221,9 @@ impl Notices {
         let deadline = Instant::now() + SETTLE;
         for _ in 0..ROUNDS_MAX {
             let (whose, before) = (self.whose(what), self.quiet_since(what));
-            if let Whose::Node(node) = whose {
-                log(what, self.notify_given(node, what));
-            }
+            // What is given meanwhile is given for no time: [`Nodes::miss`](crate::nodes::Nodes::miss).
+            let Whose::Node(node) = whose else { return };
+            log(what, self.notify_given(node, what));
             let quiet = before.is_some() && self.quiet_since(what) == before;
             if quiet || !self.front.flight.settle(whose, deadline) {
                 return;
@@ -287,16 +288,26 @@ mod tests {
     use super::*;
     use ident::FileId;
     use lease::Label;
-    use namespace::{Attributes, Cred, Error, FileKind, Stat, Timestamp};
+    use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
+    use node::Told;
 
+    use crate::front::Found;
+    use crate::groups::Asker;
     use crate::nodes::ROOT;
 
-    /// Answers nothing: no test here asks.
-    struct NoDoor;
+    /// Answers a lookup with `file`, after it has done `meanwhile`.
+    #[derive(Default)]
+    struct Door {
+        file: Option<(Entry, Stat)>,
+        meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
 
-    impl node::Door for NoDoor {
+    impl node::Door for Door {
         fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) -> Option<client::Ticket> {
-            answer(Err(Error::CutOff));
+            let file = self.file.clone().ok_or(Error::CutOff);
+            let meanwhile = self.meanwhile.lock().take();
+            meanwhile.into_iter().for_each(|meanwhile| meanwhile());
+            answer(file.map(|(entry, stat)| Told::Reply(client::Reply::Node(entry, stat))));
             None
         }
 
@@ -307,7 +318,7 @@ mod tests {
         fn cancel(&self, _: client::Ticket) {}
 
         fn valid_for(&self) -> Duration {
-            Duration::ZERO
+            Duration::from_secs(30)
         }
 
         fn hand_out(&self, _: Arc<dyn Below>) {}
@@ -349,11 +360,9 @@ mod tests {
         }
     }
 
-    /// Notices that are being sent to a recorder, and a file that the kernel has as node 5.
-    fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
-        let recorder: Arc<Recorder> = Arc::default();
-        let notices = Notices::new(Front::new(Arc::new(NoDoor)), Box::new(recorder.clone()));
-        let (file, at) = (FileId::root().child(9), Timestamp::default());
+    /// A file, and what stat shows of it: node 5.
+    fn five() -> (FileId, Stat) {
+        let at = Timestamp::default();
         let attributes = Attributes {
             kind: FileKind::Regular,
             mode: 0o644,
@@ -366,7 +375,15 @@ mod tests {
             btime: at,
             atime: at,
         };
-        notices.front.nodes.give(&file, &Stat { attributes, size: 0, occupied: 0, mtime: at }).unwrap();
+        (FileId::root().child(9), Stat { attributes, size: 0, occupied: 0, mtime: at })
+    }
+
+    /// Notices that are being sent to a recorder, and a file that the kernel has as node 5.
+    fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
+        let recorder: Arc<Recorder> = Arc::default();
+        let notices = Notices::new(Front::new(Arc::new(Door::default())), Box::new(recorder.clone()));
+        let (file, stat) = five();
+        notices.front.nodes.give(&file, &stat).unwrap();
         (notices, recorder, file)
     }
 
@@ -421,6 +438,34 @@ mod tests {
         let front = Arc::clone(&notices.front);
         *recorder.meanwhile.lock() = Some(Box::new(move || front.nodes.forget(5, 1)));
         assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"]);
+    }
+
+    #[test]
+    fn what_is_taken_back_before_it_is_given_is_given_for_no_time() {
+        let (file, stat) = five();
+        let (position, ino, kind) = (3, 5, FileKind::Regular);
+        let entry = Entry { file: file.clone(), position, ino, kind };
+        let door = Arc::new(Door { file: Some((entry, stat)), ..Door::default() });
+        let recorder: Arc<Recorder> = Arc::default();
+        let notices = Notices::new(Front::new(door.clone()), Box::new(recorder.clone()));
+        let look = || {
+            let (tell, told) = std::sync::mpsc::channel();
+            notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
+            let Ok(Ok(Found::File(shown))) = told.recv() else { panic!("nothing found") };
+            notices.front.nodes.forget(5, 1);
+            shown.ttl
+        };
+        assert_eq!(look(), Duration::from_secs(30));
+        let taking_back = Arc::clone(&notices);
+        *door.meanwhile.lock() = Some(Box::new(move || {
+            // As a request has been under way since before.
+            taking_back.front.flight.begin(ROOT);
+            taking_back.take_back_soon(vec![Invalidation::Pages(file)]);
+            taking_back.front.flight.end(ROOT);
+        }));
+        assert_eq!(look(), Duration::ZERO);
+        assert!(told(&notices, &recorder, || {}).is_empty(), "there was no node");
+        assert_eq!(look(), Duration::from_secs(30));
     }
 
     #[test]

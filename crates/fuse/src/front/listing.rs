@@ -76,6 +76,7 @@ impl Front {
             asker,
             dir,
             file,
+            since: self.nodes.missed(),
             page,
             given: false,
             lines: 0,
@@ -158,7 +159,8 @@ impl Front {
     fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed) -> Outcome<bool> {
         let Listed { label, entry, stat, passing } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
-        let shown = stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat)).transpose()?;
+        let shown =
+            stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat, to.since)).transpose()?;
         let kept = to.given && !passing;
         let shown = shown
             .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
@@ -202,6 +204,8 @@ struct Filling<P> {
     asker: Asker,
     dir: u64,
     file: FileId,
+    /// See [`Front::give`].
+    since: u64,
     page: P,
     /// Whether the kernel may keep entries.
     given: bool,

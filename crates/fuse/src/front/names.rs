@@ -56,6 +56,7 @@ impl Front {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
+        let since = self.nodes.missed();
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             reply(match told {
                 Err(Error::NotFound) => {
@@ -68,7 +69,7 @@ impl Front {
                 }
                 // Whatever was called `label` in a directory that is gone, by another machine perhaps, is gone.
                 Err(Error::Stale) => Ok(Found::Missing(Duration::ZERO)),
-                told => front.node_of(told, dir, &label).map(Found::File),
+                told => front.node_of(told, dir, &label, since).map(Found::File),
             });
         });
     }
@@ -87,11 +88,12 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let call = create(file, label.clone(), new, None);
+        let since = self.nodes.missed();
         self.ask(dir, asker, call, move |front, told| {
             reply(match told {
                 // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may look up anew.
                 Err(Error::Stale) => Err(Error::NotFound.into()),
-                told => front.node_of(told, dir, &label),
+                told => front.node_of(told, dir, &label, since),
             });
         });
     }
@@ -112,6 +114,7 @@ impl Front {
         };
         let within = file.clone();
         let call = create(file, label.clone(), new, Some(opening(flags).0));
+        let since = self.nodes.missed();
         let name = label.clone();
         self.ask(dir, asker, call, move |front, told| match told {
             // Another machine made it after the kernel's lookup.
@@ -123,7 +126,7 @@ impl Front {
                 let gone = matches!(told, Err(Error::Stale));
                 reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
             }),
-            told => reply(front.node_of(told, dir, &label).map(|shown| {
+            told => reply(front.node_of(told, dir, &label, since).map(|shown| {
                 let handle = front.handles.next(flags, false);
                 (shown, super::Opened { handle, keep_pages: true })
             })),
@@ -170,7 +173,8 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let call = Call::Link { file, dir: to, label: label.clone() };
-        self.ask(dir, asker, call, move |front, told| reply(front.node_of(told, dir, &label)));
+        let since = self.nodes.missed();
+        self.ask(dir, asker, call, move |front, told| reply(front.node_of(told, dir, &label, since)));
     }
 
     pub(crate) fn unlink(
@@ -239,8 +243,8 @@ impl Front {
         Ok((self.nodes.file(dir)?, Label::new(name)?))
     }
 
-    /// The kernel is about to be given what `told` names, as `label` in `dir`.
-    fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label) -> Outcome<Shown> {
+    /// The kernel is about to be given what `told` names, as `label` in `dir`. `since`: see [`Front::give`].
+    fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label, since: u64) -> Outcome<Shown> {
         let (entry, stat, passing) = match told? {
             Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false),
             Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true),
@@ -250,18 +254,20 @@ impl Front {
         if !contended {
             self.nodes.give_entry(dir, label);
         }
-        let mut shown = self.give(&entry, stat)?;
+        let mut shown = self.give(&entry, stat, since)?;
         if contended {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
         }
         Ok(if contended || passing { shown.passing() } else { shown })
     }
 
-    /// The kernel is about to be given a file.
-    pub(super) fn give(&self, entry: &Entry, mut stat: Stat) -> Outcome<Shown> {
+    /// The kernel is about to be given a file, of which was asked when there had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back between that it is decided and that it is given is
+    /// taken back of nobody. So if anything was, the file is given for no time.
+    pub(super) fn give(&self, entry: &Entry, mut stat: Stat, since: u64) -> Outcome<Shown> {
         stat.attributes.ino = entry.ino;
         self.nodes.give(&entry.file, &stat)?;
-        Ok(self.show(stat))
+        let shown = self.show(stat);
+        Ok(if self.nodes.missed() == since { shown } else { shown.passing() })
     }
 }
 
