@@ -1,6 +1,6 @@
 //! Room for one request and its answer.
 
-use memmap2::MmapMut;
+use memmap2::{Advice, MmapMut};
 use std::io;
 
 /// `FUSE_URING_IN_OUT_HEADER_SZ` and `FUSE_URING_OP_IN_OUT_SZ`, linux/fuse.h.
@@ -31,7 +31,10 @@ const HEADER_ROOM: usize = 4096;
 
 impl Slot {
     pub(crate) fn new(queue: u16, payload_bytes: usize) -> io::Result<Slot> {
-        Ok(Slot { queue, memory: MmapMut::map_anon(HEADER_ROOM + payload_bytes)?, after: None })
+        let memory = MmapMut::map_anon(HEADER_ROOM + payload_bytes)?;
+        // Trap: a kernel that gives everybody huge pages (Debian's) would have a slot of which one page is used take all of one. One without huge pages knows no such advice.
+        let _ = memory.advise(Advice::NoHugePage);
+        Ok(Slot { queue, memory, after: None })
     }
 
     /// Where the kernel is to put things: the header, and what is beside it.
