@@ -134,14 +134,14 @@ impl Files {
 
     /// Lets go of leases, one after the other, and forgets what they gave knowledge of. Says what was held of each.
     pub fn release(&mut self, leases: &[Released]) -> Vec<Option<Kind>> {
-        let mut labels: BTreeMap<&FileId, BTreeSet<&Label>> = BTreeMap::new();
-        let mut release = |released: &'_ Released| {
+        let release = |released: &Released| {
             let known = self.get_mut(&released.file)?;
             let held = known.held.kind(&released.field);
             known.let_go(released);
             held
         };
-        let held = leases.iter().map(&mut release).collect();
+        let held = leases.iter().map(release).collect();
+        let mut labels: BTreeMap<&FileId, BTreeSet<&Label>> = BTreeMap::new();
         // Who may only touch does not know.
         let knows = |keep: Option<Kind>| keep.is_some_and(|keep| keep.covers(Kind::Read));
         for released in leases.iter().filter(|released| !knows(released.keep)) {
