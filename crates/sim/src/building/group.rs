@@ -86,8 +86,10 @@ impl Group {
             Replica { serves, up: serves, ..replica }
         };
         let wire = Wire { delay: 1, cut: 0, arrives_at: 0 };
+        // Those that do not serve yet have their numbers, too.
+        let next = replicas as u64;
         let (replicas, wires) = ((0..replicas).map(replica).collect(), vec![wire; replicas * replicas]);
-        Group { next: servers as u64, replicas, wires, founding, lost: BTreeMap::new() }
+        Group { next, replicas, wires, founding, lost: BTreeMap::new() }
     }
 
     /// The server begins anew, with nothing and another number; its process is not there yet.

@@ -395,6 +395,8 @@ fn what_was_wrong_once_is_right() {
         (lone(2), 2, 20, 3_000),
         // Who had not heard that it held all labels, and asked for one of them, kept that one when all were recalled; the server did not know.
         (SLOW, 6, 8, 2_000),
+        // The simulation gave one number to two servers, of which one had yet to serve.
+        (Weather::of(2277), 2277, 20, 500),
         // Names that a machine was about to let go unasked were recalled meanwhile with all others, and let go a second time.
         (Weather::of(5), 5, 20, 500),
         // What was forgotten was recalled meanwhile, and let go a second time when that was answered.

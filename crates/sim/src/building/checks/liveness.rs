@@ -1,6 +1,8 @@
 //! Liveness after healing: once nothing goes wrong any more every call is answered and every machine has a session (design.md, "Contract to users": calls wait only while something is
 //! away).
 
+use crate::building::leader::Leader;
+use crate::building::replica::Replica;
 use crate::building::{Building, Machine, Violation};
 
 /// Time after which everything must have come to rest once all is well, ms: longer than anybody's patience.
@@ -55,7 +57,16 @@ impl Building {
             .enumerate()
             .filter(|(at, machine)| machine.client.valid_for_ms(self.clock(*at)) == 0);
         let invalid: Vec<_> = invalid.map(|(_, m)| (m.id.0, m.session, m.connection)).collect();
-        let idle = self.servers_are_idle();
-        format!("does not come to rest: {left:?}, without a session {invalid:?}, the server is idle: {idle}")
+        let servers = self.check_members_settled().and_then(|()| self.check_version()).err();
+        let servers = servers.unwrap_or_else(|| {
+            let (lone, replicas) = (&self.lone, &self.group.replicas);
+            let of = |replica: &Replica| {
+                let leads = replica.leads.as_ref().map(Leader::is_idle);
+                (replica.member, replica.up, replica.applied, replica.log.last().index, leads)
+            };
+            let replicas: Vec<_> = replicas.iter().filter(|it| it.serves).map(of).collect();
+            format!("the lone one is idle: {}; up, applied, last, leads: {replicas:?}", lone.is_idle())
+        });
+        format!("does not come to rest: {left:?}, without a session {invalid:?}, {servers}")
     }
 }
