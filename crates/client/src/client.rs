@@ -38,8 +38,13 @@ pub struct Settings {
 impl Settings {
     /// The defaults, with `seed`.
     pub fn new(seed: [u8; 32]) -> Settings {
-        let (dirty_bytes_max, files_max, names_max) = (192 << 20, 400_000, 256);
-        Settings { seed, flush_after_ms: 5_000, dirty_bytes_max, files_max, names_max }
+        Settings {
+            seed,
+            flush_after_ms: 5_000,
+            dirty_bytes_max: 192 << 20,
+            files_max: 400_000,
+            names_max: 256,
+        }
     }
 }
 
@@ -76,10 +81,8 @@ pub struct Client {
     pub(crate) space: Space,
     /// Something was unlocked here: who waits for that can be tried again.
     pub(crate) unlocked: bool,
-    /// What was recalled and could not yet be let go.
+    /// What is to be let go and could not yet be.
     pub(crate) yields: Yields,
-    /// Directories of which too many names are held one by one.
-    pub(crate) crowded: BTreeSet<FileId>,
     /// Files whose content passes to and fro.
     pub(crate) passing: Passing,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
@@ -126,7 +129,6 @@ impl Client {
             space: Space::default(),
             unlocked: false,
             yields: Yields::default(),
-            crowded: BTreeSet::new(),
             passing: Passing::default(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
@@ -276,6 +278,7 @@ impl Client {
     /// Learns what was granted. What this client did to a directory's times after the server had seen its log so far is not in them yet.
     pub(crate) fn learn_grant(&mut self, grant: wire::FileGrant) {
         let (file, knew) = (grant.file.clone(), self.knows_times(&grant.file));
+        let of_names = grant.fields.iter().any(|(field, _)| matches!(field, Field::Child(_)));
         if !self.files.0.contains_key(&file) {
             self.hand.add(file.clone());
         }
@@ -283,9 +286,8 @@ impl Client {
             self.files.revive(&grant);
         }
         self.files.grant(grant);
-        let named = self.files.get(&file).map_or(0, |known| known.held.named().count());
-        if named > self.settings.names_max {
-            self.crowded.insert(file.clone());
+        if of_names {
+            self.let_go_of_names(&file);
         }
         if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
             for (_, _, time) in self.touches.iter().filter(|(_, dir, _)| *dir == file) {
@@ -446,7 +448,6 @@ impl Client {
 
     /// After every input: what is due goes out, and what is low is asked for before it runs out.
     fn tidy(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.let_go_of_names();
         self.yield_recalled(now, out);
         if !self.publishing.unneeded.is_empty() {
             out.push(Output::Unneeded(std::mem::take(&mut self.publishing.unneeded)));

@@ -163,17 +163,12 @@ impl KnownFile {
     /// With all labels go those that are held by name: if the grant of all was lost on its way, the server took a name that was granted after it for one of all, and takes it back with
     /// them.
     fn let_go(&mut self, released: &Released) {
-        let is_one_of_them = |field: &Field| match released.field {
-            Field::Children => matches!(field, Field::Child(_)),
-            Field::Xattrs => matches!(field, Field::Xattr(_)),
-            _ => false,
+        let is_one_of_them: fn(&Field) -> bool = match released.field {
+            Field::Children => |field| matches!(field, Field::Child(_)),
+            Field::Xattrs => |field| matches!(field, Field::Xattr(_)),
+            _ => return self.held.release(&released.field, released.keep),
         };
-        let named: Vec<Field> = match released.field {
-            Field::Children | Field::Xattrs => {
-                self.held.iter().map(|(field, _)| field).filter(is_one_of_them).collect()
-            }
-            _ => Vec::new(),
-        };
+        let named: Vec<Field> = self.held.iter().map(|(field, _)| field).filter(is_one_of_them).collect();
         self.held.release(&released.field, released.keep);
         named.iter().for_each(|field| self.held.release(field, released.keep));
     }

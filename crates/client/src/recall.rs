@@ -71,13 +71,14 @@ impl Yields {
         self.publishing.extend(due.into_iter().map(|released| Yielding { released, is_recalled, rounds: 0 }));
     }
 
-    /// This was let go unasked, and with it what was recalled of the same: the server takes that for its answer, and expects no other. Whether anything was.
+    /// This was let go unasked, and with it what was recalled of the same: the server takes that for its answer, and expects no other. Whether anything was recalled.
     pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
-        let before = self.all().count();
-        if before > 0 {
-            self.retain(|recalled| !released.iter().any(|released| answers(released, recalled)));
+        let recalled = |yields: &Yields| yields.all().filter(|y| y.is_recalled).count();
+        let before = recalled(self);
+        if self.all().next().is_some() {
+            self.retain(|due| !released.iter().any(|released| answers(released, due)));
         }
-        self.all().count() < before
+        recalled(self) < before
     }
 
     fn retain(&mut self, keep: impl Fn(&Released) -> bool) {
@@ -112,11 +113,11 @@ impl Client {
         self.yield_recalled(now, out);
     }
 
-    /// Names that are held one by one, because others work in the same directory, are let go together when there are many, as if they were recalled: the server reads and writes them all
-    /// with whatever is asked of the directory. Whoever needs one again asks for it.
-    pub(crate) fn let_go_of_names(&mut self) {
-        for dir in std::mem::take(&mut self.crowded) {
-            let Some(known) = self.files.get(&dir) else { continue };
+    /// Names of `dir` that are held one by one, because others work there, too, are to go together when there are many: the server reads and writes them all with whatever is asked of the
+    /// directory. Whoever needs one again asks for it. They go as if they were recalled, once whoever waits for one of them has been tried.
+    pub(crate) fn let_go_of_names(&mut self, dir: &FileId) {
+        let Some(known) = self.files.get(dir) else { return };
+        if known.held.named().count() > self.settings.names_max {
             let keep = known.held.kind(&Field::Children);
             let name =
                 |label: &Label| Released { file: dir.clone(), field: Field::Child(label.clone()), keep };
@@ -124,7 +125,7 @@ impl Client {
         }
     }
 
-    /// Lets go of what was recalled: first nothing that it covered may be unpublished, then what was handed out below has to go, and then the log is
+    /// Lets go of what is to go: first nothing that it covered may be unpublished, then what was handed out below has to go, and then the log is
     /// flushed up to the release, which stands behind every update that used the lease.
     pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut what) = (Vec::new(), Vec::new(), Vec::new());

@@ -10,11 +10,17 @@ pub struct Cpus(Vec<u32>);
 
 impl Cpus {
     /// All that this system may ever have: as many queues must be served before any is.
+    ///
+    /// # Errors
+    /// If `/sys` cannot be read, or says what is no list.
     pub fn possible() -> io::Result<Cpus> {
         Cpus::read("possible")
     }
 
     /// Those that work.
+    ///
+    /// # Errors
+    /// Likewise.
     pub fn online() -> io::Result<Cpus> {
         Cpus::read("online")
     }

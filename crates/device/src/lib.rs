@@ -18,6 +18,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// Another descriptor for the connection of `device`, with a queue of its own for what is read of it: two threads that read by one contend for its lock.
 ///
 /// `FUSE_DEV_IOC_CLONE` (linux/fuse.h).
+///
+/// # Errors
+/// If `/dev/fuse` cannot be opened, or the kernel refuses.
 pub fn another(device: impl AsFd) -> io::Result<OwnedFd> {
     /// `_IOR(229, 0, uint32_t)`.
     const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);

@@ -94,6 +94,9 @@ impl Unused {
     }
 
     /// Serves `queues` of the connection of `device`, on the calling thread, which stays on processor `cpu`. No content of a request is longer than `payload_bytes`.
+    ///
+    /// # Errors
+    /// If the kernel takes no slots, or there is no memory for them. Requests of these processors then wait for ever: the mount has to end.
     pub fn serve(self, device: OwnedFd, cpu: u32, queues: &[u16], payload_bytes: usize) -> io::Result<Ring> {
         stay_on(cpu);
         let Unused(ring, wake) = self;
@@ -126,6 +129,9 @@ impl Ring {
     }
 
     /// Hands what has come back to the kernel, and waits for a request.
+    ///
+    /// # Errors
+    /// If the ring does not work any more; likewise.
     pub fn wait(&mut self) -> io::Result<Event> {
         loop {
             let answered = std::mem::take(&mut *self.returns.slots.lock());
