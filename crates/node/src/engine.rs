@@ -321,6 +321,7 @@ impl Engine {
                 self.input(&mut hosted, Input::Message(reply), &mut after);
             }
         }
+        self.upstream().push();
         if !after.invalidations.is_empty() {
             for below in self.below.read().iter() {
                 below.take_back_soon(after.invalidations.clone());

@@ -18,7 +18,7 @@ pub(crate) enum Upstream {
 }
 
 impl Upstream {
-    /// Sends in the session. Never blocks. Without a connection it is lost, which the client counts on.
+    /// Sends in the session, over the network with the next [`Upstream::push`]. Never blocks. Without a connection it is lost, which the client counts on.
     pub(crate) fn send(&self, session: Option<SessionId>, message: ToServer) {
         match self {
             Upstream::Here(server) => {
@@ -27,6 +27,13 @@ impl Upstream {
                 }
             }
             Upstream::There(link) => link.send(message),
+        }
+    }
+
+    /// What was sent goes on its way, by this thread: encrypting it takes too long for who holds a lock. Never blocks.
+    pub(crate) fn push(&self) {
+        if let Upstream::There(link) = self {
+            link.push();
         }
     }
 

@@ -236,9 +236,14 @@ impl Group {
             runtime.block_on(async {
                 match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
                     Ok((group, works)) => {
-                        let _indispensable = Indispensable(group.alarm.clone());
+                        let indispensable = Indispensable(group.alarm.clone());
                         drop(tell.send(Ok(group)));
-                        works.await;
+                        // A task: whenever what a thread blocks on goes on, tokio looks at the system first.
+                        let works = async move {
+                            let _indispensable = indispensable;
+                            works.await;
+                        };
+                        drop(tokio::spawn(works).await);
                     }
                     Err(error) => drop(tell.send(Err(error))),
                 }

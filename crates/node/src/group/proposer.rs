@@ -22,11 +22,11 @@ use openraft::raft::ReadPolicy;
 use openraft::{Config, ServerState, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 /// How long to wait for a checkpoint before asking openraft again: it ignores who asks while another is being written.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -116,15 +116,18 @@ impl Proposer {
     pub(super) async fn work(&self, raft: Raft) {
         let mut members = raft.server_metrics();
         let (mut changed_at, mut looked_at): (Option<Instant>, _) = (None, Instant::now());
+        let mut timer = pin!(tokio::time::sleep(LOOK));
         loop {
-            // While one is under way none is begun, and it may wait for room.
-            let under_way = self.state.machine.read().store.is_checkpointing();
-            let least = if under_way { LOOK } else { Duration::ZERO };
-            let until_checkpoint =
-                changed_at.map(|at| self.settings.checkpoint_after.saturating_sub(at.elapsed()).max(least));
-            let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
-            let until_look = (!leads_alone).then_some(LOOK);
-            let at_most = until_checkpoint.into_iter().chain(until_look).min();
+            let is_timed = match self.due(looked_at, changed_at) {
+                Some(due) => {
+                    // What is set again, even to the same time, costs a system call.
+                    if timer.deadline() != due {
+                        timer.as_mut().reset(due);
+                    }
+                    true
+                }
+                None => false,
+            };
             let Turn { batch, batch_bytes, checkpoints, end } = tokio::select! {
                 biased;
                 // It ends with openraft, of which the next proposal tells.
@@ -132,7 +135,8 @@ impl Proposer {
                     Ok(()) => Turn::default(),
                     Err(_) => return,
                 },
-                turn = self.queue.next(at_most) => turn,
+                turn = self.queue.next() => turn,
+                () = timer.as_mut(), if is_timed => Turn::default(),
             };
             if batch.is_empty() || looked_at.elapsed() >= LOOK {
                 self.look(&raft).await;
@@ -143,7 +147,8 @@ impl Proposer {
                     let machine = self.state.machine.read();
                     (machine.directory.digest(), machine.directory.version())
                 };
-                self.write(&raft, Batch::new(self.now(), digest, version, batch)).await;
+                let batch = Batch::new(self.now(), digest, version, batch);
+                self.write(&raft, batch, timer.as_mut()).await;
                 self.queue.applied(batch_bytes);
             }
             let is_clean = self.state.machine.read().store.is_clean();
@@ -166,8 +171,19 @@ impl Proposer {
         }
     }
 
-    /// Returns when `batch` is applied, or others lead and it may or may not come to something: clients ask them.
-    async fn write(&self, raft: &Raft, batch: Batch) {
+    /// When there is something to do even if nobody asks: a member of several looks how it stands, and a checkpoint becomes due.
+    fn due(&self, looked_at: Instant, changed_at: Option<Instant>) -> Option<Instant> {
+        let next_look = looked_at + LOOK;
+        let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
+        let checkpoint = changed_at.map(|at| at + self.settings.checkpoint_after);
+        // While one is under way none is begun, and it may wait for room.
+        let under_way = || self.state.machine.read().store.is_checkpointing();
+        let checkpoint = checkpoint.map(|at| if under_way() { at.max(next_look) } else { at });
+        checkpoint.into_iter().chain((!leads_alone).then_some(next_look)).min()
+    }
+
+    /// Returns when `batch` is applied, or others lead and it may or may not come to something: clients ask them. `timer` says when a member of several is to look how it stands.
+    async fn write(&self, raft: &Raft, batch: Batch, mut timer: Pin<&mut Sleep>) {
         let mut writing = pin!(raft.client_write(batch));
         loop {
             tokio::select! {
@@ -181,7 +197,8 @@ impl Proposer {
                     Err(error) => return self.stop(&error),
                 },
                 // Without a majority it may take for ever.
-                () = tokio::time::sleep(LOOK), if !self.alone.load(SeqCst) => {
+                () = timer.as_mut(), if !self.alone.load(SeqCst) => {
+                    timer.as_mut().reset(Instant::now() + LOOK);
                     self.look(raft).await;
                     if self.queue.is_ending() {
                         return;

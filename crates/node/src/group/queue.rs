@@ -8,7 +8,6 @@ use directory::Input;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
 /// Bounds of one entry: what is worth one fdatasync, and does not keep readers out for long while it is applied.
@@ -102,20 +101,13 @@ impl Queue {
         self.backlog.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Waits for something to do, or for `at_most`. An orderly end comes with the last of what waits.
-    pub(super) async fn next(&self, at_most: Option<Duration>) -> Turn {
+    /// Waits for something to do. An orderly end comes with the last of what waits.
+    pub(super) async fn next(&self) -> Turn {
         loop {
             if let Some(turn) = self.take() {
                 return turn;
             }
-            match at_most {
-                None => self.wake.notified().await,
-                Some(at_most) => {
-                    if tokio::time::timeout(at_most, self.wake.notified()).await.is_err() {
-                        return Turn::default();
-                    }
-                }
-            }
+            self.wake.notified().await;
         }
     }
 

@@ -3,24 +3,21 @@
 use super::NetThread;
 use super::authority::{CertificateError, Credentials};
 use super::frames::{self, Frames};
+use super::line::Line;
 use super::tls::{self, Caller};
 use crate::engine::Engine;
 use crate::routes::Down;
-use bytes::Bytes;
-use futures_util::{SinkExt, StreamExt};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::{
-    GreetingError, Purpose, ServerAt, ToClient, ToServer, Version, Versions, Welcome, decode, encode,
-};
+use wire::{GreetingError, Purpose, ServerAt, ToClient, ToServer, Version, Versions, Welcome, decode};
 
 /// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,9 +33,6 @@ const GONE: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(500);
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// Messages taken from the connection at a time, so that they go to the client together.
-const TOGETHER: usize = 64;
-
 /// A stream to a server.
 pub(super) type Stream = TlsStream<TcpStream>;
 
@@ -92,8 +86,8 @@ pub(crate) type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
 
 /// See the module.
 pub(crate) struct Link {
-    /// To the connection that is up.
-    outbox: Mutex<Option<mpsc::UnboundedSender<ToServer>>>,
+    /// The connection that is up.
+    line: Mutex<Option<Arc<Line>>>,
     status: Mutex<LinkStatus>,
     /// Where servers listen, those of one after those of another.
     addresses: Mutex<Vec<String>>,
@@ -117,7 +111,7 @@ impl Link {
             down: Some("not called yet".to_owned()),
         };
         let link = Arc::new(Link {
-            outbox: Mutex::new(None),
+            line: Mutex::new(None),
             status: Mutex::new(status),
             addresses: Mutex::new(addresses),
             servers,
@@ -135,11 +129,18 @@ impl Link {
         Ok((link, thread))
     }
 
-    /// Sends, if there is a connection.
+    /// To be sent with the next [`Link::push`], if there is a connection.
     pub(crate) fn send(&self, message: ToServer) {
-        if let Some(outbox) = &*self.outbox.lock() {
-            // Closed only while it is being replaced.
-            let _ = outbox.send(message);
+        if let Some(line) = &*self.line.lock() {
+            line.say(Some(message));
+        }
+    }
+
+    /// Sends what waits, on this thread.
+    pub(crate) fn push(&self) {
+        let line = self.line.lock().clone();
+        if let Some(line) = line {
+            line.push();
         }
     }
 
@@ -187,7 +188,7 @@ impl Link {
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
             let ended = self.hold(&address, &config, engine, &mut pause).await;
-            *self.outbox.lock() = None;
+            *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
             if was_up {
@@ -265,8 +266,8 @@ impl Link {
         frames::messages(&mut frames);
         let several = servers.len() > 1;
         self.heard(servers, serve);
-        let (outbox, inbox) = mpsc::unbounded_channel();
-        *self.outbox.lock() = Some(outbox);
+        let line = Line::new(frames);
+        *self.line.lock() = Some(line.clone());
         *pause = PAUSE.0;
         {
             let mut status = self.status.lock();
@@ -276,7 +277,7 @@ impl Link {
         let Some(client) = engine.upgrade() else { return Ok(()) };
         client.deliver(vec![Down::Opened(session)]);
         drop(client);
-        self.converse(frames, inbox, engine, several).await
+        self.converse(&line, engine, several).await
     }
 
     fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
@@ -291,18 +292,10 @@ impl Link {
         (self.servers)(servers, serve);
     }
 
-    async fn converse(
-        &self,
-        frames: Frames<Stream>,
-        mut inbox: mpsc::UnboundedReceiver<ToServer>,
-        engine: &Weak<Engine>,
-        several: bool,
-    ) -> Result<(), End> {
-        let (mut sink, stream) = frames.split();
-        let mut stream = stream.ready_chunks(TOGETHER);
-        let (heard, ask) = (Cell::new(Instant::now()), Notify::new());
-        let reading = async {
-            while let Some(together) = stream.next().await {
+    async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, several: bool) -> Result<(), End> {
+        let heard = Cell::new(Instant::now());
+        let listening = async {
+            while let Some(together) = line.listen().await {
                 heard.set(Instant::now());
                 let mut told = Vec::with_capacity(together.len());
                 for frame in together {
@@ -320,20 +313,6 @@ impl Link {
             }
             Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
         };
-        let writing = async {
-            loop {
-                tokio::select! {
-                    message = inbox.recv() => match message {
-                        Some(message) => sink.feed(Bytes::from(encode(&message))).await?,
-                        None => return Ok::<(), End>(()),
-                    },
-                    () = ask.notified() => sink.feed(Bytes::new()).await?,
-                }
-                if inbox.is_empty() {
-                    sink.flush().await?;
-                }
-            }
-        };
         let watching = async {
             loop {
                 let quiet = heard.get().elapsed();
@@ -341,7 +320,8 @@ impl Link {
                     tokio::time::sleep(QUIET - quiet).await;
                     continue;
                 }
-                ask.notify_one();
+                line.say(None);
+                line.push();
                 tokio::time::sleep(QUIET).await;
                 if heard.get().elapsed() >= 2 * QUIET {
                     return;
@@ -349,8 +329,8 @@ impl Link {
             }
         };
         tokio::select! {
-            ended = reading => ended,
-            ended = writing => ended,
+            ended = listening => ended,
+            error = line.keep_saying() => Err(error.into()),
             () = watching, if several => Err(End::Gone),
             () = self.again.notified() => Err(End::Over),
         }

@@ -5,6 +5,7 @@ mod carrier;
 mod content;
 mod frames;
 mod join;
+mod line;
 mod link;
 mod listener;
 mod members;

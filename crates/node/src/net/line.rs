@@ -1,0 +1,200 @@
+//! A connection on which any thread says what it has to say itself, and one task listens: a message that waits for another thread to wake up waits longer than it takes on its way.
+
+use super::frames::Frames;
+use super::link::Stream;
+use bytes::{Bytes, BytesMut};
+use futures_util::{Sink, Stream as _};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use tokio::sync::Notify;
+use wire::{ToServer, encode};
+
+/// Messages taken from the connection at a time, so that they go to the client together.
+const TOGETHER: usize = 64;
+
+/// See the module.
+pub(super) struct Line {
+    /// What is to be said, in this order; nothing said asks whether anybody is there.
+    waiting: Mutex<VecDeque<Option<ToServer>>>,
+    frames: Mutex<Frames<Stream>>,
+    failed: Mutex<Option<io::Error>>,
+    /// The connection may take more, or has failed.
+    again: Notify,
+}
+
+impl Line {
+    pub(super) fn new(frames: Frames<Stream>) -> Arc<Line> {
+        let (waiting, failed) = Default::default();
+        Arc::new(Line { waiting, frames: Mutex::new(frames), failed, again: Notify::new() })
+    }
+
+    /// Said with the next [`Line::push`], or when the connection can take more.
+    pub(super) fn say(&self, message: Option<ToServer>) {
+        self.waiting.lock().push_back(message);
+    }
+
+    /// Says what waits, as far as the connection takes it at once. Never waits for that, nor for another thread that does the same.
+    pub(super) fn push(self: &Arc<Self>) {
+        // Who has the connection looks again once it has let go of it: nothing is left that was put there meanwhile.
+        while !self.waiting.lock().is_empty() {
+            let Some(mut frames) = self.frames.try_lock() else { return };
+            if !self.push_into(&mut frames) {
+                return;
+            }
+        }
+    }
+
+    /// Whether all of it was said. If not, [`Line::keep_saying`] goes on when the connection takes more, or ends.
+    fn push_into(self: &Arc<Self>, frames: &mut Frames<Stream>) -> bool {
+        let waker = Waker::from(self.clone());
+        match self.poll_say(Pin::new(frames), &mut Context::from_waker(&waker)) {
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(error)) => {
+                *self.failed.lock() = Some(error);
+                self.again.notify_one();
+                false
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    fn poll_say<S: Sink<Bytes, Error = io::Error>>(
+        &self,
+        mut frames: Pin<&mut S>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(frames.as_mut().poll_ready(cx))?;
+            let Some(message) = self.waiting.lock().pop_front() else { break };
+            let frame = message.map_or_else(Bytes::new, |message| encode(&message).into());
+            frames.as_mut().start_send(frame)?;
+        }
+        frames.poll_flush(cx)
+    }
+
+    /// Goes on with what the connection could not take, until it fails.
+    pub(super) async fn keep_saying(self: &Arc<Self>) -> io::Error {
+        loop {
+            self.again.notified().await;
+            if let Some(error) = self.failed.lock().take() {
+                return error;
+            }
+            let said = self.push_into(&mut self.frames.lock());
+            if said {
+                self.push();
+            }
+        }
+    }
+
+    /// What the other side says, as much of it as has come; `None` once that is over.
+    pub(super) async fn listen(self: &Arc<Self>) -> Option<Vec<io::Result<BytesMut>>> {
+        std::future::poll_fn(|cx| {
+            let heard = poll_listen(Pin::new(&mut *self.frames.lock()), cx);
+            self.push();
+            heard
+        })
+        .await
+    }
+}
+
+fn poll_listen(
+    mut frames: Pin<&mut Frames<Stream>>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Vec<io::Result<BytesMut>>>> {
+    let mut heard = Vec::new();
+    while heard.len() < TOGETHER {
+        match frames.as_mut().poll_next(cx) {
+            Poll::Ready(Some(frame)) => heard.push(frame),
+            // An end comes again.
+            Poll::Ready(None) | Poll::Pending if !heard.is_empty() => break,
+            end => return end.map(|_| None),
+        }
+    }
+    Poll::Ready(Some(heard))
+}
+
+/// The connection may take more.
+impl Wake for Line {
+    fn wake(self: Arc<Self>) {
+        self.again.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::authority::Authority;
+    use crate::net::{frames, link, tls};
+    use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use wire::MachineId;
+
+    const THREADS: u64 = 4;
+    const EACH: u64 = 5000;
+
+    #[test]
+    fn what_threads_say_comes_once_and_in_their_order_also_if_nobody_listens_at_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let credentials = Authority::open(dir.path()).unwrap().credentials(dir.path(), MachineId(1)).unwrap();
+        let (caller, acceptor) =
+            (tls::client(&credentials).unwrap(), TlsAcceptor::from(tls::server(&credentials).unwrap()));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let talk = async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            set_socket_recv_buffer_size(&listener, 4096).unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let (called, accepted) = tokio::join!(link::call(&address, &caller), async {
+                acceptor.accept(listener.accept().await.unwrap().0).await
+            });
+            let (called, mut heard) = (called.unwrap(), frames::greetings(accepted.unwrap()));
+            set_socket_send_buffer_size(called.get_ref().0, 4096).unwrap();
+            let line = Line::new(frames::greetings(called));
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let line = &line;
+                    scope.spawn(move || {
+                        for turn in 0..EACH {
+                            line.say(Some(ToServer::ReserveInodes { known: thread * EACH + turn }));
+                            line.push();
+                        }
+                    });
+                }
+            });
+            assert!(!line.waiting.lock().is_empty(), "more was said than a connection takes unheard");
+            let mut next = [0; THREADS as usize];
+            let hearing = async {
+                while next.iter().sum::<u64>() < THREADS * EACH {
+                    let message = wire::decode(&frames::receive(&mut heard).await.unwrap()).unwrap();
+                    let ToServer::ReserveInodes { known } = message else { panic!("{message:?}") };
+                    let next = &mut next[(known / EACH) as usize];
+                    assert_eq!(*next, known % EACH);
+                    *next += 1;
+                }
+            };
+            tokio::select! {
+                () = hearing => {}
+                error = line.keep_saying() => panic!("{error}"),
+            }
+            // Whoever is gone is noticed by who says something.
+            drop(heard);
+            let keep_on_saying = async {
+                loop {
+                    line.say(None);
+                    line.push();
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                _ = line.keep_saying() => {}
+                () = keep_on_saying => {}
+            }
+        };
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), talk).await.unwrap() });
+    }
+}
