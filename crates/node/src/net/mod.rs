@@ -1,4 +1,4 @@
-//! The network: TLS connections between machines, on one thread with tokio.
+//! The network: TLS connections between machines, with tokio.
 
 mod authority;
 mod carrier;
