@@ -367,10 +367,11 @@ impl Engine {
         }
     }
 
-    /// Takes back from below what is recalled, until the machine stops.
-    pub(crate) fn take_back(&self, yields: &Receiver<Yield>) {
+    /// Takes back from below what is recalled, until the machine stops. By several threads: what the kernel is slow to let go of holds up no other recall.
+    pub(crate) fn take_back(&self, yields: &Mutex<Receiver<Yield>>) {
         while !self.is_stopping() {
-            let Ok(Yield { number, what }) = yields.recv_timeout(STOP_LOOK) else { continue };
+            let next = yields.lock().recv_timeout(STOP_LOOK);
+            let Ok(Yield { number, what }) = next else { continue };
             let below = self.below.read().clone();
             let again: Vec<Again<'_>> = below.iter().map(|below| below.take_back(&what)).collect();
             self.yielded(number, again).into_iter().for_each(|again| again());
@@ -552,5 +553,55 @@ impl Door for Engine {
 
     fn hand_out(&self, below: Arc<dyn Below>) {
         self.below.write().push(below);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Machine, MachineSettings};
+
+    /// The first recall is not over before there is a second.
+    #[derive(Default)]
+    struct Slow {
+        begun: Mutex<u32>,
+        more: Condvar,
+    }
+
+    impl Below for Slow {
+        fn has(&self, _: &Invalidation) -> bool {
+            true
+        }
+
+        fn take_back(&self, _: &[Invalidation]) -> Again<'_> {
+            let mut begun = self.begun.lock();
+            *begun += 1;
+            self.more.notify_all();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while *begun < 2 {
+                assert!(!self.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");
+            }
+            Box::new(|| Box::new(|| ()))
+        }
+
+        fn take_back_soon(&self, _: Vec<Invalidation>) {}
+    }
+
+    #[test]
+    fn a_recall_that_the_kernel_is_slow_to_let_go_of_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
+        let (engine, slow) = (machine.engine(), Arc::new(Slow::default()));
+        engine.hand_out(slow.clone());
+        for number in [u64::MAX - 1, u64::MAX] {
+            engine.yields.send(Yield { number, what: vec![Invalidation::Everything] }).unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut begun = slow.begun.lock();
+        while *begun < 2 {
+            assert!(!slow.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");
+        }
+        drop(begun);
+        machine.stop().unwrap();
     }
 }

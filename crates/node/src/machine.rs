@@ -25,6 +25,8 @@ use wire::{MachineId, ToClient, Versions};
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
+/// What is recalled is taken back from below by so many threads: each waits for the kernel, which may be slow to let go.
+const YIELD_THREADS: usize = 4;
 /// Reads over the network wait for it; so many do at once.
 const REMOTE_READ_THREADS: usize = 4;
 /// How long an orderly end may take.
@@ -169,8 +171,11 @@ impl Machine {
 
     fn start_threads(&mut self, queues: Queues) -> Result<(), MachineError> {
         let Queues { uploads, chores, yields } = queues;
-        let engine = self.engine.clone();
-        self.threads.push(thread("yield", move || engine.take_back(&yields))?);
+        let yields = Arc::new(Mutex::new(yields));
+        for _ in 0..YIELD_THREADS {
+            let (engine, yields) = (self.engine.clone(), yields.clone());
+            self.threads.push(thread("yield", move || engine.take_back(&yields))?);
+        }
         let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
             let (engine, uploads) = (self.engine.clone(), uploads.clone());

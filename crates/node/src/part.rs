@@ -296,6 +296,7 @@ impl Part {
         }
         let (link, thread) = Link::start(addresses, &credentials, Arc::downgrade(&self.engine), servers)?;
         self.engine.connect(Upstream::There(link.clone()));
+        link.begin();
         *connection = Some((link, thread));
         Ok(())
     }

@@ -94,10 +94,12 @@ pub(crate) struct Link {
     servers: Servers,
     /// The session is over: call again.
     again: Notify,
+    /// It may call.
+    begun: Notify,
 }
 
 impl Link {
-    /// Of a machine whose server is at one of `addresses`; and what keeps it, which is to be kept.
+    /// Of a machine whose server is at one of `addresses`; and what keeps it, which is to be kept. It calls nobody before [`Link::begin`].
     pub(crate) fn start(
         addresses: Vec<String>,
         credentials: &Credentials,
@@ -116,9 +118,11 @@ impl Link {
             addresses: Mutex::new(addresses),
             servers,
             again: Notify::new(),
+            begun: Notify::new(),
         });
         let calling = link.clone();
         let thread = NetThread::spawn("link", move || async move {
+            calling.begun.notified().await;
             calling.keep(config, &engine).await;
         })
         .map_err(|source| crate::data::DataError::Io {
@@ -127,6 +131,11 @@ impl Link {
             source,
         })?;
         Ok((link, thread))
+    }
+
+    /// Calls from now on: the engine knows that this is its way to the server.
+    pub(crate) fn begin(&self) {
+        self.begun.notify_one();
     }
 
     /// To be sent with the next [`Link::push`], if there is a connection.
