@@ -120,7 +120,7 @@ impl Proposer {
         loop {
             let is_timed = match self.due(looked_at, changed_at) {
                 Some(due) => {
-                    // What is set again, even to the same time, costs a system call.
+                    // One timer that stays: a new one that comes before all others wakes the runtime by a system call.
                     if timer.deadline() != due {
                         timer.as_mut().reset(due);
                     }

@@ -22,14 +22,23 @@ pub(super) struct Line {
     waiting: Mutex<VecDeque<Option<ToServer>>>,
     frames: Mutex<Frames<Stream>>,
     failed: Mutex<Option<io::Error>>,
-    /// The connection may take more, or has failed.
-    again: Notify,
+    again: Arc<Again>,
+}
+
+/// Told when the connection may take more, or has failed. Apart from the line: the connection keeps who is to be told, and the line keeps the connection.
+#[derive(Default)]
+struct Again(Notify);
+
+impl Wake for Again {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
 }
 
 impl Line {
     pub(super) fn new(frames: Frames<Stream>) -> Arc<Line> {
-        let (waiting, failed) = Default::default();
-        Arc::new(Line { waiting, frames: Mutex::new(frames), failed, again: Notify::new() })
+        let (waiting, failed, again) = Default::default();
+        Arc::new(Line { waiting, frames: Mutex::new(frames), failed, again })
     }
 
     /// Said with the next [`Line::push`], or when the connection can take more.
@@ -38,7 +47,7 @@ impl Line {
     }
 
     /// Says what waits, as far as the connection takes it at once. Never waits for that, nor for another thread that does the same.
-    pub(super) fn push(self: &Arc<Self>) {
+    pub(super) fn push(&self) {
         // Who has the connection looks again once it has let go of it: nothing is left that was put there meanwhile.
         while !self.waiting.lock().is_empty() {
             let Some(mut frames) = self.frames.try_lock() else { return };
@@ -49,13 +58,13 @@ impl Line {
     }
 
     /// Whether all of it was said. If not, [`Line::keep_saying`] goes on when the connection takes more, or ends.
-    fn push_into(self: &Arc<Self>, frames: &mut Frames<Stream>) -> bool {
-        let waker = Waker::from(self.clone());
+    fn push_into(&self, frames: &mut Frames<Stream>) -> bool {
+        let waker = Waker::from(self.again.clone());
         match self.poll_say(Pin::new(frames), &mut Context::from_waker(&waker)) {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(error)) => {
                 *self.failed.lock() = Some(error);
-                self.again.notify_one();
+                self.again.0.notify_one();
                 false
             }
             Poll::Pending => false,
@@ -77,9 +86,9 @@ impl Line {
     }
 
     /// Goes on with what the connection could not take, until it fails.
-    pub(super) async fn keep_saying(self: &Arc<Self>) -> io::Error {
+    pub(super) async fn keep_saying(&self) -> io::Error {
         loop {
-            self.again.notified().await;
+            self.again.0.notified().await;
             if let Some(error) = self.failed.lock().take() {
                 return error;
             }
@@ -91,7 +100,7 @@ impl Line {
     }
 
     /// What the other side says, as much of it as has come; `None` once that is over.
-    pub(super) async fn listen(self: &Arc<Self>) -> Option<Vec<io::Result<BytesMut>>> {
+    pub(super) async fn listen(&self) -> Option<Vec<io::Result<BytesMut>>> {
         std::future::poll_fn(|cx| {
             let heard = poll_listen(Pin::new(&mut *self.frames.lock()), cx);
             self.push();
@@ -115,13 +124,6 @@ fn poll_listen(
         }
     }
     Poll::Ready(Some(heard))
-}
-
-/// The connection may take more.
-impl Wake for Line {
-    fn wake(self: Arc<Self>) {
-        self.again.notify_one();
-    }
 }
 
 #[cfg(test)]
@@ -181,19 +183,15 @@ mod tests {
                 () = hearing => {}
                 error = line.keep_saying() => panic!("{error}"),
             }
-            // Whoever is gone is noticed by who says something.
-            drop(heard);
-            let keep_on_saying = async {
-                loop {
-                    line.say(None);
-                    line.push();
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            };
-            tokio::select! {
-                _ = line.keep_saying() => {}
-                () = keep_on_saying => {}
+            // A line that is given up while the connection takes no more is closed.
+            while line.waiting.lock().is_empty() {
+                line.say(Some(ToServer::Renew));
+                line.push();
             }
+            let given_up = Arc::downgrade(&line);
+            drop(line);
+            assert!(given_up.upgrade().is_none(), "who waits for the connection keeps it");
+            while frames::receive(&mut heard).await.is_ok() {}
         };
         runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), talk).await.unwrap() });
     }

@@ -33,6 +33,7 @@ const GONE: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(500);
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
 /// A stream to a server.
 pub(super) type Stream = TlsStream<TcpStream>;
 
