@@ -17,8 +17,8 @@ impl Building {
             let patience = PATIENCE_MS.0 + self.below(PATIENCE_MS.1);
             let replica = &self.group.replicas[at];
             let runs = replica.up && replica.stopped_until <= self.now;
-            let votes = replica.log.members().vote(replica.member);
-            let waits = runs && votes && replica.leads.is_none() && self.now > replica.heard + patience;
+            let waits =
+                runs && replica.may_stand() && replica.leads.is_none() && self.now > replica.heard + patience;
             if waits {
                 self.stands(at, false)?;
             }

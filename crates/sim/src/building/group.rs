@@ -411,7 +411,10 @@ impl Building {
             return Ok(());
         }
         replica.heard = now;
-        self.notes(|| format!("replica {at} starts"));
+        self.notes(|| {
+            let log = &self.group.replicas[at].log;
+            format!("replica {at} starts with {:?}, where {:?} decide", log.last(), log.members())
+        });
         self.check_replica(at, &[])
     }
 

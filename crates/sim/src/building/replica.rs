@@ -165,6 +165,14 @@ impl Replica {
         Ok(())
     }
 
+    /// It votes, or did before the last change of the members and does not know that to be committed. Those that vote after the change may all have lost it, and have too little of the log to lead
+    /// then: who has it must, though it votes no more (Raft's thesis §4.2.2; openraft does so).
+    pub fn may_stand(&self) -> bool {
+        let changed_at = self.log.changed_at();
+        let voted = || self.commit < changed_at && self.log.members_at(changed_at - 1).vote(self.member);
+        self.log.members().vote(self.member) || voted()
+    }
+
     /// It is a server, and is to be one.
     pub fn stays(&self) -> bool {
         self.serves && !self.leaves

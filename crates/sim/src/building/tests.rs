@@ -1,6 +1,10 @@
 //! Machines in all weathers.
 
-use super::{Happened, Weather, run_building, run_building_in};
+use super::log::Entry;
+use super::members::Members;
+use super::{Building, Happened, Weather, run_building, run_building_in};
+use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// What leaks time, order or chance from outside shows here first.
 #[test]
@@ -226,6 +230,30 @@ fn groups_of_servers_grow_and_shrink_while_machines_work() {
     assert_eq!((well.cut_off, well.fenced, well.lost), (0, 0, 0), "{well:?}");
 }
 
+/// Who alone is to vote has lost the entry that says so. The others have it, and so must lead once more, though they vote no more.
+#[test]
+fn who_votes_no_more_leads_until_that_is_committed() {
+    let mut building = Building::new(Weather { servers: 3, ..Weather::FAIR }, 0, 2, 0).unwrap();
+    building.comes_to_rest().unwrap();
+    let (all, left) = (BTreeSet::from([0, 1, 2]), BTreeSet::from([2]));
+    let both = Members { voters: vec![all, left.clone()], learners: BTreeSet::new() };
+    let alone = Members { voters: vec![left], learners: BTreeSet::from([0, 1]) };
+    for at in 0..3 {
+        let replica = &mut building.group.replicas[at];
+        for members in [&both, &alone].into_iter().take(if at == 2 { 1 } else { 2 }) {
+            let (term, time) = (replica.term, replica.log.last().time);
+            let members = Some(Rc::new(members.clone()));
+            replica.log.push(Rc::new(Entry { term, time, inputs: Vec::new(), members }));
+        }
+        replica.durable = replica.log.last().index;
+        replica.crashes(0);
+        building.replica_starts(at).unwrap();
+    }
+    building.comes_to(|building| building.group.leader().is_some()).unwrap();
+    assert_ne!(building.group.leader(), Some(2));
+    building.comes_to_rest().unwrap();
+}
+
 #[test]
 fn a_leader_that_changes_members_at_once_is_found() {
     let lie = Some(super::Lie::ChangesAtOnce);
@@ -397,6 +425,8 @@ fn what_was_wrong_once_is_right() {
         (SLOW, 6, 8, 2_000),
         // The simulation gave one number to two servers, of which one had yet to serve.
         (Weather::of(2277), 2277, 20, 500),
+        // Who alone was to vote had lost the entry that said so, and those that had it, and so had to lead, did not stand: they voted no more.
+        (Weather::of(4768), 4768, 20, 500),
         // Names that a machine was about to let go unasked were recalled meanwhile with all others, and let go a second time.
         (Weather::of(5), 5, 20, 500),
         // What was forgotten was recalled meanwhile, and let go a second time when that was answered.
