@@ -13,6 +13,8 @@ use tempfile::TempDir;
 struct Net {
     up: RwLock<BTreeMap<u64, Arc<Group>>>,
     cut: RwLock<BTreeSet<(u64, u64)>>,
+    /// Who is to vote alone hears nothing more of the leader once it has the entry by which a majority of those before is needed, too.
+    cuts_at_change: AtomicBool,
 }
 
 struct From(u64, Arc<Net>);
@@ -44,6 +46,13 @@ impl Wire for Between {
             let held = heard_by.take().filter(|(with, _)| with.ptr_eq(&Arc::downgrade(&group)));
             let mut conversation = held.map_or_else(|| group.listen(), |(_, conversation)| conversation);
             let answer = conversation.hear(&call).await;
+            let changes = || {
+                let voters = last_voters(&group);
+                voters.len() == 2 && voters[1] == BTreeSet::from([*to])
+            };
+            if net.cuts_at_change.load(SeqCst) && changes() {
+                net.cut.write().insert((*from, *to));
+            }
             let lost = net.cut.read().contains(&(*to, *from));
             if lost {
                 std::future::pending::<()>().await;
@@ -52,6 +61,13 @@ impl Wire for Between {
             Ok(answer)
         })
     }
+}
+
+/// Who votes, as the last says of the entries that the member has and has not applied.
+fn last_voters(group: &Group) -> Vec<BTreeSet<u64>> {
+    let next = group.applied().map_or(0, |applied| applied + 1);
+    let entries = (next..).map_while(|index| group.entry(index).unwrap());
+    entries.filter_map(|entry| entry.voters).last().unwrap_or_default()
 }
 
 /// A group, its members' directories, and what each has delivered.
@@ -296,6 +312,52 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     wait_until("it to be alone", || leader.standing().alone);
     building.kill(2);
     building.open();
+}
+
+/// The leader removes itself, and ends when another has the entry by which a third is to vote alone, which that one has not. The third has too little of the log to be elected, and the other votes no
+/// more: it must lead all the same (Raft's thesis §4.2.2; seed 4768 of the simulation, whose servers did not).
+#[test]
+fn who_votes_no_more_leads_until_that_is_committed() {
+    for all_die in [false, true] {
+        let mut building = Building::new(3);
+        building.open();
+        let leader = building.leader();
+        let removed = leader.member();
+        building.net.cuts_at_change.store(true, SeqCst);
+        let voters = |id: u64| last_voters(&building.net.up.read()[&id]);
+        let alone = || building.net.cut.read().first().map(|(_, alone)| *alone);
+        let has_it = |alone: u64| voters(6 - removed - alone) == [BTreeSet::from([alone])];
+        let removal = async {
+            let written = async {
+                while !alone().is_some_and(has_it) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::select! {
+                removal = leader.remove_member(removed) => removal,
+                () = written => Ok(()),
+            }
+        };
+        wait(removal).unwrap();
+        drop(leader);
+        let alone = alone().unwrap();
+        let other = 6 - removed - alone;
+        assert_eq!(voters(alone), [BTreeSet::from([1, 2, 3]), BTreeSet::from([alone])]);
+        building.net.cuts_at_change.store(false, SeqCst);
+        building.kill(removed);
+        building.net.cut.write().clear();
+        if all_die {
+            for id in [alone, other] {
+                building.kill(id);
+                building.start(id);
+            }
+        }
+        assert_eq!(building.leader().member(), other);
+        building.open();
+        building.start(removed);
+        building.open();
+        building.agree();
+    }
 }
 
 /// It neither founded the group nor was ever elected: who led has left.
