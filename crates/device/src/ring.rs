@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use crate::cpus::stay_on;
 use crate::{After, Slot};
@@ -28,6 +29,11 @@ const SUBMISSIONS: u32 = 64;
 const SLOTS: usize = 16;
 /// At most. Whoever asks when so many wait, waits for one of them.
 const SLOTS_MAX: usize = 4096;
+
+/// For so long an answer is looked out for: what a server takes that is near and has not to ask others.
+const LOOK_OUT: Duration = Duration::from_micros(250);
+/// At most so many in a row are not looked out for.
+const VAIN_MAX: u32 = 255;
 
 /// What the ring's own descriptor for waking says instead of a slot's number.
 const WOKEN: u64 = u64::MAX;
@@ -49,15 +55,25 @@ pub struct Ring {
     after: Vec<After>,
     /// What the kernel has said and nobody has asked for yet.
     said: VecDeque<(u64, i32)>,
+    /// How many answers are not looked out for once that was in vain, and how many of these are left.
+    vain: u32,
+    rest: u32,
     returns: Arc<Returns>,
 }
 
 /// Where answered slots come back to, from whatever thread.
 pub struct Returns {
-    slots: Mutex<Vec<Slot>>,
+    come_back: Mutex<ComeBack>,
     wake: OwnedFd,
     /// The ring's own thread, which need not be woken.
     thread: ThreadId,
+}
+
+#[derive(Default)]
+struct ComeBack {
+    slots: Vec<Slot>,
+    /// The ring's thread is looking, and need not be woken.
+    looked_for: bool,
 }
 
 /// What [`Ring::wait`] comes back with.
@@ -86,6 +102,8 @@ impl Unused {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            // It is seen without a call that the kernel has something to say.
+            .setup_taskrun_flag()
             // Whoever enables it is its thread.
             .setup_r_disabled()
             .build(SUBMISSIONS)?;
@@ -111,7 +129,9 @@ impl Unused {
             queues: queues.iter().map(|queue| (*queue, 0, 0)).collect(),
             after: Vec::new(),
             said: VecDeque::new(),
-            returns: Arc::new(Returns { slots: Mutex::default(), wake, thread }),
+            vain: 0,
+            rest: 0,
+            returns: Arc::new(Returns { come_back: Mutex::default(), wake, thread }),
         };
         ring.listen()?;
         for queue in queues {
@@ -128,17 +148,20 @@ impl Ring {
         &self.returns
     }
 
-    /// Hands what has come back to the kernel, and waits for a request.
+    /// Hands what has come back to the kernel, and waits for a request. `look` is called while answers are looked out for, and may bring one.
     ///
     /// # Errors
     /// If the ring does not work any more; likewise.
-    pub fn wait(&mut self) -> io::Result<Event> {
+    pub fn wait(&mut self, look: impl Fn()) -> io::Result<Event> {
         loop {
-            let answered = std::mem::take(&mut *self.returns.slots.lock());
+            let answered = std::mem::take(&mut self.returns.come_back.lock().slots);
             for slot in answered {
                 self.commit(slot)?;
             }
             self.hand_in()?;
+            if self.said.is_empty() && self.look_out(&look) {
+                continue;
+            }
             // Whoever is answered does not wait for the others' turns.
             self.enter(usize::from(self.said.is_empty()))?;
             let said = self.ring.completion();
@@ -153,6 +176,29 @@ impl Ring {
                 None => {}
             }
         }
+    }
+
+    /// Looks out for a moment for an answer that is under way: a thread that sleeps on a processor that sleeps wakes up in about the time that a server nearby takes. Whether one has come back. Where that was
+    /// in vain it is left for a while.
+    fn look_out(&mut self, look: &impl Fn()) -> bool {
+        let under_way = self.queues.iter().any(|(_, all, idle)| all > idle);
+        if !under_way || self.rest > 0 {
+            self.rest = self.rest.saturating_sub(u32::from(under_way));
+            return false;
+        }
+        self.returns.come_back.lock().looked_for = true;
+        let until = Instant::now() + LOOK_OUT;
+        // Whoever has something to do here, or asks for something, comes first.
+        while self.returns.is_empty() && !self.ring.submission().taskrun() && Instant::now() < until {
+            look();
+            std::thread::yield_now();
+        }
+        let mut come_back = self.returns.come_back.lock();
+        come_back.looked_for = false;
+        let found = !come_back.slots.is_empty();
+        self.vain = if found { 0 } else { (2 * self.vain + 1).min(VAIN_MAX) };
+        self.rest = self.vain;
+        found
     }
 
     /// Has the kernel take all answers, before anything is waited for.
@@ -302,10 +348,17 @@ fn set_length(command: &mut squeue::Entry128, length: u32) {
 }
 
 impl Returns {
+    fn is_empty(&self) -> bool {
+        self.come_back.lock().slots.is_empty()
+    }
+
     /// `slot` is answered.
     pub fn put(&self, slot: Slot) {
-        self.slots.lock().push(slot);
-        if self.thread != std::thread::current().id() {
+        let mut come_back = self.come_back.lock();
+        come_back.slots.push(slot);
+        let is_awake = come_back.looked_for;
+        drop(come_back);
+        if !is_awake && self.thread != std::thread::current().id() {
             // It fails only if it is full of wake-ups.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
         }

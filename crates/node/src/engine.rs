@@ -543,6 +543,10 @@ impl Door for Engine {
         self.finish(after, true);
     }
 
+    fn look(&self) {
+        self.upstream().look(self);
+    }
+
     fn root(&self) -> FileId {
         self.hosted.lock().client.root().clone()
     }

@@ -37,6 +37,13 @@ impl Upstream {
         }
     }
 
+    /// Takes in what a server elsewhere has said, on this thread. Never blocks.
+    pub(crate) fn look(&self, engine: &Engine) {
+        if let Upstream::There(link) = self {
+            link.look(engine);
+        }
+    }
+
     /// Answers what changes no state at once, if the server is here; otherwise sends it.
     pub(crate) fn ask(&self, session: Option<SessionId>, message: ToServer) -> Option<ToClient> {
         match self {

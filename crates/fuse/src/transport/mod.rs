@@ -37,6 +37,8 @@ const BACKGROUND_MAX: u16 = 64;
 pub trait Serve: Send + Sync + 'static {
     /// Serves a request. `reply` may be given its answer by any thread, at any time: the one that calls must not wait.
     fn serve(&self, request: Request, reply: Reply);
+    /// A thread that serves looks out for answers to what it has served: whatever may bring one without waiting.
+    fn look(&self) {}
 }
 
 /// A mount whose requests are not served yet.

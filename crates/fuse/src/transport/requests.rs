@@ -107,6 +107,10 @@ impl Serve for Requests {
             call => names(front, asker, node, call, reply),
         }
     }
+
+    fn look(&self) {
+        self.0.door().look();
+    }
 }
 
 /// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does not, and some of that waits for long.

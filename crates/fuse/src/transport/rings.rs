@@ -109,7 +109,7 @@ fn serve(
 ) -> io::Result<()> {
     let mut ring = ring.serve(device, cpu, queues, REQUEST_BYTES_MAX as usize)?;
     let taken = Arc::<AtomicU64>::default();
-    while let Event::Request { slot, grown } = ring.wait()? {
+    while let Event::Request { slot, grown } = ring.wait(|| filesystem.look())? {
         taken.fetch_add(1, SeqCst);
         if grown {
             // Nobody is left to take it only when the mount ends.

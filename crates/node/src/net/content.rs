@@ -6,6 +6,7 @@
 use super::authority::machine_of;
 use super::frames;
 use super::link::{End, Stream, agree};
+use super::socket::Socket;
 use super::tls::{self, Caller};
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
@@ -249,7 +250,8 @@ impl ShareLink {
     async fn connect(&self, address: &str, config: &Caller) -> Result<(Frames, Version), End> {
         let tcp = TcpStream::connect(address).await?;
         frames::prepare(&tcp)?;
-        let stream = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), tcp).await?;
+        let stream =
+            TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp)).await?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         // Two hosts that are one would be one copy.
         if certificate.and_then(machine_of) != Some(self.machine) {

@@ -1,7 +1,7 @@
-//! A connection on which any thread says what it has to say itself, and one task listens: a message that waits for another thread to wake up waits longer than it takes on its way.
+//! A connection on which any thread says what it has to say itself, and a task listens, or whoever looks for an answer: a message that waits for another thread to wake up waits longer than it takes on its way.
 
 use super::frames::Frames;
-use super::link::Stream;
+use super::link::{End, Stream};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, Stream as _};
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Instant;
 use tokio::sync::Notify;
 use wire::{ToServer, encode};
 
@@ -21,7 +22,9 @@ pub(super) struct Line {
     /// What is to be said, in this order; nothing said asks whether anybody is there.
     waiting: Mutex<VecDeque<Option<ToServer>>>,
     frames: Mutex<Frames<Stream>>,
-    failed: Mutex<Option<io::Error>>,
+    /// Held from when something is taken from the connection until it is told, so that all is told in its order; and when that was last.
+    heard: Mutex<Instant>,
+    failed: Mutex<Option<End>>,
     again: Arc<Again>,
 }
 
@@ -38,7 +41,8 @@ impl Wake for Again {
 impl Line {
     pub(super) fn new(frames: Frames<Stream>) -> Arc<Line> {
         let (waiting, failed, again) = Default::default();
-        Arc::new(Line { waiting, frames: Mutex::new(frames), failed, again })
+        let heard = Mutex::new(Instant::now());
+        Arc::new(Line { waiting, frames: Mutex::new(frames), heard, failed, again })
     }
 
     /// Said with the next [`Line::push`], or when the connection can take more.
@@ -63,12 +67,17 @@ impl Line {
         match self.poll_say(Pin::new(frames), &mut Context::from_waker(&waker)) {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(error)) => {
-                *self.failed.lock() = Some(error);
-                self.again.0.notify_one();
+                self.fail(error.into());
                 false
             }
             Poll::Pending => false,
         }
+    }
+
+    /// [`Line::keep_saying`] ends with it.
+    fn fail(&self, end: End) {
+        *self.failed.lock() = Some(end);
+        self.again.0.notify_one();
     }
 
     fn poll_say<S: Sink<Bytes, Error = io::Error>>(
@@ -86,11 +95,11 @@ impl Line {
     }
 
     /// Goes on with what the connection could not take, until it fails.
-    pub(super) async fn keep_saying(&self) -> io::Error {
+    pub(super) async fn keep_saying(&self) -> End {
         loop {
             self.again.0.notified().await;
-            if let Some(error) = self.failed.lock().take() {
-                return error;
+            if let Some(end) = self.failed.lock().take() {
+                return end;
             }
             let said = self.push_into(&mut self.frames.lock());
             if said {
@@ -99,31 +108,76 @@ impl Line {
         }
     }
 
-    /// What the other side says, as much of it as has come; `None` once that is over.
-    pub(super) async fn listen(&self) -> Option<Vec<io::Result<BytesMut>>> {
-        std::future::poll_fn(|cx| {
-            let heard = poll_listen(Pin::new(&mut *self.frames.lock()), cx);
+    /// When something was heard last.
+    pub(super) fn heard(&self) -> Instant {
+        *self.heard.lock()
+    }
+
+    /// Tells `hear` what the other side says, until that is over.
+    pub(super) async fn listen(&self, hear: impl Fn(Vec<BytesMut>) -> Result<(), End>) -> End {
+        std::future::poll_fn(|cx| self.poll_hear(cx, false, &hear)).await
+    }
+
+    /// Tells `hear` what the other side has said, on this thread, unless another does so just now. Never waits for the other side.
+    pub(super) fn look(&self, hear: impl Fn(Vec<BytesMut>) -> Result<(), End>) {
+        if let Poll::Ready(end) = self.poll_hear(&mut Context::from_waker(Waker::noop()), true, &hear) {
+            self.fail(end);
+        }
+    }
+
+    /// All of what has come: of what is left in the connection's buffers nobody would be told.
+    fn poll_hear(
+        &self,
+        cx: &mut Context<'_>,
+        beside: bool,
+        hear: &impl Fn(Vec<BytesMut>) -> Result<(), End>,
+    ) -> Poll<End> {
+        let mut heard_at = if beside {
+            let Some(heard_at) = self.heard.try_lock() else { return Poll::Pending };
+            heard_at
+        } else {
+            self.heard.lock()
+        };
+        loop {
+            let heard = {
+                let mut frames = self.frames.lock();
+                frames.get_mut().get_mut().0.read_beside(beside);
+                let heard = poll_listen(Pin::new(&mut frames), cx);
+                frames.get_mut().get_mut().0.read_beside(false);
+                heard
+            };
             self.push();
-            heard
-        })
-        .await
+            let told = match ready!(heard) {
+                Ok(frames) => {
+                    *heard_at = Instant::now();
+                    hear(frames)
+                }
+                Err(error) => Err(error.into()),
+            };
+            if let Err(end) = told {
+                return Poll::Ready(end);
+            }
+        }
     }
 }
 
+/// What has come, but for frames that only ask whether anybody is there.
 fn poll_listen(
     mut frames: Pin<&mut Frames<Stream>>,
     cx: &mut Context<'_>,
-) -> Poll<Option<Vec<io::Result<BytesMut>>>> {
+) -> Poll<io::Result<Vec<BytesMut>>> {
     let mut heard = Vec::new();
     while heard.len() < TOGETHER {
         match frames.as_mut().poll_next(cx) {
-            Poll::Ready(Some(frame)) => heard.push(frame),
+            Poll::Ready(Some(Ok(frame))) => heard.push(frame),
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
             // An end comes again.
             Poll::Ready(None) | Poll::Pending if !heard.is_empty() => break,
-            end => return end.map(|_| None),
+            Poll::Ready(None) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            Poll::Pending => return Poll::Pending,
         }
     }
-    Poll::Ready(Some(heard))
+    Poll::Ready(Ok(heard))
 }
 
 #[cfg(test)]
@@ -155,7 +209,7 @@ mod tests {
                 acceptor.accept(listener.accept().await.unwrap().0).await
             });
             let (called, mut heard) = (called.unwrap(), frames::greetings(accepted.unwrap()));
-            set_socket_send_buffer_size(called.get_ref().0, 4096).unwrap();
+            set_socket_send_buffer_size(called.get_ref().0.tcp(), 4096).unwrap();
             let line = Line::new(frames::greetings(called));
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {

@@ -4,11 +4,12 @@ use super::NetThread;
 use super::authority::{CertificateError, Credentials};
 use super::frames::{self, Frames};
 use super::line::Line;
+use super::socket::Socket;
 use super::tls::{self, Caller};
 use crate::engine::Engine;
 use crate::routes::Down;
+use bytes::BytesMut;
 use parking_lot::Mutex;
-use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -35,7 +36,7 @@ const QUIET: Duration = Duration::from_millis(500);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// A stream to a server.
-pub(super) type Stream = TlsStream<TcpStream>;
+pub(super) type Stream = TlsStream<Socket>;
 
 /// Why a call did not succeed, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,8 @@ pub(super) enum End {
     Elsewhere(Vec<String>),
     #[error("the server has gone silent")]
     Gone,
+    #[error("the machine has stopped")]
+    Stopped,
 }
 
 impl End {
@@ -151,6 +154,14 @@ impl Link {
         let line = self.line.lock().clone();
         if let Some(line) = line {
             line.push();
+        }
+    }
+
+    /// Takes in what the server has said, on this thread: for one that has a moment, and a call that waits.
+    pub(crate) fn look(&self, engine: &Engine) {
+        let line = self.line.lock().clone();
+        if let Some(line) = line {
+            line.look(|frames| tell(engine, frames));
         }
     }
 
@@ -287,7 +298,10 @@ impl Link {
         let Some(client) = engine.upgrade() else { return Ok(()) };
         client.deliver(vec![Down::Opened(session)]);
         drop(client);
-        self.converse(&line, engine, several).await
+        match self.converse(&line, engine, several).await {
+            End::Stopped => Ok(()),
+            end => Err(end),
+        }
     }
 
     fn heard(&self, servers: Vec<ServerAt>, serve: bool) {
@@ -302,30 +316,11 @@ impl Link {
         (self.servers)(servers, serve);
     }
 
-    async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, several: bool) -> Result<(), End> {
-        let heard = Cell::new(Instant::now());
-        let listening = async {
-            while let Some(together) = line.listen().await {
-                heard.set(Instant::now());
-                let mut told = Vec::with_capacity(together.len());
-                for frame in together {
-                    let frame = frame?;
-                    if frame.is_empty() {
-                        continue;
-                    }
-                    told.push(Down::Message(decode::<ToClient>(&frame)?));
-                }
-                if told.is_empty() {
-                    continue;
-                }
-                let Some(engine) = engine.upgrade() else { return Ok(()) };
-                engine.deliver(told);
-            }
-            Err(io::Error::from(io::ErrorKind::UnexpectedEof).into())
-        };
+    async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, several: bool) -> End {
+        let hear = |frames| tell(&*engine.upgrade().ok_or(End::Stopped)?, frames);
         let watching = async {
             loop {
-                let quiet = heard.get().elapsed();
+                let quiet = line.heard().elapsed();
                 if quiet < QUIET {
                     tokio::time::sleep(QUIET - quiet).await;
                     continue;
@@ -333,25 +328,36 @@ impl Link {
                 line.say(None);
                 line.push();
                 tokio::time::sleep(QUIET).await;
-                if heard.get().elapsed() >= 2 * QUIET {
+                if line.heard().elapsed() >= 2 * QUIET {
                     return;
                 }
             }
         };
         tokio::select! {
-            ended = listening => ended,
-            error = line.keep_saying() => Err(error.into()),
-            () = watching, if several => Err(End::Gone),
-            () = self.again.notified() => Err(End::Over),
+            end = line.listen(hear) => end,
+            end = line.keep_saying() => end,
+            () = watching, if several => End::Gone,
+            () = self.again.notified() => End::Over,
         }
     }
+}
+
+/// Tells a machine what the server says; one that is empty only asks whether anybody is there.
+fn tell(engine: &Engine, frames: Vec<BytesMut>) -> Result<(), End> {
+    let said = frames.iter().filter(|frame| !frame.is_empty());
+    let told =
+        said.map(|frame| Ok(Down::Message(decode::<ToClient>(frame)?))).collect::<Result<Vec<_>, End>>()?;
+    if !told.is_empty() {
+        engine.deliver(told);
+    }
+    Ok(())
 }
 
 /// Calls `address`.
 pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> {
     let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
-    let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), tcp);
+    let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp));
     Ok(timeout(frames::SILENCE, connecting).await??)
 }
 

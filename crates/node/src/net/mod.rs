@@ -14,6 +14,7 @@ mod movable;
 mod replicas;
 mod serve;
 mod serving;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod tls;
