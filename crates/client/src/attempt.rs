@@ -1,6 +1,7 @@
 //! One try at a call: every operation on names and attributes, from what is known here.
 
 use crate::client::Client;
+use crate::file_io::Write;
 use crate::known::KnownContent;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Listed, Now, Output, Reply};
@@ -67,7 +68,7 @@ impl Client {
             Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
             Call::Read { file, offset, length, kept } => self.read(now, &file, (offset, length), kept),
             Call::Write { file, offset, data, append } => {
-                self.write(now, waiting, &file, offset, data, append, out)
+                self.write(now, waiting, &file, Write { offset, data, append }, out)
             }
             Call::Allocate { file, offset, length, what } => {
                 self.allocate(now, waiting, &file, offset, length, what)

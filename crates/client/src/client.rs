@@ -4,7 +4,7 @@ use crate::evict::Hand;
 use crate::known::Files;
 use crate::log::Log;
 use crate::publish::Publishing;
-use crate::recall::Yields;
+use crate::recall::{Flushing, Yields};
 use crate::reopen::Reopening;
 use crate::reported::Passing;
 use crate::requests::Requests;
@@ -88,7 +88,9 @@ pub struct Client {
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
-    pub(crate) flushing: Vec<(u64, FileId)>,
+    pub(crate) flushing: Vec<Flushing>,
+    /// What was written through and not heard of yet: the log entries, and of which files.
+    pub(crate) unheard: VecDeque<(u64, FileId)>,
     /// Files that were deleted here; their tombstones go when the server knows (by sequence number).
     pub(crate) tombstones: VecDeque<(u64, FileId)>,
     /// Touches of directories whose times were not known here, until the server knows (by sequence number).
@@ -132,6 +134,7 @@ impl Client {
             passing: Passing::default(),
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
+            unheard: VecDeque::new(),
             tombstones: VecDeque::new(),
             touches: VecDeque::new(),
             hand: Hand::default(),
@@ -371,6 +374,8 @@ impl Client {
             ToClient::Shipped { number, result } => self.on_shipped(number, result),
             ToClient::Recall { leases } => self.on_recall(now, leases, out),
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
+            ToClient::FlushThrough { number, file } => self.on_flush_through(now, number, file, out),
+            ToClient::Heard { file, through, goes_on } => self.on_heard(&file, through, goes_on),
             ToClient::Applied { through, rejected } => self.on_applied(through, &rejected, out),
             ToClient::Reserved { dir, first, end } => {
                 self.requests.reserved(&dir);

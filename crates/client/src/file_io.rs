@@ -19,6 +19,26 @@ const RELATIME_SECS: i64 = 24 * 60 * 60;
 /// The largest size of a file: offsets are signed at every door.
 const SIZE_MAX: u64 = i64::MAX as u64;
 
+/// What a call writes.
+pub(crate) struct Write {
+    /// Where the caller thinks that it belongs.
+    pub offset: u64,
+    pub data: Bytes,
+    /// It belongs at the end, wherever that is.
+    pub append: bool,
+}
+
+impl Write {
+    fn begins(&self, size: u64) -> u64 {
+        if self.append { size } else { self.offset }
+    }
+
+    /// Where it ends, if a file of `size` bytes can have it.
+    pub(crate) fn end(&self, size: u64) -> Option<u64> {
+        self.begins(size).checked_add(self.data.len() as u64).filter(|end| *end <= SIZE_MAX)
+    }
+}
+
 impl Client {
     /// The content of `file`, ready to be read (or written), if its lease and its extents are here.
     fn content(&mut self, file: &FileId, kind: Kind) -> Result<&mut FileContent, Stop> {
@@ -26,7 +46,7 @@ impl Client {
         if known.gone {
             return Err(Stop::Error(Error::Stale));
         }
-        if !known.held.covers(&Field::Content, kind) || matches!(known.content, KnownContent::Unknown) {
+        if !known.covers(&Field::Content, kind) || matches!(known.content, KnownContent::Unknown) {
             return Err(want_content(file, kind));
         }
         known.recent = true;
@@ -94,15 +114,29 @@ impl Client {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the fields of the call, which says what each is")]
     pub(crate) fn write(
+        &mut self,
+        now: Now,
+        waiting: &mut Waiting,
+        file: &FileId,
+        write: Write,
+        out: &mut Vec<Output>,
+    ) -> Tried {
+        if let Some(written) = waiting.written {
+            return Ok(Reply::Written(written));
+        }
+        match self.goes_through(file, &write) {
+            true => self.write_through(now, waiting, file, write, out),
+            false => self.write_back(now, waiting, file, write, out),
+        }
+    }
+
+    pub(crate) fn write_back(
         &mut self,
         now: Now,
         waiting: &Waiting,
         file: &FileId,
-        offset: u64,
-        data: Bytes,
-        append: bool,
+        write: Write,
         out: &mut Vec<Output>,
     ) -> Tried {
         if !self.has_room() {
@@ -111,12 +145,12 @@ impl Client {
         }
         self.may_change(file)?;
         let size = self.content(file, Kind::Write)?.size();
-        let opinion = offset;
-        let offset = if append { size } else { offset };
-        let length = data.len() as u64;
-        if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
+        if write.end(size).is_none() {
             return Err(Stop::Error(Error::TooBig));
         }
+        let offset = write.begins(size);
+        let Write { offset: opinion, data, .. } = write;
+        let length = data.len() as u64;
         self.charge(waiting, wire::cost_of_write(size, length), 0)?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
@@ -274,7 +308,8 @@ impl Client {
     }
 }
 
-fn want_content(file: &FileId, kind: Kind) -> Stop {
+/// What a call stops at that needs the lease on a file's content.
+pub(crate) fn want_content(file: &FileId, kind: Kind) -> Stop {
     let operation = Operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
     let wants = vec![Lease::new(file.clone(), Field::Content, kind)];
     Stop::Need(Need::Leases { operation: Box::new(operation), wants })

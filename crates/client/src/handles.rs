@@ -1,7 +1,9 @@
 //! Handles: opening, the deletion disposition, closing; and with them this client's own values of a file's black boxes (BlackBox §4.3, §4.4).
 
 use crate::client::Client;
+use crate::file_io::want_content;
 use crate::known::KnownFile;
+use crate::through::Writes;
 use crate::waiting::{Need, Stop, Waiting};
 use crate::{Now, Output, Reply};
 use ident::FileId;
@@ -101,6 +103,10 @@ impl Client {
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
+        let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::Back);
+        if open.has_mode(Mode::AccessRead) && !is_back {
+            return Err(want_content(&file, Kind::Write));
+        }
         self.decide(now, Operation::Open { file: file.clone(), mask, open, own, cred })?;
         if let Some(known) = self.files.get_mut(&file) {
             known.add_handle(open);
@@ -108,7 +114,7 @@ impl Client {
         // Pages that were read before must not be written to through a mapping unless they are this machine's to change.
         let known = self.files.get(&file);
         let keep_pages = !self.may_be_mapped(&file)
-            || known.is_some_and(|known| known.held.covers(&Field::Content, Kind::Write));
+            || known.is_some_and(|known| known.covers(&Field::Content, Kind::Write));
         Ok(Reply::Opened { keep_pages, passing: self.passes(now, &file) })
     }
 

@@ -2,6 +2,7 @@
 
 use crate::handles::Handles;
 use crate::locks::KnownLocks;
+use crate::through::Writes;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};
@@ -43,6 +44,8 @@ pub(crate) struct KnownFile {
     /// What is locked of it, if anything is.
     pub locks: Option<Box<KnownLocks>>,
     pub content: KnownContent,
+    /// When a change of it counts, if that is this client's to make.
+    pub writes: Writes,
     pub children: Option<Box<Children>>,
     pub xattrs: BTreeMap<Label, Option<Vec<u8>>>,
 }
@@ -205,7 +208,7 @@ impl Files {
         if known.gone {
             return Known::Unused;
         }
-        if !known.held.covers(field, kind) {
+        if !known.covers(field, kind) {
             return Known::Unknown;
         }
         pick(known).map_or(Known::Unknown, Known::Used)
@@ -304,11 +307,16 @@ impl Knowledge for Files {
     }
 
     fn holds(&self, file: &FileId, field: &Field, kind: Kind) -> bool {
-        self.get(file).is_some_and(|known| !known.gone && known.held.covers(field, kind))
+        self.get(file).is_some_and(|known| !known.gone && known.covers(field, kind))
     }
 }
 
 impl KnownFile {
+    /// Whether what is held of `field` is good for `kind`.
+    pub(crate) fn covers(&self, field: &Field, kind: Kind) -> bool {
+        self.held.covers(field, kind) && (*field != Field::Content || self.writes.leave(kind))
+    }
+
     /// How its content is to be spread, if that is known.
     pub(crate) fn spread(&self) -> Option<Spread> {
         match self.xattrs.get(&*POLICY_LABEL) {

@@ -27,6 +27,7 @@ mod session;
 mod shipped;
 #[cfg(test)]
 mod tests;
+mod through;
 mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};

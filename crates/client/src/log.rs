@@ -126,8 +126,8 @@ impl Log {
         (self.sent, self.unsent_bytes, self.unhurried) = (0, self.bytes, false);
         // Whoever asked for these flushes over the last connection may have forgotten; what it still waits for it asks for again, by numbers that may be the same.
         for (entry, _) in &mut self.entries {
-            if let LogEntry::Flushed { number } = entry {
-                *number = 0;
+            if let LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } = entry {
+                *entry = LogEntry::Flushed { number: 0 };
             }
         }
         // So it may have forgotten a recall, and to let go of what is not held is a misdeed then. If it still waits it recalls again.
@@ -143,7 +143,7 @@ impl Log {
     pub fn updates(&self) -> impl Iterator<Item = &Operation> {
         self.entries.iter().filter_map(|(entry, _)| match entry {
             LogEntry::Update { operation, .. } => Some(operation),
-            LogEntry::Release(_) | LogEntry::Return { .. } | LogEntry::Flushed { .. } => None,
+            _ => None,
         })
     }
 
@@ -154,7 +154,7 @@ impl Log {
             LogEntry::Return { file, fields, .. } => fields.iter().any(|(field, keep)| {
                 such(Released { file: file.clone(), field: field.clone(), keep: *keep })
             }),
-            LogEntry::Update { .. } | LogEntry::Flushed { .. } => false,
+            _ => false,
         })
     }
 
@@ -184,7 +184,7 @@ impl Log {
                 let cost = wire::cost(operation);
                 (bytes + cost.0, files + cost.1)
             }
-            LogEntry::Release(_) | LogEntry::Return { .. } | LogEntry::Flushed { .. } => (bytes, files),
+            _ => (bytes, files),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::known::{Children, Files, KnownContent, KnownFile};
 use crate::locks::KnownLocks;
+use crate::through::Writes;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};
@@ -163,6 +164,9 @@ impl KnownFile {
     /// With all labels go those that are held by name: if the grant of all was lost on its way, the server took a name that was granted after it for one of all, and takes it back with
     /// them.
     fn let_go(&mut self, released: &Released) {
+        if released.field == Field::Content && released.keep != Some(Kind::Write) {
+            self.writes = Writes::Back;
+        }
         let is_one_of_them: fn(&Field) -> bool = match released.field {
             Field::Children => |field| matches!(field, Field::Child(_)),
             Field::Xattrs => |field| matches!(field, Field::Xattr(_)),

@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::known::KnownContent;
+use crate::through::Writes;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Label, Released};
@@ -19,6 +20,16 @@ pub(crate) struct Yielding {
     is_recalled: bool,
     /// How often what was handed out below has been dropped for it.
     rounds: u8,
+}
+
+/// A report of content that waits for it to be published.
+#[derive(Debug)]
+pub(crate) struct Flushing {
+    /// The server's name for it.
+    number: u64,
+    file: FileId,
+    /// From then on it is to be written through.
+    through: bool,
 }
 
 /// What is on its way back.
@@ -153,8 +164,8 @@ impl Client {
     /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
         self.evict_picked(now, number);
-        if let Some(report) = self.yields.reporting.remove(&number) {
-            self.flushing.push(report);
+        if let Some((number, file)) = self.yields.reporting.remove(&number) {
+            self.flushing.push(Flushing { number, file, through: false });
         }
         let mut ready = Vec::new();
         for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
@@ -204,12 +215,18 @@ impl Client {
 
     fn finish_flushes(&mut self, now: Now, out: &mut Vec<Output>) {
         let mut flushed = Vec::new();
-        for (number, file) in std::mem::take(&mut self.flushing) {
-            if self.publish_before(now, &file, out).is_err() {
-                self.flushing.push((number, file));
-            } else {
-                flushed.push(number);
+        for flushing in std::mem::take(&mut self.flushing) {
+            if self.publish_before(now, &flushing.file, out).is_err() {
+                self.flushing.push(flushing);
+                continue;
             }
+            let Flushing { number, file, through } = flushing;
+            flushed.push(if through && self.may_write_through(&file) {
+                self.set_writes(&file, Writes::Through);
+                LogEntry::FlushedThrough { number, file }
+            } else {
+                LogEntry::Flushed { number }
+            });
         }
         self.answer_flushes(flushed, out);
     }
@@ -227,22 +244,31 @@ impl Client {
             self.write_down_locks(now, &file);
         }
         if *field != Field::Content {
-            self.answer_flushes(vec![number], out);
+            self.answer_flushes(vec![LogEntry::Flushed { number }], out);
         } else if self.may_be_mapped(&file) {
             // What a program has changed in pages that it has mapped we are told when those are dropped.
             let pages = self.number();
             self.yields.reporting.insert(pages, (number, file.clone()));
             out.push(Output::Yield { number: pages, what: vec![Invalidation::Pages(file)] });
         } else {
-            self.flushing.push((number, file));
+            self.flushing.push(Flushing { number, file, through: false });
             self.finish_flushes(now, out);
         }
     }
 
-    fn answer_flushes(&mut self, numbers: Vec<u64>, out: &mut Vec<Output>) {
-        if !numbers.is_empty() {
-            for number in numbers {
-                self.log.push(LogEntry::Flushed { number }, 16);
+    /// A report as one comes after each change.
+    pub(crate) fn on_flush_through(&mut self, now: Now, number: u64, file: FileId, out: &mut Vec<Output>) {
+        if self.may_be_mapped(&file) {
+            return self.on_flush(now, number, file, &Field::Content, out);
+        }
+        self.flushing.push(Flushing { number, file, through: true });
+        self.finish_flushes(now, out);
+    }
+
+    fn answer_flushes(&mut self, answers: Vec<LogEntry>, out: &mut Vec<Output>) {
+        if !answers.is_empty() {
+            for answer in answers {
+                self.log.push(answer, 16);
             }
             self.send_log_first(out);
         }

@@ -187,6 +187,7 @@ impl Client {
         self.session.renew(greeted);
         self.on_applied(through, rejected, out);
         self.log.rewind();
+        self.write_all_back();
         self.flushing.clear();
         self.yields.forget_reports();
         self.flush_log(out);
@@ -232,6 +233,7 @@ impl Client {
         self.letting_go.clear();
         self.touches.clear();
         self.flushing.clear();
+        self.unheard.clear();
         self.tombstones.clear();
         self.hand = Hand::default();
     }

@@ -55,6 +55,8 @@ pub(crate) enum Need {
     Unlocked { file: FileId, change: LockChange },
     /// The content of a file to be let go, which somebody else waits for.
     Yielded(FileId),
+    /// The server to have heard of this log entry, of what was written through.
+    Heard(u64),
 }
 
 /// What a waiting call waits for: a [`Need`] that has been asked for.
@@ -72,6 +74,7 @@ pub(crate) enum On {
     Room,
     Unlocked { file: FileId, change: LockChange },
     Yielded(FileId),
+    Heard(u64),
 }
 
 /// A call that waits, as the machine's log tells of it. Which machine keeps it waiting is not known here: who holds what is nobody's business (BlackBox §3.3).
@@ -107,6 +110,8 @@ pub(crate) struct Waiting {
     /// How far a sync has got: content flushed up to these barriers, the log up to this entry.
     pub flushed: Option<BTreeMap<FileId, u64>>,
     pub through: Option<u64>,
+    /// So many bytes it has written through.
+    pub written: Option<u32>,
 }
 
 impl Waiting {
@@ -123,6 +128,7 @@ impl Waiting {
             asked_allowance: false,
             flushed: None,
             through: None,
+            written: None,
         }
     }
 
@@ -150,6 +156,8 @@ impl Client {
     pub(crate) fn wait(&mut self, ticket: Ticket, mut waiting: Waiting, need: Need, out: &mut Vec<Output>) {
         waiting.on = match need {
             Need::Session => On::Session,
+            Need::Heard(sequence) => On::Heard(sequence),
+            Need::Leases { wants, .. } if let Some(sequence) = self.unheard_of(&wants) => On::Heard(sequence),
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
                 let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
@@ -271,7 +279,9 @@ impl Client {
                 On::Session => "the connection to the server",
                 _ if !self.session.is_connected() => "the connection to the server",
                 On::Yielded(_) => "content to be let go, which another machine waits for",
-                On::Applied(_) | On::Published(_) | On::Room => "what was done here to be stored",
+                On::Applied(_) | On::Published(_) | On::Room | On::Heard(_) => {
+                    "what was done here to be stored"
+                }
                 _ => "the server, or another machine that has to let go first",
             };
             let call = waiting.call.name();
@@ -306,6 +316,7 @@ impl Client {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
             }
             On::Room => self.has_room(),
+            On::Heard(sequence) => self.is_heard(*sequence),
             On::Yielded(file) => !self.yields.holds_up_writes(file),
             On::Unlocked { file, change } => self.is_unlocked(file, change),
         }

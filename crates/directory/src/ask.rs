@@ -250,8 +250,12 @@ impl Turn<'_> {
     /// Asks holders to flush what is pending and keep their leases, each once.
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
+            if self.is_written_through(&file, &field, holder) {
+                continue;
+            }
             if let Some(number) = self.state.desk.queue.flushes.flush(report, holder, &file, &field) {
-                self.send(holder, ToClient::Flush { number, file, field });
+                let message = self.flush(holder, number, file, field);
+                self.send(holder, message);
             }
         }
     }
@@ -269,6 +273,9 @@ impl Turn<'_> {
         }
         let message = match request.mode {
             AskMode::Lease | AskMode::Page { .. } | AskMode::LeaseOrReport => {
+                for want in request.wants.iter().filter(|want| want.field == Field::Content) {
+                    self.end_through(session, &want.file);
+                }
                 let mut grants = self.grant(request, &found.needs);
                 self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }

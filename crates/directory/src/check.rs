@@ -7,7 +7,7 @@ use crate::record::{Record, entry_from_bytes};
 use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
-use lease::{Granularity, Label, SessionId};
+use lease::{Field, Granularity, Kind, Label, SessionId};
 use namespace::{Entry, Extent, FileKind, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
@@ -128,6 +128,14 @@ pub enum Violation {
         /// The session.
         session: SessionId,
     },
+    /// Who is said to write a file's content through may not write it.
+    #[error("{file} is written through by session {session:?}, which may not write it")]
+    Through {
+        /// The file.
+        file: FileId,
+        /// The session.
+        session: SessionId,
+    },
     /// Two sessions hold what only one may.
     #[error("{file}: {what}")]
     Holdings {
@@ -199,6 +207,13 @@ pub(crate) fn check(
     walk.shares();
     for (session, file) in std::mem::take(&mut walk.shields) {
         walk.inspector.violation(Violation::Shield { file, session });
+    }
+    for (file, session) in state.through.holders() {
+        let record = walk.load(file).ok().flatten();
+        let writes = |record: &Record| record.holdings.covers(session, &Field::Content, Kind::Write);
+        if !record.as_ref().is_some_and(writes) {
+            walk.inspector.violation(Violation::Through { file: file.clone(), session });
+        }
     }
     let counts = [
         ("the number of files", state.files, walk.files),

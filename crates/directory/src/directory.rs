@@ -7,6 +7,7 @@ use crate::record::Record;
 use crate::rights::Subtrees;
 use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
+use crate::through::Through;
 use crate::turn::{State, Turn};
 use crate::versions::{InUse, known_to};
 use crate::{Corrupt, Fault, Inspector, LeaseReport, MachineReport, WaitReport};
@@ -88,6 +89,7 @@ impl Directory {
             fade_from: None,
             enrolment: crate::enrolment::found(store),
             in_use: InUse::found(store, known.newest),
+            through: Through::default(),
         };
         let directory = Directory::of(state, known);
         directory.checkpoint(store);

@@ -66,6 +66,8 @@ impl Turn<'_> {
         let space = self.state.sessions.space(self.state.files);
         let Some(known) = self.state.sessions.all.get_mut(&session) else { return };
         (known.renewed, known.owed) = (self.now, false);
+        // Which the client takes from the answer.
+        self.state.through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
         let shipped: Vec<ToClient> = known.shipped().collect();
         let (term_ms, rules) = (TERM_MS, self.state.rules_of(session).number());

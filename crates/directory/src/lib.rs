@@ -28,6 +28,7 @@ mod restored;
 mod rights;
 mod seam;
 mod session;
+mod through;
 mod turn;
 mod values;
 mod versions;

@@ -64,6 +64,9 @@ impl Turn<'_> {
                 Field::Content => Told::Content(record.content),
                 _ => Told::Times(record.times),
             };
+            if let Told::Content(head) = told {
+                self.looked_at(file, head.version);
+            }
             self.state.desk.told(self.now, file, field, told);
         }
     }

@@ -29,6 +29,7 @@ impl Turn<'_> {
         // If this is sent again, its answer was lost, and the refusals in it.
         let mut rejected: Vec<(u64, Error)> = known.refused_from(first);
         let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
+        let mut wrote = Vec::new();
         for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
             match entry {
                 LogEntry::Update { rules, operation } => {
@@ -42,11 +43,16 @@ impl Turn<'_> {
                 }
                 LogEntry::Return { file, fields, own } => self.on_return(session, &file, fields, own)?,
                 LogEntry::Flushed { number } => self.state.desk.flushed(session, number),
+                LogEntry::FlushedThrough { number, file } => {
+                    self.on_flushed_through(session, number, &file);
+                }
+                LogEntry::Wrote { file } => wrote.push(file),
             }
             if let Some(known) = self.state.sessions.all.get_mut(&session) {
                 known.next_entry = number + 1;
             }
         }
+        wrote.into_iter().for_each(|file| self.on_wrote(session, file));
         if answer || !rejected.is_empty() {
             self.acknowledge(session, rejected);
         } else if let Some(known) = self.state.sessions.all.get_mut(&session) {
@@ -129,6 +135,9 @@ impl Turn<'_> {
         }
         self.may_let_go(session, file, field, *keep)?;
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
+        if *field == Field::Content && *keep != Some(Kind::Write) {
+            self.state.through.end(file, session);
+        }
         self.let_go(session, released);
         if *field == Field::Locks {
             self.fade(file);

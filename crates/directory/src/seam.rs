@@ -170,6 +170,8 @@ pub enum Output {
     },
     /// To the share server; confirmed by [`Input::SharesSettled`], given out again after a restart until then.
     Shares(Vec<ShareWork>),
+    /// Somebody is about to ask for what was done: all entries so far are to be durable then, though nobody is told of them yet. Nothing else is to be done.
+    Sync,
     /// Background work (the rows of a dead file, say) is left: give a [`Input::Tick`] soon.
     Again,
 }
@@ -182,7 +184,9 @@ impl Input {
         match message {
             ToServer::Ask { .. } | ToServer::Renew => true,
             ToServer::Log { entries, .. } => {
-                entries.iter().all(|entry| matches!(entry, LogEntry::Flushed { .. }))
+                let flushed =
+                    |it: &LogEntry| matches!(it, LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. });
+                entries.iter().all(flushed)
             }
             _ => false,
         }
@@ -196,10 +200,18 @@ impl Output {
     }
 
     /// Whether who gets this may count on what came before being durable. Else it is as good as unsaid if the server crashes: who was asked to flush or to let go, or was
-    /// told that it was heard of, holds nothing by that, and what it lets go it may let go unasked.
+    /// told that it was heard of, holds nothing by that, and what it lets go it may let go unasked. What was heard of a log its client says again, and is asked for before
+    /// anybody else is told of it.
     pub fn rests_on_the_log(&self) -> bool {
         let says_nothing = |message: &ToClient| {
-            matches!(message, ToClient::Flush { .. } | ToClient::Recall { .. } | ToClient::Renewed { .. })
+            matches!(
+                message,
+                ToClient::Flush { .. }
+                    | ToClient::FlushThrough { .. }
+                    | ToClient::Heard { .. }
+                    | ToClient::Recall { .. }
+                    | ToClient::Renewed { .. }
+            )
         };
         !matches!(self, Output::Again)
             && !matches!(self, Output::Send { message, .. } if says_nothing(message))

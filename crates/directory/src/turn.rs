@@ -11,6 +11,7 @@ use crate::record::{Record, exact};
 use crate::rights::Subtrees;
 use crate::seam::{Input, Output, ShareWork};
 use crate::session::{Misdeed, Sessions};
+use crate::through::Through;
 use crate::versions::InUse;
 use crate::{Corrupt, Policy};
 use ident::FileId;
@@ -55,14 +56,22 @@ pub(crate) struct State {
     /// The versions in use. They stand in a row of their own, which is read first.
     #[serde(skip)]
     pub in_use: InUse,
+    /// Content that is written through. Since version 5.
+    #[serde(skip)]
+    pub through: Through,
 }
 
 impl State {
-    /// What follows the state in its row, if the version is not the oldest, says which: so no program takes one for another's, and the row of the versions is missed if it is lost.
+    /// What follows the state in its row, if the version is not the oldest, says which: so no program takes one for another's, and the row of the versions is missed if it is lost. What the version has beside
+    /// comes behind that.
     pub fn to_row(&self) -> Vec<u8> {
+        let version = self.in_use.version;
         let mut row = postcard::to_allocvec(self).unwrap_or_default();
-        if self.in_use.version > Version::OLDEST {
-            row.extend(postcard::to_allocvec(&self.in_use.version).unwrap_or_default());
+        if version > Version::OLDEST {
+            row.extend(postcard::to_allocvec(&version).unwrap_or_default());
+        }
+        if version.writes_through() {
+            row.extend(postcard::to_allocvec(&self.through).unwrap_or_default());
         }
         row
     }
@@ -70,8 +79,13 @@ impl State {
     /// The state of such a row.
     pub fn from_row(row: &[u8], in_use: InUse) -> Option<State> {
         let (state, rest) = postcard::take_from_bytes(row).ok()?;
-        let version = if rest.is_empty() { Version::OLDEST } else { exact(rest)? };
-        (version == in_use.version).then_some(State { in_use, ..state })
+        let (version, rest) =
+            if rest.is_empty() { (Version::OLDEST, rest) } else { postcard::take_from_bytes(rest).ok()? };
+        if version != in_use.version || !version.writes_through() && !rest.is_empty() {
+            return None;
+        }
+        let through = if version.writes_through() { exact(rest)? } else { Through::default() };
+        Some(State { in_use, through, ..state })
     }
 }
 
@@ -259,6 +273,7 @@ impl Turn<'_> {
         self.shares.append(&mut aftermath.shares);
         for file in &aftermath.dead {
             self.state.desk.died(file);
+            self.state.through.died(file);
             self.again |= self.files.is_dying(file);
         }
         // What is looked through already need not be looked through from the beginning for every file that dies.
@@ -349,6 +364,7 @@ impl Turn<'_> {
         for session in self.state.sessions.all.values_mut() {
             session.renewed = self.now;
         }
+        self.state.through.end_all();
         self.state.desk.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.desk.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
@@ -386,6 +402,7 @@ impl Turn<'_> {
         }
         self.files.end_session(session);
         self.state.desk.end_session(session);
+        self.state.through.end_session(session);
         self.state.lockers.remove(&session);
         self.state.fading.insert(session);
         self.look_for_the_departed();

@@ -338,6 +338,7 @@ impl Server {
                 }
                 Output::Shares(work) => self.keeper.work(work),
                 Output::Again => self.group().propose(Input::Tick),
+                Output::Sync => {}
                 Output::Raised { version } => raised = Some(version),
             }
         }

@@ -281,6 +281,7 @@ impl Cluster {
                 directory::Output::Send { session, message } => self.to_client.push_back((session, message)),
                 directory::Output::Shares(work) => self.share_work.push_back(work),
                 directory::Output::Again => self.to_server.push_back(Input::Tick),
+                directory::Output::Sync => {}
                 // Of the founder only.
                 directory::Output::Refused { .. }
                 | directory::Output::Raised { .. }

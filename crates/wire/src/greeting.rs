@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(read(KNOWN, Versions::held_to(Version(3))), Ok(Version(3)));
         assert_eq!(read(Versions::held_to(Version(3)), KNOWN), Ok(Version(3)));
         // A newer one that still speaks ours is spoken to in ours.
-        assert_eq!(read(KNOWN, versions(4, 12)), Ok(Version(4)));
+        assert_eq!(read(KNOWN, versions(4, 12)), Ok(KNOWN.newest));
         let welcome = Welcome::Refused { why: "no".into() };
         assert_eq!(
             read_answer(KNOWN, &answer(Version(3), welcome.clone())),
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn who_is_too_old_is_told_so_on_both_sides() {
-        let (old, new) = (KNOWN, versions(9, 12));
+        let (old, new) = (versions(3, 4), versions(9, 12));
         let here = read_greeting(new, &greeting(old, &Purpose::Content)).unwrap_err();
         assert_eq!(
             here.to_string(),

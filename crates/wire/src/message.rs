@@ -115,6 +115,11 @@ pub enum LogEntry {
     Return { file: FileId, fields: Vec<(Field, Option<Kind>)>, own: Open },
     /// Everything before this that touches what the report asked for is in the log now.
     Flushed { number: u64 },
+    /// Answers `FlushThrough`. As `Flushed`; and from here on this client writes the content of `file` through: no change of it counts before the server has said `Heard` of
+    /// the [`LogEntry::Wrote`] behind it. So what the server has of it is what there is, and who wants to know it need wait for nobody. (Since version 5, as is `Wrote`.)
+    FlushedThrough { number: u64, file: FileId },
+    /// What stands before this of the content of `file` waits to count, and somebody waits for that.
+    Wrote { file: FileId },
 }
 
 /// Server to client, within its session.
@@ -169,6 +174,11 @@ pub enum ToClient {
     /// in `rejected` were refused (it is remembered of the latest only). After this come the results of shipped operations that are remembered, and
     /// what the client was asked and has not answered: recalls and flushes. Everything else that was under way is lost: the client asks again.
     Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, rules: u16 },
+    /// As `Flush` of the content of `file`, which somebody asks for after each change: the client may answer that it writes through from now on. (Since version 5, as is `Heard`.)
+    FlushThrough { number: u64, file: FileId },
+    /// The server has the log up to `through`, durable or not, so what was written through of `file` up to there counts. Unless it `goes_on`, the file is written through no more: what is written of it
+    /// counts at once again, and the server asks for it with `Flush`. Said once for each `Wrote`, and whenever it is to end.
+    Heard { file: FileId, through: u64, goes_on: bool },
 }
 
 /// Leases on one file, and the values that they give knowledge of.

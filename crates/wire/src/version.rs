@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | 3 | the first that later ones know | likewise | 2 |
 //! | 4 | what accounts and people ask of share servers; weights of hosts; answers that acknowledge the log | what the version is, which each machine speaks, what servers weigh, and who published a share | 3 |
+//! | 5 | files that are written through | which those are | 3 |
 //!
 //! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the newest that both know ([`crate::greeting()`]). The *cluster's* version is
 //! replicated state: log entries, rows and rules of a later one are used from the entry on that raises it, and it is raised once every member of the server group knows the next.
@@ -20,7 +21,7 @@ impl Version {
     /// The oldest that this program knows.
     pub const OLDEST: Version = Version(3);
     /// The newest that this program knows. A change of a message, a log entry, a row or the rules is a new one.
-    pub const NEWEST: Version = Version(4);
+    pub const NEWEST: Version = Version(5);
 
     /// The rules by which operations are decided in it.
     pub fn rules(self) -> Rules {
@@ -35,6 +36,11 @@ impl Version {
     /// Whether an answer may acknowledge the log before its question: see [`crate::ToClient::Applied`].
     pub fn answers_acknowledge(self) -> bool {
         self >= Version(4)
+    }
+
+    /// Whether content may be written through in it: see [`crate::LogEntry::FlushedThrough`].
+    pub fn writes_through(self) -> bool {
+        self >= Version(5)
     }
 
     /// The one after it.

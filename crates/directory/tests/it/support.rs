@@ -24,6 +24,8 @@ pub struct World {
     pub shares: Vec<ShareWork>,
     /// Whether background work is left.
     pub again: bool,
+    /// How often what was done was to be made durable, for who asks next.
+    pub syncs: u32,
     /// Off for runs so long that checking the whole state each time takes most of it.
     pub checks: bool,
     /// Machines that got no session, and why.
@@ -63,6 +65,7 @@ impl World {
             inbox: BTreeMap::new(),
             shares: Vec::new(),
             again: false,
+            syncs: 0,
             checks: true,
             refused: Vec::new(),
             raised: Vec::new(),
@@ -104,6 +107,7 @@ impl World {
                 }
                 Output::Shares(work) => self.shares.extend(work),
                 Output::Again => self.again = true,
+                Output::Sync => self.syncs += 1,
                 Output::Raised { version } => self.raised.push(version),
                 Output::Refused { why, .. } => self.refused.push(why),
                 Output::Invited { result, .. } => self.invited.push(result),

@@ -193,8 +193,13 @@ impl StateMachine {
     async fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
         if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
             let resting = outputs.split_off(at);
+            let told = !outputs.is_empty();
             self.tell(Event::Outputs, outputs);
             if self.alone.load(SeqCst) && self.machine.read().lasting {
+                if told {
+                    // Connections are tasks of this thread, which is about to wait for the disk.
+                    tokio::task::yield_now().await;
+                }
                 when_there_is_room(&self.log, &self.queue, Log::sync).await?;
                 self.machine.write().lasting = false;
             }

@@ -91,7 +91,8 @@ impl Office {
                 directory::Output::Shares(_) => {}
                 directory::Output::Again => self.again = true,
                 directory::Output::Refused { why, .. } => return Err(why.to_string()),
-                directory::Output::Raised { .. }
+                directory::Output::Sync
+                | directory::Output::Raised { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}

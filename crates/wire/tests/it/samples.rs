@@ -30,6 +30,10 @@ impl Message {
         match self {
             Message::AccountCall(_) | Message::AccountAnswer(_) => Version(4),
             Message::ShareRequest(request) => request.what.since(),
+            Message::ToClient(ToClient::FlushThrough { .. } | ToClient::Heard { .. }) => Version(5),
+            Message::ToServer(ToServer::Log { entries, .. }) if entries.iter().any(writes_through) => {
+                Version(5)
+            }
             _ => Version::OLDEST,
         }
     }
@@ -136,11 +140,13 @@ every! { log_entries -> LogEntry {
     Release(released()),
     Return { file: file(), fields: black_boxes(), own: Open::posix(true, false) },
     Flushed { number: 300 },
+    FlushedThrough { number: 300, file: file() },
+    Wrote { file: file() },
 } }
 every! { to_server -> ToServer {
     Renew,
     Ask { number: 7, operation: Operation::Stat { file: file() }, wants: wants(), mode: AskMode::Lease },
-    Log { first: 8, entries: values(log_entries()), answer: true },
+    Log { first: 8, entries: oldest_log_entries(), answer: true },
     Reserve { dir: dir() },
     ReserveInodes { known: 8193 },
     Allow { held: (1, 2), want: (300, 4) },
@@ -162,6 +168,8 @@ every! { to_client -> ToClient {
     Extents { number: 11, file: file(), from: 0, to: u64::MAX, extents: extents(), inline: Some(b"text".to_vec()) },
     Fenced,
     Resumed { through: 300, rejected: rejected(), space: space(), term_ms: 30_000, rules: 3 },
+    FlushThrough { number: 10, file: file() },
+    Heard { file: file(), through: 300, goes_on: true },
 } }
 
 /// All of them, named.
@@ -192,6 +200,10 @@ pub fn samples() -> Vec<(String, Message)> {
         };
         add(within, &name, Message::ToServer(message));
     }
+    for (name, entry) in log_entries().into_iter().filter(|(_, entry)| writes_through(entry)) {
+        let log = ToServer::Log { first: 8, entries: vec![entry], answer: false };
+        add("ToServer.Log", name, Message::ToServer(log));
+    }
     for (name, message) in to_client() {
         add("ToClient", name, Message::ToClient(message));
     }
@@ -218,6 +230,14 @@ pub fn samples() -> Vec<(String, Message)> {
     let standing = ShareStanding { kept, bytes, missing, fetching, leaving, hosts: u64::MAX, complete: true };
     add("ShareStanding", "All", Message::ShareStanding(standing));
     all
+}
+
+fn writes_through(entry: &LogEntry) -> bool {
+    matches!(entry, LogEntry::FlushedThrough { .. } | LogEntry::Wrote { .. })
+}
+
+fn oldest_log_entries() -> Vec<LogEntry> {
+    values(log_entries()).into_iter().filter(|entry| !writes_through(entry)).collect()
 }
 
 /// Operations whose parts have variants of their own.
