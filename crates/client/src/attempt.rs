@@ -423,6 +423,7 @@ impl Client {
         let entries = found
             .into_iter()
             .map(|(label, entry)| {
+                let stat = stat && !self.is_changing(&entry.file);
                 let stat = if stat { self.stat(now, &entry.file).ok() } else { None };
                 Listed { label, entry, stat, passing: false }
             })

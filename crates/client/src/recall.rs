@@ -41,6 +41,8 @@ pub(crate) struct Yields {
     dropping: BTreeMap<u64, Vec<Yielding>>,
     /// Reports that wait for that: their numbers, and what of.
     reporting: BTreeMap<u64, (u64, FileId)>,
+    /// Requests that wait for that: their numbers.
+    pub shipping: BTreeMap<u64, u64>,
 }
 
 impl Yields {
@@ -167,6 +169,7 @@ impl Client {
         if let Some((number, file)) = self.yields.reporting.remove(&number) {
             self.flushing.push(Flushing { number, file, through: false });
         }
+        self.ship_yielded(number, out);
         let mut ready = Vec::new();
         for yielding in self.yields.dropping.remove(&number).unwrap_or_default() {
             let Released { file, field, .. } = &yielding.released;
@@ -282,8 +285,8 @@ impl Client {
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
-            // Whoever may still read is told nothing new by what others read.
-            _ if released.keep.is_some() => None,
+            // Whoever may still read is told nothing new by what others read, unless the server has just done something for this client.
+            field if released.keep.is_some() && !self.is_lease_in_doubt(&file, field) => None,
             Field::Child(label) => Some(Invalidation::Entry(file, label.clone())),
             Field::Children => Some(Invalidation::Entries(file)),
             Field::Attributes | Field::Times | Field::Parent => Some(Invalidation::Attributes(file)),

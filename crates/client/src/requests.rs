@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::{Call, Output};
 use ident::FileId;
 use lease::{Kind, Label};
-use namespace::{Knowledge, Known, Operation};
+use namespace::{Knowledge, Known, Operation, fold};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, ToServer};
 
@@ -24,6 +24,8 @@ struct Request {
     message: ToServer,
     /// The last log entry before it, if it went over this connection for the first time.
     behind: Option<u64>,
+    /// It is not said before what was handed out below has gone.
+    held: bool,
 }
 
 impl Requests {
@@ -80,14 +82,15 @@ impl Requests {
     fn again(&self) -> Vec<ToServer> {
         let ships = self.ships.iter().filter_map(|number| self.numbered.get(number));
         let others = self.numbered.iter().filter(|(number, _)| !self.ships.contains(number));
-        let numbered = ships.chain(others.map(|(_, request)| request)).map(|request| request.message.clone());
+        let said = ships.chain(others.map(|(_, request)| request)).filter(|request| !request.held);
+        let numbered = said.map(|request| request.message.clone());
         let reserving = self.reserving.iter().map(|dir| ToServer::Reserve { dir: dir.clone() });
         numbered.chain(reserving).collect()
     }
 }
 
 /// The names that an operation binds or unbinds.
-fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
+pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
     match operation {
         Operation::Create { dir, label, .. }
         | Operation::Link { dir, label, .. }
@@ -103,30 +106,45 @@ impl Client {
         if !self.requests.any_shipped() {
             return false;
         }
-        let named = |(dir, label): (&FileId, &Label)| match self.files.child(dir, label, Kind::Read) {
-            Known::Used(entry) => Some(entry.file),
-            Known::Unused | Known::Unknown => None,
-        };
-        let changes = |operation: &Operation, file: &FileId| {
-            operation.files().contains(&file)
-                || names(operation).into_iter().flatten().any(|name| named(name).as_ref() == Some(file))
-        };
-        let mut shipped = self.requests.shipped();
         match call {
             Call::Lookup { dir, label } => {
-                let found = named((dir, label));
-                shipped.any(|operation| {
-                    names(operation).contains(&Some((dir, label)))
-                        || found.as_ref().is_some_and(|file| changes(operation, file))
-                })
+                let named = |operation: &Operation| names(operation).contains(&Some((dir, label)));
+                self.requests.shipped().any(named)
+                    || self.named(dir, label).is_some_and(|file| self.is_changing(&file))
             }
             Call::List { dir: file, .. }
             | Call::Parent { dir: file }
             | Call::Stat { file }
+            | Call::Glance { file }
             | Call::Access { file, .. }
+            | Call::Open { file, .. }
             | Call::GetXattr { file, .. }
-            | Call::ListXattrs { file } => shipped.any(|operation| changes(operation, file)),
+            | Call::ListXattrs { file } => self.is_changing(file),
             _ => false,
+        }
+    }
+
+    /// Whether the server is doing something that changes what names like `folded` are bound to.
+    pub(crate) fn is_name_in_doubt(&self, dir: &FileId, folded: &Label) -> bool {
+        let is_it = |(of, label): (&FileId, &Label)| of == dir && fold(label) == *folded;
+        self.requests.shipped().any(|operation| names(operation).into_iter().flatten().any(is_it))
+    }
+
+    /// Whether the server is doing something that changes `file`.
+    pub(crate) fn is_changing(&self, file: &FileId) -> bool {
+        self.requests.shipped().any(|operation| self.changes(operation).any(|changed| changed == *file))
+    }
+
+    /// The files that an operation changes, as far as is known here.
+    pub(crate) fn changes(&self, operation: &Operation) -> impl Iterator<Item = FileId> {
+        let named = names(operation).into_iter().flatten().filter_map(|(dir, label)| self.named(dir, label));
+        operation.files().into_iter().cloned().chain(named)
+    }
+
+    fn named(&self, dir: &FileId, label: &Label) -> Option<FileId> {
+        match self.files.child(dir, label, Kind::Read) {
+            Known::Used(entry) => Some(entry.file),
+            Known::Unused | Known::Unknown => None,
         }
     }
 
@@ -139,12 +157,25 @@ impl Client {
 
     /// Asks, under a number.
     pub(crate) fn request(&mut self, number: u64, message: ToServer, out: &mut Vec<Output>) {
+        self.hold(number, message);
+        self.say_held(number, out);
+    }
+
+    /// Is going to ask, under a number. What the server is to do is in doubt from now on.
+    pub(crate) fn hold(&mut self, number: u64, message: ToServer) {
         if matches!(message, ToServer::Ask { mode: AskMode::Ship, .. }) {
             self.requests.ships.insert(number);
         }
-        self.send(message.clone(), out);
+        self.requests.numbered.insert(number, Request { message, behind: None, held: true });
+    }
+
+    /// Asks what was held back.
+    pub(crate) fn say_held(&mut self, number: u64, out: &mut Vec<Output>) {
         let behind = self.session.is_connected().then(|| self.log.sent());
-        self.requests.numbered.insert(number, Request { message, behind });
+        let Some(request) = self.requests.numbered.get_mut(&number) else { return };
+        (request.behind, request.held) = (behind, false);
+        let message = request.message.clone();
+        self.send(message, out);
     }
 
     /// Asks for integers of `dir`.

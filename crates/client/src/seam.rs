@@ -74,8 +74,8 @@ pub enum Output {
     Unneeded(Vec<ShareId>),
     /// What was done here and did not happen at the server: to be kept where the user finds it. Never silent.
     Salvage(Salvage),
-    /// Leases are recalled that front doors have handed out below: all of this is to go, then [`Input::Yielded`]; the leases are held until then, since what holds
-    /// locks below may be waiting for an answer under them. Answers that were on their way meanwhile may bring it back: so it is to go once more after that.
+    /// Leases are recalled that front doors have handed out below, or the server is to change what they are of: all of this is to go, then [`Input::Yielded`]; the leases are held until then, since
+    /// what holds locks below may be waiting for an answer under them. Answers that were on their way meanwhile may bring it back: so it is to go once more after that.
     Yield {
         /// Names it.
         number: u64,

@@ -1,11 +1,13 @@
 //! Operations that the server does for this client, and what is answered when it has.
 
 use crate::client::Client;
+use crate::requests::names;
 use crate::waiting::{On, Stop, Waiting};
-use crate::{Call, Now, Output, Reply};
+use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
-use lease::Kind;
-use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat};
+use lease::{Field, Kind, Lease};
+use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold};
+use wire::{AskMode, ToServer};
 
 /// What became of an operation that the server has done.
 #[derive(Clone, Debug)]
@@ -18,6 +20,78 @@ pub(crate) struct Shipped {
 }
 
 impl Client {
+    /// Has the server do the operation. Calls that ask for what it changes wait from now on ([`Client::is_in_doubt`]); the kernel would answer by itself. So it is asked once that has gone from below.
+    pub(crate) fn ship(&mut self, operation: Operation, wants: Vec<Lease>, out: &mut Vec<Output>) -> On {
+        if self.requests.ships_full() {
+            return On::Quiet;
+        }
+        let what = self.shared_below(&operation);
+        let number = self.number();
+        self.hold(number, ToServer::Ask { number, operation, wants, mode: AskMode::Ship });
+        if what.is_empty() {
+            self.say_shipped(number, out);
+        } else {
+            let gone = self.number();
+            self.yields.shipping.insert(gone, number);
+            out.push(Output::Yield { number: gone, what });
+        }
+        On::Number(number)
+    }
+
+    /// What was handed out below has gone: if that was for an operation, the server can do it.
+    pub(crate) fn ship_yielded(&mut self, gone: u64, out: &mut Vec<Output>) {
+        if let Some(number) = self.yields.shipping.remove(&gone) {
+            self.say_shipped(number, out);
+        }
+    }
+
+    fn say_shipped(&mut self, number: u64, out: &mut Vec<Output>) {
+        // The server decides on its state, so that must have everything that was decided here.
+        self.send_log_first(out);
+        self.say_held(number, out);
+    }
+
+    /// What was handed out below of what `operation` changes, under leases that others may hold, too: the server takes those back from everybody else, and once it has done the operation
+    /// others may be told before this client is. What is held here to write they are told only after this client has let go of it.
+    fn shared_below(&self, operation: &Operation) -> Vec<Invalidation> {
+        let held =
+            |file: &FileId, field: &Field| self.files.get(file).and_then(|known| known.held.kind(field));
+        let shared = |file: &FileId, field: &Field| held(file, field) == Some(Kind::Read);
+        let mut what = Vec::new();
+        for (dir, label) in names(operation).into_iter().flatten() {
+            let field = Field::Child(fold(label));
+            // The kernel moves its own entry, and keeps it for as long as it was given under the old name: under the new one nothing may be held.
+            let moves = matches!(operation, Operation::Rename { .. }) && held(dir, &field).is_none();
+            // Trap: whoever makes, moves or removes a name holds the directory's lock in the kernel until it is answered. All entries go without.
+            let entries = Invalidation::Entries(dir.clone());
+            if (moves || shared(dir, &field)) && !what.contains(&entries) {
+                what.push(entries);
+            }
+        }
+        for file in self.changes(operation) {
+            let mut fields = vec![Field::Attributes, Field::Times];
+            if let Operation::SetXattr { name, .. } | Operation::RemoveXattr { name, .. } = operation {
+                fields.push(Field::Xattr(name.clone()));
+            }
+            let attributes = Invalidation::Attributes(file.clone());
+            if fields.iter().any(|field| shared(&file, field)) && !what.contains(&attributes) {
+                what.push(attributes);
+            }
+        }
+        what
+    }
+
+    /// Whether the server is doing something that changes what this lease is of.
+    pub(crate) fn is_lease_in_doubt(&self, file: &FileId, field: &Field) -> bool {
+        match field {
+            Field::Child(name) => self.is_name_in_doubt(file, name),
+            Field::Children | Field::Attributes | Field::Times | Field::Xattr(_) | Field::Xattrs => {
+                self.is_changing(file)
+            }
+            _ => false,
+        }
+    }
+
     /// The shipped operation `number` was done, or refused.
     pub(crate) fn on_shipped(&mut self, number: u64, result: Result<(Answer, Vec<Effect>), Error>) {
         let looked_at = match self.requests.operation(number) {
@@ -53,6 +127,19 @@ impl Client {
                     (shipped, _) => *shipped = Some(result.clone()),
                 }
             }
+        }
+    }
+
+    /// The name that the server has bound for this call, if no lease says that it still is: who is told of it may not keep it.
+    pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
+        match &waiting.call {
+            Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
+                if matches!(waiting.shipped, Some(Ok(_)))
+                    && !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) =>
+            {
+                Some(Invalidation::Entry(dir.clone(), label.clone()))
+            }
+            _ => None,
         }
     }
 
@@ -130,4 +217,150 @@ impl Client {
 /// What stat shows of a file that is gone by now.
 fn last_seen(attributes: Attributes) -> Stat {
     Stat { attributes, size: 0, occupied: 0, mtime: attributes.ctime }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, empty, opened};
+    use crate::{Input, Outcome, Settings};
+    use lease::{Label, Released};
+    use namespace::{Cred, Entry, FileKind, RenameMode};
+    use wire::{FileGrant, ToClient};
+
+    fn label() -> Label {
+        Label::new(b"x").unwrap()
+    }
+
+    /// Two directories and one that is in the first as `x`, and a client that has the rights to all names, and to all attributes, by this kind of lease.
+    fn client(kind: Kind) -> (Client, [FileId; 3]) {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let (from, to) = (FileId::root().child(2), FileId::root().child(3));
+        let moved = from.child(4);
+        let entry = Entry { file: moved.clone(), kind: FileKind::Directory, ino: 4, position: 4 };
+        let names = [Field::Attributes, Field::Children].map(|field| (field, kind));
+        let of = |dir: &FileId| {
+            let mut grant = FileGrant { fields: names.to_vec(), ..empty(dir) };
+            grant.fields.extend([(Field::Times, Kind::Touch), (Field::Disposition, Kind::Read)]);
+            grant.values.reservation = Some((10, 20));
+            grant
+        };
+        let mut grants = [&from, &to, &moved].map(of).to_vec();
+        grants[0].values.children.push((label(), entry));
+        client.handle(
+            at(1),
+            Input::Message(ToClient::Granted { number: 0, grants, gone: Vec::new() }),
+            &mut out,
+        );
+        (client, [from, to, moved])
+    }
+
+    fn call(client: &mut Client, call: Call) -> (Outcome, Vec<Output>) {
+        let mut out = Vec::new();
+        (client.call(at(2), &Cred::default(), call, &mut out), out)
+    }
+
+    fn moves([from_dir, to_dir, _]: &[FileId; 3]) -> Call {
+        let (from_dir, to_dir) = (from_dir.clone(), to_dir.clone());
+        Call::Rename { from_dir, from: label(), to_dir, to: label(), mode: RenameMode::Replace }
+    }
+
+    fn taken_back(out: &[Output]) -> Option<(u64, Vec<Invalidation>)> {
+        out.iter().find_map(|output| match output {
+            Output::Yield { number, what } => Some((*number, what.clone())),
+            _ => None,
+        })
+    }
+
+    fn is_asked(out: &[Output]) -> bool {
+        let ships =
+            |output: &Output| matches!(output, Output::Send(ToServer::Ask { mode: AskMode::Ship, .. }));
+        out.iter().any(ships)
+    }
+
+    /// Others may be told of it before this client is, so by then nothing may answer here but the client, which waits.
+    #[test]
+    fn the_server_is_asked_once_what_others_may_be_told_of_has_gone_from_below() {
+        let (mut client, files) = client(Kind::Read);
+        let [from, to, moved] = &files;
+        let (outcome, mut out) = call(&mut client, moves(&files));
+        assert!(matches!(outcome, Outcome::Waiting(_)));
+        let (number, what) = taken_back(&out).expect("something is taken back");
+        for gone in [
+            Invalidation::Entries(from.clone()),
+            Invalidation::Entries(to.clone()),
+            Invalidation::Attributes(moved.clone()),
+        ] {
+            assert!(what.contains(&gone), "{gone:?} is not among {what:?}");
+        }
+        assert!(!is_asked(&out), "{out:?}");
+        // From now on nothing of it is given to the kernel.
+        let looks = [from, to].map(|dir| Call::Lookup { dir: dir.clone(), label: label() });
+        let asks = [Call::Stat { file: moved.clone() }, Call::Glance { file: moved.clone() }];
+        for question in looks.into_iter().chain(asks) {
+            let (outcome, _) = call(&mut client, question.clone());
+            assert!(matches!(outcome, Outcome::Waiting(_)), "{question:?}: {outcome:?}");
+        }
+        // Nor is it asked over a new connection before that.
+        client.handle(at(3), Input::Greeting, &mut out);
+        let (rejected, space, rules) =
+            (Vec::new(), wire::Space::default(), namespace::Rules::NEWEST.number());
+        let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, rules };
+        client.handle(at(3), Input::Message(resumed), &mut out);
+        assert!(!is_asked(&out), "{out:?}");
+        client.handle(at(4), Input::Yielded { number }, &mut out);
+        assert!(is_asked(&out), "{out:?}");
+    }
+
+    /// What the server has made was told to nobody else yet, and may have been removed by the time that this client is told.
+    #[test]
+    fn a_name_that_the_server_has_bound_is_kept_below_under_a_lease_only() {
+        for leased in [true, false] {
+            let (mut client, [dir, _, made]) = client(Kind::Read);
+            let (file, label, mut out) = (made.clone(), Label::new(b"new").unwrap(), Vec::new());
+            let call = Call::Link { file, dir: dir.clone(), label: label.clone() };
+            let mut waiting = Waiting::new(at(2), Cred::default(), call);
+            let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
+            waiting.shipped =
+                Some(Ok(Shipped { answer: Answer::Entry(entry), attributes: None, refused: None }));
+            waiting.on = On::Answered;
+            let values = wire::Values {
+                times: Some(namespace::Times::default()),
+                content: Some(namespace::ContentHead::default()),
+                ..empty(&made).values
+            };
+            let whole = FileGrant { whole: true, values, ..empty(&made) };
+            let granted = ToClient::Granted { number: 0, grants: vec![whole], gone: Vec::new() };
+            client.handle(at(2), Input::Message(granted), &mut out);
+            if !leased {
+                let known = client.files.get_mut(&dir).unwrap();
+                known.held.release(&Field::Children, None);
+            }
+            out.clear();
+            client.go_on(at(3), crate::Ticket(1), waiting, &mut out);
+            let entry = Invalidation::Entry(dir, label);
+            let gone = |output: &Output| matches!(output, Output::Invalidate(what) if *what == entry);
+            assert!(out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
+            assert_eq!(out.iter().any(gone), !leased, "{out:?}");
+        }
+    }
+
+    /// What is held to write others are not told before this client has let go of it, be it down to reading: then that goes from below, too, while the server may have done the operation.
+    #[test]
+    fn what_nobody_else_may_be_told_stays_below_until_it_is_recalled() {
+        let (mut client, files) = client(Kind::Write);
+        let (_, out) = call(&mut client, moves(&files));
+        assert!(taken_back(&out).is_none() && is_asked(&out), "{out:?}");
+        let [from, to, _] = files;
+        for (file, name, goes) in [(from, label(), true), (to, Label::new(b"other").unwrap(), false)] {
+            let mut out = Vec::new();
+            let field = Field::Child(name.clone());
+            let leases = vec![Released { file: file.clone(), field, keep: Some(Kind::Read) }];
+            client.handle(at(3), Input::Message(ToClient::Recall { leases }), &mut out);
+            let what = taken_back(&out).map(|(_, what)| what);
+            assert_eq!(what, goes.then(|| vec![Invalidation::Entry(file, name)]), "{out:?}");
+        }
+    }
 }

@@ -208,11 +208,11 @@ impl Client {
     }
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
-        if mode == AskMode::Ship && self.requests.ships_full() {
-            return On::Quiet;
+        if mode == AskMode::Ship {
+            return self.ship(operation, wants, out);
         }
         let number = self.number();
-        // The server decides on its state, so that must have everything that was decided here.
+        // The server finds what is needed on its state, so that must have everything that was decided here.
         self.send_log_first(out);
         self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
         On::Number(number)
@@ -266,7 +266,11 @@ impl Client {
         };
         match waiting.reopens {
             Some(file) => self.reopened(now, &file, &result, out),
-            None => out.push(Output::Answer { ticket, result }),
+            None => {
+                let bound = self.bound_without_lease(&waiting);
+                out.push(Output::Answer { ticket, result });
+                out.extend(bound.map(Output::Invalidate));
+            }
         }
     }
 

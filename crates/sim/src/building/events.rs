@@ -3,7 +3,7 @@
 use super::faults::{Mended, Repaired};
 use super::group::Message;
 use super::net::{Numbered, Way};
-use client::Upload;
+use client::{Invalidation, Upload};
 use directory::ShareWork;
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ pub(super) enum Event {
     Calls(usize, usize),
     /// An upload of that life of the machine is stored.
     Uploads(usize, u64, Box<Upload>),
-    /// What a machine (of that incarnation) had handed out below has gone.
-    Yields(usize, u64, u64),
+    /// This, which a machine (of that incarnation) had handed out below, goes.
+    Yields(usize, u64, u64, Vec<Invalidation>),
     /// A machine goes on after it was frozen.
     Thaws(usize),
     /// The earliest input that a lone server's log has is applied. Of which of its starts.

@@ -2,9 +2,10 @@
 
 use super::events::Event;
 use super::history::{Life, tick_of, wall};
+use super::kernel::Kernel;
 use super::net::{Link, Packet, Way};
 use super::{Building, Lie, Violation};
-use client::{Client, Input, Now, Output, Settings, Ticket, Upload};
+use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
 use lease::{SessionId, Time};
 use rand_core::Rng;
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ pub(super) struct Machine {
     /// How fast its clock runs, in millionths, and what it showed at the beginning.
     rate_ppm: u64,
     offset: u64,
+    pub kernel: Kernel,
     /// Waiting calls: what each is to the history, and which program made it.
     pub calls: BTreeMap<Ticket, (usize, usize)>,
 }
@@ -79,6 +81,7 @@ impl Building {
             frozen: None,
             rate_ppm,
             offset,
+            kernel: Kernel::default(),
             calls: BTreeMap::new(),
         });
         // Some are near and some are far.
@@ -221,7 +224,7 @@ impl Building {
                     let Some((call, program)) = self.machines[at].calls.remove(&ticket) else {
                         return Err(format!("{ticket:?} of machine {at} is answered twice"));
                     };
-                    self.answered(at, call, program, result, now)?;
+                    self.told(at, call, program, result, now)?;
                 }
                 Output::Store(upload) => {
                     let (wait, life) = (1 + self.below(400), self.machines[at].incarnation);
@@ -242,11 +245,12 @@ impl Building {
                 Output::Salvage(salvage) => {
                     return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
                 }
-                Output::Yield { number, .. } => {
+                Output::Yield { number, what } => {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
-                    self.later(wait, Event::Yields(at, incarnation, number));
+                    self.later(wait, Event::Yields(at, incarnation, number, what));
                 }
-                Output::Unneeded(_) | Output::Invalidate(_) => {}
+                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what], []),
+                Output::Unneeded(_) => {}
             }
         }
         Ok(())
@@ -259,12 +263,24 @@ impl Building {
         }
     }
 
-    /// What was handed out below has gone.
-    pub(super) fn yields(&mut self, at: usize, incarnation: u64, number: u64) -> Result<(), Violation> {
+    /// What was handed out below goes.
+    pub(super) fn yields(
+        &mut self,
+        at: usize,
+        incarnation: u64,
+        number: u64,
+        what: Vec<Invalidation>,
+    ) -> Result<(), Violation> {
         let gone = self.machines[at].incarnation != incarnation;
-        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number)) {
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone())) {
             return Ok(());
         }
+        if self.weather.lie == Some(Lie::KeptBelow) {
+            return self.input(at, Input::Yielded { number });
+        }
+        let machine = &mut self.machines[at];
+        let under_way = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
+        machine.kernel.takes_back(&what, under_way.map(|called| &called.call));
         self.input(at, Input::Yielded { number })
     }
 
@@ -298,6 +314,7 @@ impl Building {
         let machine = &mut self.machines[at];
         let calls = std::mem::take(&mut machine.calls);
         machine.client = client;
+        machine.kernel = Kernel::default();
         machine.life = life;
         machine.incarnation += 1;
         (machine.connection, machine.session) = (None, None);

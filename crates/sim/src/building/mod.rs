@@ -11,6 +11,7 @@ mod events;
 mod faults;
 mod group;
 mod history;
+mod kernel;
 mod leader;
 mod limited;
 mod log;
@@ -58,6 +59,8 @@ pub struct Happened {
     pub answered: u64,
     /// Calls answered by saying that this machine was cut off.
     pub cut_off: u64,
+    /// Calls that a machine's kernel answered by itself.
+    pub kept: u64,
     /// Messages that arrived.
     pub messages: u64,
     /// Times a session went on over another connection.
@@ -110,6 +113,7 @@ impl std::ops::AddAssign for Happened {
             calls,
             answered,
             cut_off,
+            kept,
             messages,
             resumed,
             fenced,
@@ -136,6 +140,7 @@ impl std::ops::AddAssign for Happened {
         self.calls += calls;
         self.answered += answered;
         self.cut_off += cut_off;
+        self.kept += kept;
         self.messages += messages;
         self.resumed += resumed;
         self.fenced += fenced;
@@ -308,7 +313,7 @@ impl Building {
             Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
-            Event::Yields(at, incarnation, number) => self.yields(at, incarnation, number),
+            Event::Yields(at, incarnation, number, what) => self.yields(at, incarnation, number, what),
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),

@@ -28,7 +28,7 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing` or `full` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing`, `full` or `directories` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -50,6 +50,7 @@ fn one_seed() {
             Ok("shipped") => Weather::shipped(seed),
             Ok("changing") => CHANGING,
             Ok("full") => FULL,
+            Ok("directories") => DIRECTORIES,
             _ => Weather::of(seed),
         };
         let (aloud, servers) = (of("ALOUD", 0) > 0, of("SERVERS", weather.servers));
@@ -88,6 +89,22 @@ const SLOW: Weather = Weather {
 fn a_client_that_counts_its_term_from_the_receipt_is_found() {
     let lie = Some(super::Lie::TermFromReceipt);
     let found = is_found(Weather { lie, ..SLOW }, 0..40, 8, 2_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Directories are moved, and machines hear late of what the server has done for them.
+const DIRECTORIES: Weather = Weather { moves: 8, ..SLOW };
+
+/// What a kernel was told is as it was until it is taken back: also while the server does something for its machine that others have heard of by then.
+#[test]
+fn a_kernel_is_never_behind_what_the_server_does_for_its_machine() {
+    let mut all = all_of(DIRECTORIES, 0..16, 6, 2_000);
+    all += all_of(DIRECTORIES, 16..24, 3, 2_000);
+    println!("{all:?}");
+    assert!(all.kept > 5_000, "{all:?}");
+    let lie = Some(super::Lie::KeptBelow);
+    let found = is_found(Weather { lie, ..DIRECTORIES }, 0..4, 6, 2_000);
     println!("{found:?}");
     assert!(found.is_some());
 }
@@ -384,7 +401,7 @@ fn a_rolling_upgrade_raises_the_version_and_sessions_of_both_go_on() {
     for well in well {
         // Of a machine that gets the new program the session ends, as in a crash, and of nobody else.
         assert_eq!((well.raised, well.cut_off), (4, 0), "{well:?}");
-        assert!(well.by_older_rules > 20, "{well:?}");
+        assert!(well.by_older_rules > 10, "{well:?}");
     }
     let foul = Weather { upgrade_ms: 2_000, servers: 3, ..Weather::FOUL };
     let foul = all_of(foul, 0..8, 8, 2_000);

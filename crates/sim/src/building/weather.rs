@@ -25,6 +25,8 @@ pub enum Lie {
     ChangesAtOnce,
     /// Servers look at no checksum of what their disks have.
     BelievesRot,
+    /// Machines say that what they have handed out below has gone, and kernels keep it.
+    KeptBelow,
     /// Servers do not know what machines may not do.
     ForgetsRights,
 }
@@ -75,6 +77,8 @@ pub struct Weather {
     pub limited: u64,
     /// One call in so many sets, removes or looks at how content is to be spread.
     pub policies: u64,
+    /// One call in so many makes a directory or moves one to another; all others look where they are. If zero, programs do everything.
+    pub moves: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -116,6 +120,7 @@ impl Weather {
         upgrade_ms: 0,
         limited: 0,
         policies: 0,
+        moves: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -147,6 +152,7 @@ impl Weather {
         upgrade_ms: 0,
         limited: 0,
         policies: 0,
+        moves: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,

@@ -2,6 +2,8 @@
 
 use super::events::Event;
 use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
+use super::kernel::Kept;
+use super::machine::Machine;
 use super::{Building, Violation};
 use bytes::Bytes;
 use client::{Call, Now, Outcome, Reply};
@@ -138,17 +140,70 @@ impl Building {
                 open_files.remove(index);
             }
         }
+        // The simulation itself asks the client, which programs seldom come to where the kernel keeps much: so that has its say half of the time.
+        if program != NOBODY
+            && let Some(kept) = machine.kernel.answer(&call, now.time)
+            && self.one_in(2)
+        {
+            return self.answered_by_kernel(at, number, program, kept, now);
+        }
+        let machine = &mut self.machines[at];
         let mut out = Vec::new();
         let outcome = machine.client.call(now, &Cred::default(), call, &mut out);
         match outcome {
-            Outcome::Done(result) => self.answered(at, number, program, result, now)?,
+            Outcome::Done(result) => self.told(at, number, program, result, now)?,
             Outcome::Waiting(ticket) => _ = machine.calls.insert(ticket, (number, program)),
         }
         self.carry_out(at, now, out)
     }
 
+    /// The client has answered a call, and the kernel keeps what it is told.
+    pub(super) fn told(
+        &mut self,
+        at: usize,
+        number: CallNumber,
+        program: usize,
+        result: Result<Reply, Error>,
+        now: Now,
+    ) -> Result<(), Violation> {
+        if let Some(called) = self.history.calls.get(number) {
+            let Machine { client, kernel, .. } = &mut self.machines[at];
+            kernel.given(&called.call, &result, now.time.after_ms(client.valid_for_ms(now.time)));
+        }
+        self.answered(at, number, program, result, now)
+    }
+
+    /// The kernel says what it was told before.
+    fn answered_by_kernel(
+        &mut self,
+        at: usize,
+        number: CallNumber,
+        program: usize,
+        kept: Kept,
+        now: Now,
+    ) -> Result<(), Violation> {
+        self.happened.kept += 1;
+        self.notes(|| format!("machine {at} has kept {kept:?}"));
+        match kept {
+            Kept::Name(None) => self.answered(at, number, program, Err(Error::NotFound), now),
+            Kept::Name(Some((entry, Some(stat)))) => {
+                self.answered(at, number, program, Ok(Reply::Node(entry, stat)), now)
+            }
+            Kept::Stat(stat) => self.answered(at, number, program, Ok(Reply::Stat(stat)), now),
+            Kept::Name(Some((entry, None))) => {
+                if let Some(Call::Lookup { dir, label }) =
+                    self.history.calls.get(number).map(|it| it.call.clone())
+                {
+                    let seen = Seen::Value(Value::Bound(entry.file));
+                    self.history.observe(number, Key::Name(dir, label), seen, tick_of(now.wall));
+                }
+                self.answered(at, number, program, Ok(Reply::Nothing), now)
+            }
+        }
+    }
+
     /// A call was answered.
-    pub(super) fn answered(
+    fn answered(
         &mut self,
         at: usize,
         number: CallNumber,
@@ -321,6 +376,9 @@ impl Building {
         if self.weather.policies > 0 && self.one_in(self.weather.policies) {
             return self.some_policy_call(at, program);
         }
+        if self.weather.moves > 0 {
+            return self.some_move();
+        }
         match self.below(20) {
             0..8 => self.some_name_call(at),
             8..11 => self.some_question(at),
@@ -355,6 +413,20 @@ impl Building {
                 }
                 Call::SetAttributes { file, change, size: None, through_handle: false }
             }
+        }
+    }
+
+    /// Directories that go to and fro between two of those that stay: names that everybody looks at, and that only the server can move.
+    fn some_move(&mut self) -> Call {
+        let (here, there) = if self.one_in(2) { (1, 2) } else { (2, 1) };
+        let (from_dir, to_dir) = (self.known.dirs[here].clone(), self.known.dirs[there].clone());
+        let (from, to) = (label(LABELS[self.below(2) as usize]), label(LABELS[self.below(2) as usize]));
+        if !self.one_in(self.weather.moves) {
+            Call::Lookup { dir: from_dir, label: from }
+        } else if self.one_in(4) {
+            create(from_dir, from, FileKind::Directory)
+        } else {
+            Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }
         }
     }
 
