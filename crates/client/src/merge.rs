@@ -164,7 +164,9 @@ impl KnownFile {
     /// With all labels go those that are held by name: if the grant of all was lost on its way, the server took a name that was granted after it for one of all, and takes it back with
     /// them.
     fn let_go(&mut self, released: &Released) {
-        if released.field == Field::Content && released.keep != Some(Kind::Write) {
+        // What may still be read of a change that the server has not heard of is seen by nobody until it has.
+        let is_unheard = self.writes == Writes::Unheard && released.keep.is_some();
+        if released.field == Field::Content && released.keep != Some(Kind::Write) && !is_unheard {
             self.writes = Writes::Back;
         }
         let is_one_of_them: fn(&Field) -> bool = match released.field {

@@ -2,7 +2,6 @@
 
 use crate::client::Client;
 use crate::known::KnownContent;
-use crate::through::Writes;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::{Field, Label, Released};
@@ -224,8 +223,7 @@ impl Client {
                 continue;
             }
             let Flushing { number, file, through } = flushing;
-            flushed.push(if through && self.may_write_through(&file) {
-                self.set_writes(&file, Writes::Through);
+            flushed.push(if through && self.begin_through(&file) {
                 LogEntry::FlushedThrough { number, file }
             } else {
                 LogEntry::Flushed { number }

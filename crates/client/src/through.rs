@@ -40,7 +40,7 @@ impl Writes {
 
 impl Client {
     /// Whether all of `file` that counts is at the server, and no program here can change it, or see it change, but by calls.
-    pub(crate) fn may_write_through(&self, file: &FileId) -> bool {
+    fn may_write_through(&self, file: &FileId) -> bool {
         let Some(known) = self.files.get(file) else { return false };
         let is_at_rest = match &known.content {
             KnownContent::Open(content) => content.is_settled() && !content.is_dirty(),
@@ -50,6 +50,17 @@ impl Client {
         let is_small = known.content.head().is_some_and(|head| head.size <= INLINE_BYTES_MAX as u64);
         let is_held = known.held.covers(&Field::Content, Kind::Write);
         is_at_rest && is_small && is_held && !known.own().has_mode(Mode::AccessRead)
+    }
+
+    /// Writes `file` through from now on, if it may. Not while the server owes an answer by which that may end: that it has ended it says of what it had seen before (the weather of what passes, seeds 1095
+    /// and 1106).
+    pub(crate) fn begin_through(&mut self, file: &FileId) -> bool {
+        let is_unheard = self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard);
+        let begins = !is_unheard && !self.requests.want(file) && self.may_write_through(file);
+        if begins {
+            self.set_writes(file, Writes::Through);
+        }
+        begins
     }
 
     /// Whether this is to be written through.
@@ -91,7 +102,8 @@ impl Client {
         while self.unheard.front().is_some_and(|(sequence, _)| *sequence <= through) {
             let Some((_, heard)) = self.unheard.pop_front() else { break };
             if let Some(known) = self.files.get_mut(&heard).filter(|known| known.writes == Writes::Unheard) {
-                known.writes = Writes::Through;
+                let may_write = known.held.covers(&Field::Content, Kind::Write);
+                known.writes = if may_write { Writes::Through } else { Writes::Back };
             }
         }
         if !goes_on {
@@ -119,9 +131,244 @@ impl Client {
         self.unheard.iter().find(|(_, file)| of(file)).map(|(sequence, _)| *sequence)
     }
 
-    pub(crate) fn set_writes(&mut self, file: &FileId, writes: Writes) {
+    fn set_writes(&mut self, file: &FileId, writes: Writes) {
         if let Some(known) = self.files.get_mut(file) {
             known.writes = writes;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, empty, opened};
+    use crate::{Call, Input, Outcome, Settings, Ticket};
+    use lease::Open;
+    use namespace::{Attributes, ContentHead, Cred, Error, FileKind, Rules};
+    use wire::{FileGrant, Space, ToClient, ToServer, Values};
+
+    /// A client that has a file of three bytes open to write, and holds all of it.
+    fn holder() -> (Client, FileId) {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        let file = FileId::root().child(2);
+        client.handle(at(0), Input::Greeting, &mut out);
+        let mut session = opened();
+        if let ToClient::Opened { allowance, .. } = &mut session {
+            *allowance = (1 << 20, 100);
+        }
+        client.handle(at(0), Input::Message(session), &mut out);
+        let empty = empty(&file);
+        let attributes =
+            empty.values.attributes.map(|it| Attributes { kind: FileKind::Regular, mode: 0o644, ..it });
+        let content = Some(ContentHead { size: 3, version: 1, ..ContentHead::default() });
+        let values = Values { attributes, content, inline: Some(b"old".to_vec()), ..Values::default() };
+        let grant = FileGrant { whole: true, fields: Vec::new(), values, ..empty };
+        let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
+        client.handle(at(1), Input::Message(granted), &mut out);
+        opens(&mut client, &file, Open::posix(false, true));
+        (client, file)
+    }
+
+    fn opens(client: &mut Client, file: &FileId, open: Open) {
+        let call = Call::Open { file: file.clone(), open, mask: 0 };
+        let called = client.call(at(1), &Cred::default(), call, &mut Vec::new());
+        assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
+    }
+
+    /// What it answers when it is asked to write through.
+    fn asked_to(client: &mut Client, file: &FileId) -> LogEntry {
+        let (ask, mut out) = (ToClient::FlushThrough { number: 7, file: file.clone() }, Vec::new());
+        client.handle(at(2), Input::Message(ask), &mut out);
+        below_is_gone(client, &mut out);
+        match logged(&out).as_slice() {
+            [entry] => entry.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// All that is to be taken back below is.
+    fn below_is_gone(client: &mut Client, out: &mut Vec<Output>) {
+        let number =
+            |output: &Output| if let Output::Yield { number, .. } = output { Some(*number) } else { None };
+        let numbers: Vec<u64> = out.iter().filter_map(number).collect();
+        numbers.into_iter().for_each(|number| client.handle(at(4), Input::Yielded { number }, out));
+    }
+
+    fn logged(out: &[Output]) -> Vec<LogEntry> {
+        let entries = |output: &Output| match output {
+            Output::Send(ToServer::Log { entries, .. }) => entries.clone(),
+            _ => Vec::new(),
+        };
+        out.iter().flat_map(entries).collect()
+    }
+
+    fn asks(out: &[Output]) -> bool {
+        out.iter().any(|output| matches!(output, Output::Send(ToServer::Ask { .. })))
+    }
+
+    fn calls(client: &mut Client, call: Call, out: &mut Vec<Output>) -> Ticket {
+        match client.call(at(3), &Cred::default(), call, out) {
+            Outcome::Waiting(ticket) => ticket,
+            done => panic!("{done:?}"),
+        }
+    }
+
+    fn write(file: &FileId, offset: u64) -> Call {
+        Call::Write { file: file.clone(), offset, data: "new".into(), append: false }
+    }
+
+    fn answer(out: &[Output], ticket: Ticket) -> Option<Result<Reply, Error>> {
+        out.iter().find_map(|output| match output {
+            Output::Answer { ticket: of, result } if *of == ticket => Some(result.clone()),
+            _ => None,
+        })
+    }
+
+    /// One that writes through, and a write of its that is under way.
+    fn unheard() -> (Client, FileId, Ticket) {
+        let (mut client, file) = holder();
+        assert_eq!(asked_to(&mut client, &file), LogEntry::FlushedThrough { number: 7, file: file.clone() });
+        let mut out = Vec::new();
+        let ticket = calls(&mut client, write(&file, 0), &mut out);
+        let sent = logged(&out);
+        assert!(
+            matches!(sent.as_slice(), [LogEntry::Update { .. }, LogEntry::Wrote { file: of }] if *of == file),
+            "{sent:?}"
+        );
+        assert!(answer(&out, ticket).is_none());
+        (client, file, ticket)
+    }
+
+    #[test]
+    fn a_change_counts_when_the_server_has_heard_of_it_and_nobody_sees_it_before() {
+        let (mut client, file, written) = unheard();
+        let mut out = Vec::new();
+        let read = calls(
+            &mut client,
+            Call::Read { file: file.clone(), offset: 0, length: 3, kept: false },
+            &mut out,
+        );
+        // Who asks once more to write through may be told by that answer that it has ended.
+        assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 });
+        let stat = calls(&mut client, Call::Stat { file: file.clone() }, &mut out);
+        let again = calls(&mut client, write(&file, 3), &mut out);
+        assert!(!asks(&out) && logged(&out).is_empty(), "they wait for no more than that: {out:?}");
+        let through = client.log.last();
+        let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+        client.handle(at(4), Input::Message(heard.clone()), &mut out);
+        assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
+        // The other write came behind what was read; it is on its way now.
+        assert!(answer(&out, again).is_none());
+        assert_eq!(logged(&out).last(), Some(&LogEntry::Wrote { file: file.clone() }));
+        assert!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))));
+        assert!(matches!(answer(&out, stat), Some(Ok(Reply::Stat(stat))) if stat.size == 3));
+        let heard = ToClient::Heard { file, through: client.log.last(), goes_on: true };
+        client.handle(at(5), Input::Message(heard), &mut out);
+        assert!(matches!(answer(&out, again), Some(Ok(Reply::Written(3)))));
+    }
+
+    #[test]
+    fn what_the_server_asks_for_again_counts_at_once() {
+        let (mut client, file, written) = unheard();
+        let (through, mut out) = (client.log.last(), Vec::new());
+        let heard = ToClient::Heard { file: file.clone(), through, goes_on: false };
+        client.handle(at(4), Input::Message(heard), &mut out);
+        assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
+        let called = client.call(at(5), &Cred::default(), write(&file, 0), &mut out);
+        assert!(matches!(called, Outcome::Done(Ok(Reply::Written(3)))), "{called:?}");
+    }
+
+    /// The lease is let go behind what was written; but before the server has heard of that it may tell somebody what was before (the weather of what passes, seed 3).
+    #[test]
+    fn a_change_that_is_unheard_of_does_not_count_when_its_lease_is_let_go() {
+        for keep in [None, Some(Kind::Read)] {
+            let (mut client, file, written) = unheard();
+            let (through, mut out) = (client.log.last(), Vec::new());
+            let leases = vec![lease::Released { file: file.clone(), field: Field::Content, keep }];
+            client.handle(at(4), Input::Message(ToClient::Recall { leases }), &mut out);
+            below_is_gone(&mut client, &mut out);
+            assert!(matches!(logged(&out).as_slice(), [LogEntry::Release(_)]));
+            let read = Call::Read { file: file.clone(), offset: 0, length: 3, kept: false };
+            let read = calls(&mut client, read, &mut out);
+            assert!(answer(&out, written).is_none(), "{keep:?}");
+            let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+            client.handle(at(5), Input::Message(heard), &mut out);
+            assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
+            assert_eq!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))), keep.is_some());
+            assert!(!client.goes_through(&file, &Write { offset: 0, data: "x".into(), append: false }));
+        }
+    }
+
+    #[test]
+    fn over_a_new_connection_nothing_is_written_through() {
+        let (mut client, file, written) = unheard();
+        let mut out = Vec::new();
+        client.handle(at(4), Input::Greeting, &mut out);
+        assert!(answer(&out, written).is_none());
+        let (through, rejected, space, rules) = (0, Vec::new(), Space::default(), Rules::NEWEST.number());
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules };
+        client.handle(at(4), Input::Message(resumed), &mut out);
+        assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
+        let sent = logged(&out);
+        assert!(
+            matches!(
+                sent.as_slice(),
+                [LogEntry::Flushed { number: 0 }, LogEntry::Update { .. }, LogEntry::Wrote { .. }]
+            ),
+            "{sent:?}"
+        );
+        let called = client.call(at(5), &Cred::default(), write(&file, 0), &mut out);
+        assert!(matches!(called, Outcome::Done(Ok(Reply::Written(3)))), "{called:?}");
+    }
+
+    #[test]
+    fn all_but_small_writes_take_the_lease_as_it_is_otherwise() {
+        let times = namespace::AttributeChange {
+            mtime: Some(namespace::SetTime::Now),
+            ..namespace::AttributeChange::default()
+        };
+        let of = |file: &FileId| {
+            let file = file.clone();
+            [
+                write(&file, INLINE_BYTES_MAX as u64),
+                Call::SetAttributes {
+                    file: file.clone(),
+                    change: namespace::AttributeChange::default(),
+                    size: Some(0),
+                    through_handle: true,
+                },
+                Call::SetAttributes {
+                    file: file.clone(),
+                    change: times.clone(),
+                    size: None,
+                    through_handle: false,
+                },
+                Call::Open { file, open: Open::posix(true, false), mask: 0 },
+            ]
+        };
+        for which in 0..4 {
+            let (mut client, file) = holder();
+            asked_to(&mut client, &file);
+            let (call, mut out) = (of(&file)[which].clone(), Vec::new());
+            let name = call.name();
+            let ticket = calls(&mut client, call, &mut out);
+            assert!(asks(&out) && logged(&out).is_empty(), "{name}: {out:?}");
+            assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 }, "{name}");
+            let number = client.number() - 1;
+            let heard = ToClient::Heard { file, through: 0, goes_on: false };
+            client.handle(at(4), Input::Message(heard), &mut out);
+            let granted = ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() };
+            client.handle(at(4), Input::Message(granted), &mut out);
+            assert!(matches!(answer(&out, ticket), Some(Ok(_))), "{name}: {:?}", answer(&out, ticket));
+        }
+    }
+
+    #[test]
+    fn what_a_program_may_read_is_not_written_through() {
+        let (mut client, file) = holder();
+        opens(&mut client, &file, Open::posix(true, false));
+        assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 });
+        let called = client.call(at(3), &Cred::default(), write(&file, 0), &mut Vec::new());
+        assert!(matches!(called, Outcome::Done(_)), "{called:?}");
     }
 }

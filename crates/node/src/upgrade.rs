@@ -167,12 +167,12 @@ mod tests {
                 told.store(*rules, SeqCst);
             }
         });
-        while version(&machine) < 4 || rules.load(SeqCst) < 3 {
+        while version(&machine) < Version::NEWEST.0 || rules.load(SeqCst) < 3 {
             std::thread::sleep(Duration::from_millis(10));
         }
         machine.stop().unwrap();
         let why = refusal(dir.path());
-        assert!(why.contains("the cluster is at version 4, and this leasehold knows version 3"), "{why}");
+        assert!(why.contains("the cluster is at version 5, and this leasehold knows version 3"), "{why}");
         assert!(why.contains("server") && why.contains("install a newer one on this machine"), "{why}");
         start(dir.path(), NEW).stop().unwrap();
     }
@@ -182,7 +182,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let machine = start(dir.path(), NEW);
         let report = machine.server().unwrap().versions();
-        assert_eq!(report, VersionReport { cluster: 4, known: 4, older: Vec::new(), waits_for: Vec::new() });
+        let newest = Version::NEWEST.0;
+        let (older, waits_for) = (Vec::new(), Vec::new());
+        assert_eq!(report, VersionReport { cluster: newest, known: newest, older, waits_for });
         machine.stop().unwrap();
     }
 }

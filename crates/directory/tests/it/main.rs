@@ -17,4 +17,5 @@ mod rows;
 mod sessions;
 mod size;
 mod support;
+mod through;
 mod versions;

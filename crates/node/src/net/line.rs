@@ -186,31 +186,93 @@ mod tests {
     use crate::net::authority::Authority;
     use crate::net::{frames, link, tls};
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
     use std::time::Duration;
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::TlsAcceptor;
     use wire::MachineId;
 
     const THREADS: u64 = 4;
     const EACH: u64 = 5000;
 
-    #[test]
-    fn what_threads_say_comes_once_and_in_their_order_also_if_nobody_listens_at_first() {
+    /// A connection that takes little at a time, and the other end of it.
+    async fn connected() -> (Arc<Line>, Frames<tokio_rustls::server::TlsStream<TcpStream>>) {
         let dir = tempfile::tempdir().unwrap();
         let credentials = Authority::open(dir.path()).unwrap().credentials(dir.path(), MachineId(1)).unwrap();
         let (caller, acceptor) =
             (tls::client(&credentials).unwrap(), TlsAcceptor::from(tls::server(&credentials).unwrap()));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        set_socket_recv_buffer_size(&listener, 4096).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (called, accepted) = tokio::join!(link::call(&address, &caller), async {
+            acceptor.accept(listener.accept().await.unwrap().0).await
+        });
+        let called = called.unwrap();
+        set_socket_send_buffer_size(called.get_ref().0.tcp(), 4096).unwrap();
+        (Line::new(frames::greetings(called)), frames::greetings(accepted.unwrap()))
+    }
+
+    fn within_a_minute(talk: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let talk = async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            set_socket_recv_buffer_size(&listener, 4096).unwrap();
-            let address = listener.local_addr().unwrap().to_string();
-            let (called, accepted) = tokio::join!(link::call(&address, &caller), async {
-                acceptor.accept(listener.accept().await.unwrap().0).await
-            });
-            let (called, mut heard) = (called.unwrap(), frames::greetings(accepted.unwrap()));
-            set_socket_send_buffer_size(called.get_ref().0.tcp(), 4096).unwrap();
-            let line = Line::new(frames::greetings(called));
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), talk).await.unwrap() });
+    }
+
+    /// What was told, and how much of it by a thread that looked.
+    #[derive(Default)]
+    struct Heard {
+        told: Mutex<Vec<u64>>,
+        looked: AtomicU64,
+    }
+
+    impl Heard {
+        fn hear(&self, frames: Vec<BytesMut>, looking: bool) -> Result<(), End> {
+            self.looked.fetch_add(u64::from(looking) * frames.len() as u64, SeqCst);
+            let mut told = self.told.lock();
+            told.extend(frames.into_iter().map(|frame| u64::from_le_bytes(frame[..].try_into().unwrap())));
+            if told.len() as u64 == EACH { Err(End::Stopped) } else { Ok(()) }
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_told_once_and_in_its_order_whoever_hears_it() {
+        within_a_minute(async {
+            let (line, mut says) = connected().await;
+            let (heard, over) = (Arc::<Heard>::default(), Arc::<AtomicBool>::default());
+            let looking = {
+                let (line, heard, over) = (line.clone(), heard.clone(), over.clone());
+                std::thread::spawn(move || {
+                    while !over.load(SeqCst) {
+                        line.look(|frames| heard.hear(frames, true));
+                    }
+                })
+            };
+            let saying = async {
+                for number in 0..EACH {
+                    frames::send(&mut says, number.to_le_bytes().to_vec()).await.unwrap();
+                    // Now and then there is nothing to hear.
+                    if number % 64 == 0 {
+                        tokio::time::sleep(Duration::from_micros(200)).await;
+                    }
+                }
+                std::future::pending::<End>().await
+            };
+            let end = tokio::select! {
+                end = line.listen(|frames| heard.hear(frames, false)) => end,
+                end = line.keep_saying() => end,
+                end = saying => end,
+            };
+            over.store(true, SeqCst);
+            looking.join().unwrap();
+            assert!(matches!(end, End::Stopped), "{end}");
+            assert!(heard.told.lock().iter().copied().eq(0..EACH), "{:?}", heard.told.lock());
+            assert!(heard.looked.load(SeqCst) > 0, "who looks hears something");
+        });
+    }
+
+    #[test]
+    fn what_threads_say_comes_once_and_in_their_order_also_if_nobody_listens_at_first() {
+        within_a_minute(async {
+            let (line, mut heard) = connected().await;
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {
                     let line = &line;
@@ -246,7 +308,6 @@ mod tests {
             drop(line);
             assert!(given_up.upgrade().is_none(), "who waits for the connection keeps it");
             while frames::receive(&mut heard).await.is_ok() {}
-        };
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), talk).await.unwrap() });
+        });
     }
 }

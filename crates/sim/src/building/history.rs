@@ -93,7 +93,7 @@ pub(super) struct Called {
     pub refused: bool,
     /// The server has done it.
     pub applied: bool,
-    /// Not after the machine: for it.
+    /// Before the machine took it for done: for it, or to be heard of first.
     pub shipped: bool,
     /// What it made.
     made: Option<FileId>,
@@ -195,6 +195,10 @@ impl History {
         else {
             return;
         };
+        if called.applied {
+            // It was written through.
+            return;
+        }
         let written = self.contents.entry(file.clone()).or_default();
         written.unpublished.entry(life).or_default().push(number);
     }
@@ -431,15 +435,30 @@ impl History {
     /// The server has the content that the client had at this reading of its clocks.
     fn published(&mut self, session: SessionId, file: &FileId, tick: u64) {
         let Some(life) = self.sessions.get(&session) else { return };
-        let Some(written) = self.contents.get_mut(file) else { return };
-        let Some(unpublished) = written.unpublished.get_mut(life) else { return };
+        // What is written through is published before its caller is answered; nothing else of the file is unpublished then.
+        let under_way = |number: &&CallNumber| {
+            self.calls.get(**number).is_some_and(|called| {
+                matches!(&called.call, Call::Write { file: of, .. } if of == file)
+                    && (called.begun..called.done.min(called.given_up)).contains(&tick)
+            })
+        };
+        let through = self.open.get(life).and_then(|open| open.iter().rev().find(under_way).copied());
         let calls = &mut self.calls;
-        let through =
-            unpublished.iter().rposition(|number| calls.get(*number).is_some_and(|call| call.done == tick));
-        let Some(through) = through else { return };
+        let written = self.contents.entry(file.clone()).or_default();
+        let unpublished = written.unpublished.entry(*life).or_default();
+        let last =
+            unpublished.iter().rposition(|number| calls.get(*number).is_some_and(|it| it.done == tick));
+        let published: Vec<CallNumber> = match (last, through) {
+            (Some(last), _) => unpublished.drain(..=last).collect(),
+            (None, Some(through)) => {
+                calls.get_mut(through).into_iter().for_each(|called| called.shipped = true);
+                vec![through]
+            }
+            (None, None) => return,
+        };
         let mut versions = Vec::new();
-        for number in unpublished.drain(..=through) {
-            if let Some(called) = calls.get_mut(number) {
+        for number in published {
+            if let Some(called) = calls.get_mut(number).filter(|called| !called.applied) {
                 called.applied = true;
                 change(&mut written.bytes, &called.call);
                 versions.push(Version { value: content(&written.bytes), by: Some(number) });

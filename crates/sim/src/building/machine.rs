@@ -9,7 +9,7 @@ use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload}
 use lease::{SessionId, Time};
 use rand_core::Rng;
 use std::collections::BTreeMap;
-use wire::{MachineId, Space, ToClient, ToServer, Version};
+use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
 
 /// How often a machine looks at its clock, ms.
 const TICK_MS: u64 = 100;
@@ -179,6 +179,7 @@ impl Building {
             self.machines[at].session = self.machines[at].welcomed;
         }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
+        self.happened.heard += u64::from(matches!(message, ToClient::Heard { goes_on: true, .. }));
         if self.weather.lie == Some(Lie::TermFromReceipt)
             && let ToClient::Renewed { space } = message
         {
@@ -258,9 +259,16 @@ impl Building {
 
     /// The client says something to the server, if there is a connection.
     fn says(&mut self, at: usize, message: ToServer) {
-        if let Some(connection) = self.machines[at].connection {
-            self.send(at, Way::Up, connection, Packet::Says(message));
+        let Some(connection) = self.machines[at].connection else { return };
+        if self.weather.lie == Some(Lie::HeardEarly)
+            && let ToServer::Log { first, entries, .. } = &message
+            && let Some(LogEntry::Wrote { file }) = entries.last()
+        {
+            let through = first + entries.len() as u64 - 1;
+            let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+            self.send(at, Way::Down, connection, Packet::Tells(heard));
         }
+        self.send(at, Way::Up, connection, Packet::Says(message));
     }
 
     /// What was handed out below goes.

@@ -61,6 +61,8 @@ pub struct Happened {
     pub cut_off: u64,
     /// Calls that a machine's kernel answered by itself.
     pub kept: u64,
+    /// Changes that were written through.
+    pub heard: u64,
     /// Messages that arrived.
     pub messages: u64,
     /// Times a session went on over another connection.
@@ -114,6 +116,7 @@ impl std::ops::AddAssign for Happened {
             answered,
             cut_off,
             kept,
+            heard,
             messages,
             resumed,
             fenced,
@@ -141,6 +144,7 @@ impl std::ops::AddAssign for Happened {
         self.answered += answered;
         self.cut_off += cut_off;
         self.kept += kept;
+        self.heard += heard;
         self.messages += messages;
         self.resumed += resumed;
         self.fenced += fenced;

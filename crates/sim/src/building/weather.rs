@@ -27,6 +27,8 @@ pub enum Lie {
     BelievesRot,
     /// Machines say that what they have handed out below has gone, and kernels keep it.
     KeptBelow,
+    /// Machines take what they write through for heard of when they have sent it.
+    HeardEarly,
     /// Servers do not know what machines may not do.
     ForgetsRights,
 }
@@ -79,6 +81,8 @@ pub struct Weather {
     pub policies: u64,
     /// One call in so many makes a directory or moves one to another; all others look where they are. If zero, programs do everything.
     pub moves: u64,
+    /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
+    pub passes: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -121,6 +125,7 @@ impl Weather {
         limited: 0,
         policies: 0,
         moves: 0,
+        passes: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -153,6 +158,7 @@ impl Weather {
         limited: 0,
         policies: 0,
         moves: 0,
+        passes: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,

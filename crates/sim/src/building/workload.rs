@@ -379,6 +379,9 @@ impl Building {
         if self.weather.moves > 0 {
             return self.some_move();
         }
+        if self.weather.passes > 0 && !self.one_in(self.weather.passes) {
+            return self.some_pass(at, program);
+        }
         match self.below(20) {
             0..8 => self.some_name_call(at),
             8..11 => self.some_question(at),
@@ -427,6 +430,19 @@ impl Building {
             create(from_dir, from, FileKind::Directory)
         } else {
             Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }
+        }
+    }
+
+    /// What passes to and fro: each change is looked at before the next, or about that.
+    fn some_pass(&mut self, at: usize, program: usize) -> Call {
+        let file = self.known.files[0].clone();
+        if at == 0 && program == 0 {
+            let data = self.happened.calls.to_be_bytes().repeat(2).into();
+            Call::Write { file, offset: 0, data, append: false }
+        } else if self.one_in(4) {
+            Call::Stat { file }
+        } else {
+            Call::Read { file, offset: 0, length: 1 << 20, kept: false }
         }
     }
 
