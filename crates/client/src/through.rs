@@ -337,12 +337,7 @@ mod tests {
                     size: Some(0),
                     through_handle: true,
                 },
-                Call::SetAttributes {
-                    file: file.clone(),
-                    change: times.clone(),
-                    size: None,
-                    through_handle: false,
-                },
+                Call::SetAttributes { file: file.clone(), change: times, size: None, through_handle: false },
                 Call::Open { file, open: Open::posix(true, false), mask: 0 },
             ]
         };
