@@ -30,8 +30,8 @@ const SLOTS: usize = 16;
 /// At most. Whoever asks when so many wait, waits for one of them.
 const SLOTS_MAX: usize = 4096;
 
-/// For so long an answer is looked out for: what a server takes that is near and has not to ask others.
-const LOOK_OUT: Duration = Duration::from_micros(250);
+/// For so long an answer is looked out for: what a server takes that is near, has not to ask others, and waits for its disk.
+const LOOK_OUT: Duration = Duration::from_micros(400);
 /// At most so many in a row are not looked out for.
 const VAIN_MAX: u32 = 255;
 
