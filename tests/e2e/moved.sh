@@ -16,7 +16,6 @@ look() { stat "$1/from/dir" >/dev/null && ! stat "$1/to/dir" 2>/dev/null; }
 for i in 1 2; do look "$two" && look "$one"; done
 sleep 11
 look "$two" && look "$one" && look "$two"
-# Half a second for an answer: with a whole one who is asked where a neighbour is answers after it is asked again.
 wire 2 --delay 250
 python3 - "$one" "$two" <<'PYTHON' || fail "machine 2 does not see what machine 1 has seen"
 import os, sys, threading, time

@@ -374,7 +374,9 @@ impl Client {
             ToClient::Shipped { number, result } => self.on_shipped(number, result),
             ToClient::Recall { leases } => self.on_recall(now, leases, out),
             ToClient::Flush { number, file, field } => self.on_flush(now, number, file, &field, out),
-            ToClient::FlushThrough { number, file } => self.on_flush_through(now, number, file, out),
+            ToClient::FlushThrough { number, file } => {
+                self.on_flush_content(now, Flushing { number, file, through: true }, out);
+            }
             ToClient::Heard { file, through, goes_on } => self.on_heard(&file, through, goes_on),
             ToClient::Applied { through, rejected } => self.on_applied(through, &rejected, out),
             ToClient::Reserved { dir, first, end } => {

@@ -103,6 +103,7 @@ impl Client {
     ) -> Result<Reply, Stop> {
         self.used(&file);
         let own = self.own(&file);
+        // What the kernel has in its pages it shows through such a handle, also what is being written through and does not count yet.
         let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::Back);
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));

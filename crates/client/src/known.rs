@@ -314,7 +314,7 @@ impl Knowledge for Files {
 impl KnownFile {
     /// Whether what is held of `field` is good for `kind`.
     pub(crate) fn covers(&self, field: &Field, kind: Kind) -> bool {
-        self.held.covers(field, kind) && (*field != Field::Content || self.writes.leave(kind))
+        self.held.covers(field, kind) && (*field != Field::Content || self.writes.allow(kind))
     }
 
     /// How its content is to be spread, if that is known.

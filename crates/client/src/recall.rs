@@ -25,10 +25,10 @@ pub(crate) struct Yielding {
 #[derive(Debug)]
 pub(crate) struct Flushing {
     /// The server's name for it.
-    number: u64,
-    file: FileId,
-    /// From then on it is to be written through.
-    through: bool,
+    pub number: u64,
+    pub file: FileId,
+    /// From then on it is to be written through, if it may be.
+    pub through: bool,
 }
 
 /// What is on its way back.
@@ -38,8 +38,8 @@ pub(crate) struct Yields {
     publishing: Vec<Yielding>,
     /// Waits for what was handed out below to go.
     dropping: BTreeMap<u64, Vec<Yielding>>,
-    /// Reports that wait for that: their numbers, and what of.
-    reporting: BTreeMap<u64, (u64, FileId)>,
+    /// Reports that wait for that.
+    reporting: BTreeMap<u64, Flushing>,
     /// Requests that wait for that: their numbers.
     pub shipping: BTreeMap<u64, u64>,
 }
@@ -165,8 +165,8 @@ impl Client {
     /// What was handed out below has gone. What was written meanwhile is published first, and goes as well.
     pub(crate) fn on_yielded(&mut self, now: Now, number: u64, out: &mut Vec<Output>) {
         self.evict_picked(now, number);
-        if let Some((number, file)) = self.yields.reporting.remove(&number) {
-            self.flushing.push(Flushing { number, file, through: false });
+        if let Some(report) = self.yields.reporting.remove(&number) {
+            self.flushing.push(report);
         }
         self.ship_yielded(number, out);
         let mut ready = Vec::new();
@@ -241,29 +241,26 @@ impl Client {
         field: &Field,
         out: &mut Vec<Output>,
     ) {
+        if *field == Field::Content {
+            return self.on_flush_content(now, Flushing { number, file, through: false }, out);
+        }
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
-        if *field != Field::Content {
-            self.answer_flushes(vec![LogEntry::Flushed { number }], out);
-        } else if self.may_be_mapped(&file) {
-            // What a program has changed in pages that it has mapped we are told when those are dropped.
-            let pages = self.number();
-            self.yields.reporting.insert(pages, (number, file.clone()));
-            out.push(Output::Yield { number: pages, what: vec![Invalidation::Pages(file)] });
-        } else {
-            self.flushing.push(Flushing { number, file, through: false });
-            self.finish_flushes(now, out);
-        }
+        self.answer_flushes(vec![LogEntry::Flushed { number }], out);
     }
 
-    /// A report as one comes after each change.
-    pub(crate) fn on_flush_through(&mut self, now: Now, number: u64, file: FileId, out: &mut Vec<Output>) {
-        if self.may_be_mapped(&file) {
-            return self.on_flush(now, number, file, &Field::Content, out);
+    /// The same of content, which may have to be published first.
+    pub(crate) fn on_flush_content(&mut self, now: Now, report: Flushing, out: &mut Vec<Output>) {
+        if self.may_be_mapped(&report.file) {
+            // What a program has changed in pages that it has mapped we are told when those are dropped.
+            let number = self.number();
+            out.push(Output::Yield { number, what: vec![Invalidation::Pages(report.file.clone())] });
+            self.yields.reporting.insert(number, report);
+        } else {
+            self.flushing.push(report);
+            self.finish_flushes(now, out);
         }
-        self.flushing.push(Flushing { number, file, through: true });
-        self.finish_flushes(now, out);
     }
 
     fn answer_flushes(&mut self, answers: Vec<LogEntry>, out: &mut Vec<Output>) {

@@ -29,7 +29,7 @@ pub(crate) enum Writes {
 
 impl Writes {
     /// Whether a lease on the content is good for `kind` in the usual way.
-    pub fn leave(self, kind: Kind) -> bool {
+    pub fn allow(self, kind: Kind) -> bool {
         match self {
             Writes::Back => true,
             Writes::Through => kind == Kind::Read,
@@ -82,12 +82,14 @@ impl Client {
         write: Write,
         out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
+        // Tried as if it counted at once: nobody sees it before it is unheard of, below.
         self.set_writes(file, Writes::Back);
         let written = self.write_back(now, waiting, file, write, out);
         let Ok(Reply::Written(bytes)) = written else {
             self.set_writes(file, Writes::Through);
             return written;
         };
+        // In the log by that: it is small, and all else of the file is published (`may_write_through`).
         self.publish(now, file, LAZY_BYTES_MAX, out);
         let sequence = self.log.push(LogEntry::Wrote { file: file.clone() }, 16);
         self.set_writes(file, Writes::Unheard);

@@ -205,8 +205,11 @@ impl Turn<'_> {
                 }
             };
             let wholly = need.field == Field::Locks && is_for_locking(&asked.operation);
-            let in_the_way =
-                in_the_way.into_iter().map(|it| InTheWay { keep: it.keep.filter(|_| !wholly), ..it });
+            let is_told = |it: &InTheWay| {
+                asked.mode == AskMode::Report && self.is_written_through(&need.file, &it.field, it.session)
+            };
+            let in_the_way = in_the_way.into_iter().filter(|it| !is_told(it));
+            let in_the_way = in_the_way.map(|it| InTheWay { keep: it.keep.filter(|_| !wholly), ..it });
             holders.extend(self.crowded(&need.file, to_let_go(&need.file, in_the_way)));
         }
         for file in files_of_the_departed(needs) {
@@ -250,9 +253,6 @@ impl Turn<'_> {
     /// Asks holders to flush what is pending and keep their leases, each once.
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
-            if self.is_written_through(&file, &field, holder) {
-                continue;
-            }
             if let Some(number) = self.state.desk.queue.flushes.flush(report, holder, &file, &field) {
                 let message = self.flush(holder, number, file, field);
                 self.send(holder, message);

@@ -4,8 +4,8 @@
 //! Whether a change counts is known at one place at any moment: here as long as the file has a [`Looked::holder`], and at the holder otherwise. The server gives it up first, by its word or by ending the connection,
 //! and then asks the holder again; who holds goes on waiting until it hears of that. So what is lost on the way costs a message, and no truth.
 
+use crate::Output;
 use crate::turn::Turn;
-use crate::{Output, turn::State};
 use ident::FileId;
 use lease::{Field, Kind, SessionId, Time};
 use serde::{Deserialize, Serialize};
@@ -112,22 +112,16 @@ impl Through {
     }
 }
 
-impl State {
-    /// Whether files are written through at all: what was of an older version knows nothing of it.
-    fn any_through(&self) -> bool {
-        self.in_use.version.writes_through()
-    }
-}
-
 impl Turn<'_> {
     /// The content of `file` was reported: this version.
     pub fn looked_at(&mut self, file: &FileId, version: u64) {
-        if self.state.any_through() {
+        // An older version's state has no place for it.
+        if self.state.in_use.version.writes_through() {
             self.state.through.told(self.now, file, version);
         }
     }
 
-    /// Whether what the server has of this field is what `holder` has of it.
+    /// Whether what the server has of this field is what `holder` has of it, so that nobody need ask.
     pub fn is_written_through(&self, file: &FileId, field: &Field, holder: SessionId) -> bool {
         *field == Field::Content && self.state.through.is_by(file, holder)
     }

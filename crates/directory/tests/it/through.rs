@@ -148,6 +148,18 @@ fn over_a_new_connection_the_holder_is_asked_again() {
     pair.is_asked(vec![change]);
 }
 
+/// A session that nobody hears of keeps its leases until somebody needs them, which a look does not.
+#[test]
+fn who_writes_through_and_has_fallen_silent_keeps_its_session() {
+    let mut pair = written_through();
+    assert!(pair.writes());
+    pair.world.now = pair.world.now.after_ms(directory::TERM_MS + 1);
+    pair.looks();
+    pair.is_told();
+    assert_eq!(pair.world.told(pair.writer), []);
+    assert!(pair.writes(), "its session goes on");
+}
+
 #[test]
 fn a_new_leader_asks_again_and_one_of_the_same_state_does_not() {
     let mut pair = written_through();

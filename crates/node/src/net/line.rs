@@ -161,7 +161,7 @@ impl Line {
     }
 }
 
-/// What has come, but for frames that only ask whether anybody is there.
+/// What has come, as much as is told together.
 fn poll_listen(
     mut frames: Pin<&mut Frames<Stream>>,
     cx: &mut Context<'_>,

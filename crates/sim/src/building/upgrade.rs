@@ -62,14 +62,14 @@ impl Building {
         }
     }
 
-    /// In the end the version is what all servers know, or the last before which some machines' programs keep.
+    /// In the end the version is what all servers know; an earlier one only where machines still speak one before that, which keeps it from being raised.
     pub(super) fn check_version(&self) -> Result<(), Violation> {
         let serving = || self.group.replicas.iter().enumerate().filter(|(_, replica)| replica.serves);
         let known = serving().map(|(_, replica)| replica.knows.newest).min();
         for (at, replica) in serving() {
             let version = replica.directory.version();
             let is_kept = !replica.directory.older_machines(&replica.store).is_empty();
-            if Some(version) != known && !is_kept {
+            if Some(version) > known || Some(version) < known && !is_kept {
                 return Err(format!(
                     "server {at} is at version {version} in the end, and all know {known:?}"
                 ));
