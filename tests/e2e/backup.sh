@@ -79,11 +79,15 @@ fsck_clean "$scratch/killed"
 log=$scratch/scheduled.log
 "$leasehold" up --data "$data" --mount "$mnt" --backup "$scratch/scheduled" --backup-every 0.001 --backup-keep 2 >"$log" 2>&1 &
 up_pid=$!
-names() { "$leasehold" restore "$scratch/scheduled" --list 2>/dev/null || true; }
-for _ in $(seq 200); do
-    [ "$(names | wc -l)" != 2 ] || [ "$(names | head -n 1)" = "${oldest:=$(names | head -n 1)}" ] || break
+oldest='' names=()
+for _ in $(seq 300); do
+    mapfile -t names < <("$leasehold" restore "$scratch/scheduled" --list 2>>"$log")
+    # One more than are kept is there for a moment.
+    if [ ${#names[@]} = 2 ]; then
+        [ "${oldest:=${names[0]}}" = "${names[0]}" ] || break
+    fi
     sleep 0.1
 done
-[ "$(names | wc -l)" = 2 ] && [ "$(names | head -n 1)" != "$oldest" ] || fail "backups by schedule: $(names) since $oldest"
+[ ${#names[@]} = 2 ] && [ "${names[0]}" != "$oldest" ] || fail "backups by schedule: ${names[*]} since $oldest"
 stop_mount
 passed "$(figure "$scratch/first.json" ms) ms for the first backup, $(figure "$scratch/second.json" ms) ms for the second"

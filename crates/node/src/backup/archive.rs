@@ -32,7 +32,7 @@ pub(super) struct Archive {
     dir: PathBuf,
     /// Directories of shares with new entries that may not be durable.
     touched: BTreeSet<u8>,
-    /// Held as long as it is open. There is none where nothing can be written, and so nobody changes anything.
+    /// Held as long as it is open. There is none where nothing can be written, and so nobody changes anything, and for a list.
     _lock: Option<File>,
 }
 
@@ -71,13 +71,19 @@ impl Archive {
         Ok(archive)
     }
 
-    /// To read backups.
+    /// To read backups. None is made or removed meanwhile.
     pub(super) fn open_to_read(dir: &Path) -> Result<Archive, BackupError> {
-        if read_mark(dir)?.is_none() {
-            return Err(BackupError::NoBackup { what: "backup".to_owned(), dir: dir.to_path_buf() });
-        }
+        Archive::open_to_list(dir)?;
         let lock = lock(dir, FlockOperation::NonBlockingLockShared)?;
         Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: lock })
+    }
+
+    /// To say which backups there are. It neither waits for a backup that is being made nor is it in its way: one has its name from the moment at which it is whole.
+    pub(super) fn open_to_list(dir: &Path) -> Result<Archive, BackupError> {
+        match read_mark(dir)? {
+            Some(_) => Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: None }),
+            None => Err(BackupError::NoBackup { what: "backup".to_owned(), dir: dir.to_path_buf() }),
+        }
     }
 
     /// The names of all backups, the oldest first.

@@ -65,7 +65,7 @@ impl fmt::Display for RestoreReport {
 
 /// The names of the backups in `dir`, the oldest first.
 pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
-    Archive::open_to_read(dir)?.names()
+    Archive::open_to_list(dir)?.names()
 }
 
 /// Makes a data directory out of a backup: that of the machine which founded the cluster, as its only server.

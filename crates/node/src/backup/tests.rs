@@ -354,6 +354,11 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     let refused = run(site.machine.part(), &order(&site.backups()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Busy { .. }), "{refused}");
     drop(held);
+    // Who asks which there are is in nobody's way, nor is anybody in his.
+    let authority = fs::read(site.machine.part().dir().join("authority.crt")).unwrap();
+    let made = super::archive::Archive::open_to_write(&site.backups(), &authority).unwrap();
+    assert_eq!(super::restoring::list(&site.backups()).unwrap().len(), 1);
+    drop(made);
     // The cluster's own, once it is restored.
     let (restored, _dir) = site.restored(None);
     let report = run(restored.part(), &order(&site.backups()), &mut |_| {}).unwrap();
