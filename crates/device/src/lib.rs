@@ -8,7 +8,7 @@ mod ring;
 mod slot;
 
 pub use cpus::{Cpus, stay_on};
-pub use ring::{Event, Returns, Ring, Unused};
+pub use ring::{Event, Returns, Ring, Sight, Unused};
 pub use slot::{After, Slot};
 
 use rustix::fs::{Mode, OFlags};

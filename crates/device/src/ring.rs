@@ -13,7 +13,6 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::ThreadId;
-use std::time::{Duration, Instant};
 
 use crate::cpus::stay_on;
 use crate::{After, Slot};
@@ -29,11 +28,6 @@ const SUBMISSIONS: u32 = 64;
 const SLOTS: usize = 16;
 /// At most. Whoever asks when so many wait, waits for one of them.
 const SLOTS_MAX: usize = 4096;
-
-/// For so long an answer is looked out for: what a server takes that is near, has not to ask others, and waits for its disk.
-const LOOK_OUT: Duration = Duration::from_micros(400);
-/// At most so many in a row are not looked out for.
-const VAIN_MAX: u32 = 255;
 
 /// What the ring's own descriptor for waking says instead of a slot's number.
 const WOKEN: u64 = u64::MAX;
@@ -55,9 +49,6 @@ pub struct Ring {
     after: Vec<After>,
     /// What the kernel has said and nobody has asked for yet.
     said: VecDeque<(u64, i32)>,
-    /// How many answers are not looked out for once that was in vain, and how many of these are left.
-    vain: u32,
-    rest: u32,
     returns: Arc<Returns>,
 }
 
@@ -88,6 +79,17 @@ pub enum Event {
     },
     /// The connection is over.
     Ended,
+}
+
+/// What there is to see before a ring's thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Nothing yet.
+    Nothing,
+    /// An answer has come back.
+    Answer,
+    /// The kernel has something for this thread, which comes first.
+    Kernel,
 }
 
 /// A ring that is not one of a connection's yet. Made before the kernel is told that there will be rings: from then on it waits for them.
@@ -129,8 +131,6 @@ impl Unused {
             queues: queues.iter().map(|queue| (*queue, 0, 0)).collect(),
             after: Vec::new(),
             said: VecDeque::new(),
-            vain: 0,
-            rest: 0,
             returns: Arc::new(Returns { come_back: Mutex::default(), wake, thread }),
         };
         ring.listen()?;
@@ -148,18 +148,18 @@ impl Ring {
         &self.returns
     }
 
-    /// Hands what has come back to the kernel, and waits for a request. `look` is called while answers are looked out for, and may bring one.
+    /// Hands what has come back to the kernel, and waits for a request. Before the thread sleeps while answers are under way, `look_out` is called: an answer that comes back before it returns wakes nobody.
     ///
     /// # Errors
     /// If the ring does not work any more; likewise.
-    pub fn wait(&mut self, look: impl Fn()) -> io::Result<Event> {
+    pub fn wait(&mut self, mut look_out: impl FnMut(&mut dyn FnMut() -> Sight)) -> io::Result<Event> {
         loop {
             let answered = std::mem::take(&mut self.returns.come_back.lock().slots);
             for slot in answered {
                 self.commit(slot)?;
             }
             self.hand_in()?;
-            if self.said.is_empty() && self.look_out(&look) {
+            if self.said.is_empty() && self.look_out(&mut look_out) {
                 continue;
             }
             // Whoever is answered does not wait for the others' turns.
@@ -178,27 +178,20 @@ impl Ring {
         }
     }
 
-    /// Looks out for a moment for an answer that is under way: a thread that sleeps on a processor that sleeps wakes up in about the time that a server nearby takes. Whether one has come back. Where that was
-    /// in vain it is left for a while.
-    fn look_out(&mut self, look: &impl Fn()) -> bool {
-        let under_way = self.queues.iter().any(|(_, all, idle)| all > idle);
-        if !under_way || self.rest > 0 {
-            self.rest = self.rest.saturating_sub(u32::from(under_way));
+    /// Has an answer looked out for that is under way. Whether one has come back.
+    fn look_out(&mut self, look_out: &mut impl FnMut(&mut dyn FnMut() -> Sight)) -> bool {
+        if self.queues.iter().all(|(_, all, idle)| all == idle) {
             return false;
         }
         self.returns.come_back.lock().looked_for = true;
-        let until = Instant::now() + LOOK_OUT;
-        // Whoever has something to do here, or asks for something, comes first.
-        while self.returns.is_empty() && !self.ring.submission().taskrun() && Instant::now() < until {
-            look();
-            std::thread::yield_now();
-        }
+        look_out(&mut || match self.returns.is_empty() {
+            false => Sight::Answer,
+            true if self.ring.submission().taskrun() => Sight::Kernel,
+            true => Sight::Nothing,
+        });
         let mut come_back = self.returns.come_back.lock();
         come_back.looked_for = false;
-        let found = !come_back.slots.is_empty();
-        self.vain = if found { 0 } else { (2 * self.vain + 1).min(VAIN_MAX) };
-        self.rest = self.vain;
-        found
+        !come_back.slots.is_empty()
     }
 
     /// Has the kernel take all answers, before anything is waited for.

@@ -22,6 +22,7 @@ mod machine;
 mod mend;
 mod net;
 mod part;
+mod patience;
 mod peers;
 mod pieces;
 mod repair;
@@ -61,6 +62,7 @@ pub use group::{
 };
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join};
+pub use patience::Patience;
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;

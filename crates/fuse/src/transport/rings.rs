@@ -1,12 +1,14 @@
 //! Rings: a thread for each processor, which serves what is asked there.
 
-use device::{Cpus, Event, Unused, stay_on};
+use device::{Cpus, Event, Sight, Unused, stay_on};
+use node::Patience;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
 
 use super::call::{Call, Header, Request};
 use super::reply::{Reply, To};
@@ -15,6 +17,9 @@ use crate::errno::Errno;
 
 /// Where the kernel is told by root whether it may offer rings.
 const OFFERED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// For so long an answer is looked out for: what a server takes that is near, has not to ask others, and waits for its disk.
+const LOOK_OUT: Duration = Duration::from_micros(400);
 
 /// Rings of a mount to be.
 pub(super) struct Rings {
@@ -109,7 +114,9 @@ fn serve(
 ) -> io::Result<()> {
     let mut ring = ring.serve(device, cpu, queues, REQUEST_BYTES_MAX as usize)?;
     let taken = Arc::<AtomicU64>::default();
-    while let Event::Request { slot, grown } = ring.wait(|| filesystem.look())? {
+    let mut patience = Patience::default();
+    let mut look_out = |see: &mut dyn FnMut() -> Sight| look_out(&mut patience, filesystem, see);
+    while let Event::Request { slot, grown } = ring.wait(&mut look_out)? {
         taken.fetch_add(1, SeqCst);
         if grown {
             // Nobody is left to take it only when the mount ends.
@@ -125,4 +132,19 @@ fn serve(
         }
     }
     Ok(())
+}
+
+/// Looks out for an answer, and takes in what a server says meanwhile: no other thread has to wake up for it. Whoever has something to do on this processor comes first.
+fn look_out(patience: &mut Patience, filesystem: &dyn Serve, see: &mut dyn FnMut() -> Sight) {
+    if !patience.begins() {
+        return;
+    }
+    let until = Instant::now() + LOOK_OUT;
+    let mut sight = see();
+    while sight == Sight::Nothing && Instant::now() < until {
+        filesystem.look();
+        std::thread::yield_now();
+        sight = see();
+    }
+    patience.ends(sight == Sight::Answer);
 }

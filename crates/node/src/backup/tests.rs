@@ -357,7 +357,7 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     // Who asks which there are is in nobody's way, nor is anybody in his.
     let authority = fs::read(site.machine.part().dir().join("authority.crt")).unwrap();
     let made = super::archive::Archive::open_to_write(&site.backups(), &authority).unwrap();
-    assert_eq!(super::restoring::list(&site.backups()).unwrap().len(), 1);
+    assert_eq!(list(&site.backups()).unwrap().len(), 1);
     drop(made);
     // The cluster's own, once it is restored.
     let (restored, _dir) = site.restored(None);

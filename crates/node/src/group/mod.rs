@@ -7,6 +7,7 @@
 mod batch;
 mod life;
 mod log;
+mod lookout;
 mod machine;
 mod members;
 mod peers;
@@ -37,6 +38,7 @@ use batch::Waiting;
 use directory::{Directory, Fault, Input, Store};
 use lease::{SessionId, Time};
 use log::Log;
+use lookout::Lookout;
 use machine::{Machine, Position, StateMachine, position_of};
 use namespace::Attributes;
 use openraft::EntryPayload;
@@ -212,6 +214,7 @@ pub struct Group {
     runtime: tokio::runtime::Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
     alarm: Alarm,
+    lookout: Arc<Lookout>,
 }
 
 impl Group {
@@ -237,6 +240,8 @@ impl Group {
                 match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
                     Ok((group, works)) => {
                         let indispensable = Indispensable(group.alarm.clone());
+                        let lookout = group.lookout.clone();
+                        drop(tokio::spawn(async move { lookout.look_out().await }));
                         drop(tell.send(Ok(group)));
                         // A task: whenever what a thread blocks on goes on, tokio looks at the system first.
                         let works = async move {
@@ -331,7 +336,21 @@ impl Group {
         let ear = Arc::new(ear);
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((
-            Group { machine, log, queue, clock, standing, alone, ear, begun, member, runtime, thread, alarm },
+            Group {
+                machine,
+                log,
+                queue,
+                clock,
+                standing,
+                alone,
+                ear,
+                begun,
+                member,
+                runtime,
+                thread,
+                alarm,
+                lookout: Arc::default(),
+            },
             works,
         ))
     }
@@ -344,6 +363,11 @@ impl Group {
     /// Another member begins to say something, over a new connection.
     pub fn listen(&self) -> Conversation {
         Conversation::with(self.ear.clone())
+    }
+
+    /// A client has said something.
+    pub(crate) fn heard(&self) {
+        self.lookout.heard();
     }
 
     /// Who the members are and who leads.

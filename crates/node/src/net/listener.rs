@@ -395,6 +395,7 @@ impl Host {
         let reading = async {
             while let Some(frame) = stream.next().await {
                 let frame = frame?;
+                self.server.group().heard();
                 // Nothing said is asked whether anybody is there.
                 if frame.is_empty() {
                     if answers.send(None).await.is_err() {
