@@ -1,14 +1,14 @@
-//! The group's thread looks out for what clients say next before it sleeps: where machines wait for each other one says something soon after another was answered.
+//! The group's thread looks out for what clients and other servers say next before it sleeps: where machines wait for each other one says something soon after another was answered.
 
 use crate::patience::Patience;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// For so long: what a machine takes that does something with what it was told, or another that it tells.
-const LOOK_OUT: Duration = Duration::from_micros(200);
+/// For so long: what a machine takes that does something with what it was told, or another server that makes it durable.
+const LOOK_OUT: Duration = Duration::from_micros(400);
 /// A look takes no longer.
-const TURN: Duration = Duration::from_micros(5);
+const TURN: Duration = Duration::from_micros(10);
 
 /// See the module.
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
-    /// A client has said something, on a connection of this thread's.
+    /// A client or another server has said something, on a connection of this thread's.
     pub(super) fn heard(&self) {
         self.heard.fetch_add(1, Relaxed);
         self.wake.notify_one();
@@ -32,18 +32,41 @@ impl Lookout {
             if !patience.begins() {
                 continue;
             }
-            let before = self.heard.load(Relaxed);
-            let (mut left, mut looked_at) = (LOOK_OUT, Instant::now());
-            while self.heard.load(Relaxed) == before && !left.is_zero() {
-                // tokio asks the system whether anything has come, and does not wait for it.
-                tokio::task::yield_now().await;
-                std::thread::yield_now();
-                let now = Instant::now();
-                // Where the thread did something else, or waited for the disk, nobody was looked out for.
-                left = left.saturating_sub((now - looked_at).min(TURN));
-                looked_at = now;
-            }
-            patience.ends(self.heard.load(Relaxed) != before);
+            patience.ends(self.look().await);
         }
+    }
+
+    /// Whether something was said.
+    async fn look(&self) -> bool {
+        let before = self.heard.load(Relaxed);
+        let (mut left, mut looked_at) = (LOOK_OUT, Instant::now());
+        while self.heard.load(Relaxed) == before && !left.is_zero() {
+            // tokio asks the system whether anything has come, and does not wait for it.
+            tokio::task::yield_now().await;
+            // While the thread did something else, or waited for the disk, nobody was looked out for; while others had the processor it was in vain.
+            let offered_at = Instant::now();
+            left = left.saturating_sub((offered_at - looked_at).min(TURN));
+            std::thread::yield_now();
+            looked_at = Instant::now();
+            left = left.saturating_sub(looked_at - offered_at);
+        }
+        self.heard.load(Relaxed) != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_meanwhile_is_seen_and_nothing_is_waited_for_longer_than_a_while() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let lookout = Lookout::default();
+        let says = async {
+            tokio::task::yield_now().await;
+            lookout.heard();
+        };
+        assert!(runtime.block_on(async { tokio::join!(lookout.look(), says).0 }));
+        assert!(!runtime.block_on(lookout.look()));
     }
 }

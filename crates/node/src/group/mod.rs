@@ -214,7 +214,6 @@ pub struct Group {
     runtime: tokio::runtime::Handle,
     thread: Mutex<Option<JoinHandle<()>>>,
     alarm: Alarm,
-    lookout: Arc<Lookout>,
 }
 
 impl Group {
@@ -240,7 +239,7 @@ impl Group {
                 match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
                     Ok((group, works)) => {
                         let indispensable = Indispensable(group.alarm.clone());
-                        let lookout = group.lookout.clone();
+                        let lookout = group.ear.lookout.clone();
                         drop(tokio::spawn(async move { lookout.look_out().await }));
                         drop(tell.send(Ok(group)));
                         // A task: whenever what a thread blocks on goes on, tokio looks at the system first.
@@ -299,6 +298,7 @@ impl Group {
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
         let (member, knows) = (place.member, place.knows);
         let (here, known) = (Here::default(), Known::default());
+        let lookout = Arc::<Lookout>::default();
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
@@ -311,6 +311,7 @@ impl Group {
             here: here.clone(),
             known: known.clone(),
             wires: wires.clone(),
+            lookout: lookout.clone(),
             alarm: alarm.clone(),
             started: Instant::now(),
         };
@@ -332,25 +333,11 @@ impl Group {
             }
         };
         let (started, dir) = (Instant::now(), dir.to_owned());
-        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir };
+        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir, lookout };
         let ear = Arc::new(ear);
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((
-            Group {
-                machine,
-                log,
-                queue,
-                clock,
-                standing,
-                alone,
-                ear,
-                begun,
-                member,
-                runtime,
-                thread,
-                alarm,
-                lookout: Arc::default(),
-            },
+            Group { machine, log, queue, clock, standing, alone, ear, begun, member, runtime, thread, alarm },
             works,
         ))
     }
@@ -367,7 +354,7 @@ impl Group {
 
     /// A client has said something.
     pub(crate) fn heard(&self) {
-        self.lookout.heard();
+        self.ear.lookout.heard();
     }
 
     /// Who the members are and who leads.

@@ -1,6 +1,7 @@
 //! What members of the group say to each other, and how openraft says it: each call is answered before the next is made.
 
 use super::log::bytes_of;
+use super::lookout::Lookout;
 use super::proposer::LEASE;
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
@@ -144,6 +145,7 @@ pub(super) struct Peers {
     pub(super) here: Here,
     pub(super) known: Known,
     pub(super) wires: Arc<dyn Wires>,
+    pub(super) lookout: Arc<Lookout>,
 }
 
 /// openraft's handle on one.
@@ -154,6 +156,7 @@ pub(super) struct Peer {
     here: Here,
     known: Known,
     wire: Box<dyn Wire>,
+    lookout: Arc<Lookout>,
 }
 
 impl RaftNetworkFactory<Types> for Peers {
@@ -161,8 +164,8 @@ impl RaftNetworkFactory<Types> for Peers {
 
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
         self.known.know_first(id, &host.addresses);
-        let (here, known) = (self.here.clone(), self.known.clone());
-        Peer { to: id, from: self.member, here, known, wire: self.wires.to(id) }
+        let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
+        Peer { to: id, from: self.member, here, known, wire: self.wires.to(id), lookout }
     }
 }
 
@@ -172,6 +175,7 @@ impl Peer {
         let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
         let call = Bytes::from(postcard::to_extend(&(self.to, call), room)?);
         let answer = tokio::time::timeout(within, self.wire.ask(&self.known.of(self.to), call)).await??;
+        self.lookout.heard();
         match postcard::from_bytes(&answer)? {
             Answer::Failed(why) => Err(CallError::Failed(why)),
             answer => Ok(answer),
@@ -290,6 +294,7 @@ pub(super) struct Ear {
     pub(super) dir: PathBuf,
     /// What this program knows.
     pub(super) knows: Versions,
+    pub(super) lookout: Arc<Lookout>,
 }
 
 /// The other side of a [`Wire`]: answers what one member says, over one connection.
@@ -312,6 +317,7 @@ impl Conversation {
 
     /// Answers `call`.
     pub async fn hear(&mut self, call: &[u8]) -> Bytes {
+        self.ear.lookout.heard();
         let answer = match postcard::from_bytes::<(u64, Call)>(call) {
             // One that was on this machine before, and has promised what this one has not.
             Ok((member, _)) if member != self.ear.member => {

@@ -5,6 +5,7 @@
 use super::batch::Batch;
 use super::life::Life;
 use super::log::Log;
+use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
 use super::peers::{Here, Known, Peers, Wires};
 use super::queue::{End, Queue, Turn};
@@ -56,6 +57,7 @@ pub(super) struct Proposer {
     pub(super) wires: Arc<dyn Wires>,
     pub(super) here: Here,
     pub(super) known: Known,
+    pub(super) lookout: Arc<Lookout>,
     pub(super) alarm: Alarm,
     pub(super) started: Instant,
 }
@@ -92,7 +94,8 @@ impl Proposer {
             self.alarm.clone(),
         );
         let (here, known) = (self.here.clone(), self.known.clone());
-        let peers = Peers { member: self.place.member, here, known, wires: self.wires.clone() };
+        let (wires, lookout) = (self.wires.clone(), self.lookout.clone());
+        let peers = Peers { member: self.place.member, here, known, wires, lookout };
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
         // Also waits until openraft says who the members are, as far as its log has it.
