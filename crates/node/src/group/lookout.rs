@@ -43,12 +43,16 @@ impl Lookout {
         while self.heard.load(Relaxed) == before && !left.is_zero() {
             // tokio asks the system whether anything has come, and does not wait for it.
             tokio::task::yield_now().await;
-            // While the thread did something else, or waited for the disk, nobody was looked out for; while others had the processor it was in vain.
             let offered_at = Instant::now();
-            left = left.saturating_sub((offered_at - looked_at).min(TURN));
             std::thread::yield_now();
-            looked_at = Instant::now();
-            left = left.saturating_sub(looked_at - offered_at);
+            let now = Instant::now();
+            // Others want the processor for longer.
+            if now - offered_at > LOOK_OUT {
+                break;
+            }
+            // While the thread did something else, or waited for the disk, nobody was looked out for.
+            left = left.saturating_sub((now - looked_at).min(TURN));
+            looked_at = now;
         }
         self.heard.load(Relaxed) != before
     }
