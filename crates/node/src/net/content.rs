@@ -28,8 +28,8 @@ use wire::{
     decode_with_body, encode,
 };
 
-/// How long a host may take to take a call, and to greet: another host may have the share.
-const CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a host may take to take a call, and to greet: another host may have the share. At first, and at most: it may be the network that is slow.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// A connection over which nothing was asked for so long is given up; a host that is down is called again for so long after it was wanted.
@@ -194,7 +194,7 @@ impl Reach {
 impl ShareLink {
     /// Keeps a connection while there is something to ask, until nobody can ask any more.
     pub(crate) async fn keep(mut self, addresses: Vec<String>, config: Caller) {
-        let mut pause = PAUSE.0;
+        let (mut pause, mut patience) = (PAUSE.0, PATIENCE.0);
         loop {
             if self.waiting.is_empty() {
                 tokio::select! {
@@ -207,7 +207,7 @@ impl ShareLink {
             }
             let mut over = Over::Unreachable(GreetingError::Foreign.into());
             for address in &addresses {
-                over = self.hold(address, &config, &mut pause).await;
+                over = self.hold(address, &config, (&mut pause, &mut patience)).await;
                 if !matches!(over, Over::Unreachable(_)) {
                     break;
                 }
@@ -220,6 +220,7 @@ impl ShareLink {
                 }
                 Over::Unreachable(why) => {
                     tracing::debug!(machine = self.machine.0, %why, "no connection to a share server");
+                    patience = (2 * patience).min(PATIENCE.1);
                     self.give_up();
                 }
             }
@@ -266,13 +267,19 @@ impl ShareLink {
         Ok((frames, version))
     }
 
-    async fn hold(&mut self, address: &str, config: &Caller, pause: &mut Duration) -> Over {
-        let connected = timeout(CALL_TIMEOUT, self.connect(address, config)).await;
+    async fn hold(
+        &mut self,
+        address: &str,
+        config: &Caller,
+        (pause, patience): (&mut Duration, &mut Duration),
+    ) -> Over {
+        let began = Instant::now();
+        let connected = timeout(*patience, self.connect(address, config)).await;
         let (frames, version) = match connected.map_err(End::from) {
             Ok(Ok(frames)) => frames,
             Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
         };
-        *pause = PAUSE.0;
+        (*pause, *patience) = (PAUSE.0, (2 * began.elapsed()).clamp(PATIENCE.0, PATIENCE.1));
         self.reach.heard(None);
         let (mut sink, mut stream) = frames.split();
         // Both at once: a server that waits for its answers to be taken takes no requests.

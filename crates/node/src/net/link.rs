@@ -24,14 +24,16 @@ use wire::{GreetingError, Purpose, ServerAt, ToClient, ToServer, Version, Versio
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long one of several servers may take to take a call, and to answer a greeting: another may be quicker.
-const IMPATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+/// How long one of several servers may take to take a call: another may be quicker. At first, and at most: where all are silent it may be the network that is slow. To answer a greeting it
+/// may take [`GREETING`] times as long.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+const GREETING: u32 = 4;
 /// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
 /// A server that says nothing, not even that nobody listens, is passed over for so long, where there are others. Who does may be back at any moment.
 const GONE: Duration = Duration::from_secs(3);
-/// A server that says nothing for so long is asked whether it is there; after as much again, another one is called. Only where there are others.
-const QUIET: Duration = Duration::from_millis(500);
+/// A server that says nothing for half of the patience that it takes to call it is asked whether it is there; after as much again, another one is called. Only where there are others.
+const QUIET: u32 = 2;
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -193,7 +195,9 @@ impl Link {
     }
 
     async fn keep(&self, config: Caller, engine: &Weak<Engine>) {
-        let (mut pause, mut turn) = (PAUSE.0, 0);
+        let (mut pause, mut turn, mut patience) = (PAUSE.0, 0, PATIENCE.0);
+        // How many addresses were silent since one was not.
+        let mut silent = 0;
         // Where a server has said that the leader is.
         let mut hints: Vec<String> = Vec::new();
         // Where nothing was to be heard lately, and when.
@@ -208,7 +212,7 @@ impl Link {
             }
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
-            let ended = self.hold(&address, &config, engine, &mut pause).await;
+            let ended = self.hold(&address, &config, engine, (&mut pause, &mut patience)).await;
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
@@ -223,6 +227,11 @@ impl Link {
             }
             self.went_down(was_up, text);
             turn += usize::from(!is_hint);
+            silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
+            if silent >= self.addresses.lock().len() {
+                patience = (2 * patience).min(PATIENCE.1);
+                silent = 0;
+            }
             match why {
                 End::Over => pause = PAUSE.0,
                 End::Elsewhere(leader) => {
@@ -268,24 +277,26 @@ impl Link {
         address: &str,
         config: &Caller,
         engine: &Weak<Engine>,
-        pause: &mut Duration,
+        (pause, patience): (&mut Duration, &mut Duration),
     ) -> Result<(), End> {
-        let patience =
-            if self.addresses.lock().len() > 1 { IMPATIENCE } else { (CALL_TIMEOUT * 4, CALL_TIMEOUT * 12) };
-        let stream = timeout(patience.0, call(address, config)).await??;
+        let within = if self.addresses.lock().len() > 1 { *patience } else { CALL_TIMEOUT * 4 };
+        let began = Instant::now();
+        let stream = timeout(within, call(address, config)).await??;
+        *patience = (2 * began.elapsed()).clamp(PATIENCE.0, PATIENCE.1);
+        let quiet = *patience / QUIET;
         let mut frames = frames::greetings(stream);
         let Some(client) = engine.upgrade() else { return Ok(()) };
         let (_, incarnation, session) = client.greet();
         drop(client);
         let purpose = Purpose::Session { incarnation, session };
-        let welcome = timeout(patience.1, greet(&mut frames, config.knows, &purpose)).await??;
+        let welcome = timeout(within * GREETING, greet(&mut frames, config.knows, &purpose)).await??;
         let (session, servers, serve) = match welcome {
             Welcome::Session { session, servers, serve } => (session, servers, serve),
             Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
             _ => return Err(GreetingError::Foreign.into()),
         };
         frames::messages(&mut frames);
-        let several = servers.len() > 1;
+        let watched = (servers.len() > 1).then_some(quiet);
         self.heard(servers, serve);
         let line = Line::new(frames);
         *self.line.lock() = Some(line.clone());
@@ -298,7 +309,7 @@ impl Link {
         let Some(client) = engine.upgrade() else { return Ok(()) };
         client.deliver(vec![Down::Opened(session)]);
         drop(client);
-        match self.converse(&line, engine, several).await {
+        match self.converse(&line, engine, watched).await {
             End::Stopped => Ok(()),
             end => Err(end),
         }
@@ -316,19 +327,20 @@ impl Link {
         (self.servers)(servers, serve);
     }
 
-    async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, several: bool) -> End {
+    async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, watched: Option<Duration>) -> End {
         let hear = |frames| tell(&*engine.upgrade().ok_or(End::Stopped)?, frames);
         let watching = async {
+            let Some(most) = watched else { return std::future::pending().await };
             loop {
                 let quiet = line.heard().elapsed();
-                if quiet < QUIET {
-                    tokio::time::sleep(QUIET - quiet).await;
+                if quiet < most {
+                    tokio::time::sleep(most - quiet).await;
                     continue;
                 }
                 line.say(None);
                 line.push();
-                tokio::time::sleep(QUIET).await;
-                if line.heard().elapsed() >= 2 * QUIET {
+                tokio::time::sleep(most).await;
+                if line.heard().elapsed() >= 2 * most {
                     return;
                 }
             }
@@ -336,7 +348,7 @@ impl Link {
         tokio::select! {
             end = line.listen(hear) => end,
             end = line.keep_saying() => end,
-            () = watching, if several => End::Gone,
+            () = watching => End::Gone,
             () = self.again.notified() => End::Over,
         }
     }

@@ -16,7 +16,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use wire::{
     AskMode, GreetingError, LogEntry, MachineId, Purpose, ToClient, ToServer, Version, Versions, Welcome,
 };
@@ -165,7 +169,7 @@ fn a_machine_cannot_pass_for_the_server() {
     let acceptor = tokio_rustls::TlsAcceptor::from(tls::server(&its).unwrap());
     let config = office.join("victim");
     run(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (called, _) = tokio::join!(link::call(&address, &config), async {
             let (tcp, _) = listener.accept().await.unwrap();
@@ -366,4 +370,58 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     }
     assert!(format!("{:?}", salvage.get(1).unwrap()).contains("late"));
     machine.stop().unwrap();
+}
+
+/// A way to `server` that takes `delay` each way.
+async fn long_way(server: String, delay: Duration) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        loop {
+            let (near, _) = listener.accept().await.unwrap();
+            let far = TcpStream::connect(&server).await.unwrap();
+            let (near, far) = (near.into_split(), far.into_split());
+            tokio::spawn(pass_on(near.0, far.1, delay));
+            tokio::spawn(pass_on(far.0, near.1, delay));
+        }
+    });
+    address
+}
+
+async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+    let (late, mut due) = mpsc::unbounded_channel();
+    let take = async move {
+        let mut chunk = vec![0; 1 << 16];
+        while let Ok(read @ 1..) = from.read(&mut chunk).await {
+            // Whoever is gone is told nothing more.
+            let _ = late.send((Instant::now() + delay, chunk[..read].to_vec()));
+        }
+    };
+    let pass = async move {
+        while let Some((at, bytes)) = due.recv().await {
+            tokio::time::sleep_until(at).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(take, pass);
+}
+
+#[test]
+fn a_server_far_away_is_reached_though_it_has_several_addresses() {
+    let office = Office::new();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let way = || runtime.block_on(long_way(office.address.clone(), Duration::from_millis(600)));
+    let token = Token { addresses: vec![way(), way()], ..office.token() };
+    let dir = tempfile::tempdir().unwrap();
+    join(dir.path(), &token, "far").unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let machine = Machine::start(dir.path(), "a test", MachineSettings::default());
+        tell.send(machine.and_then(Machine::stop)).unwrap();
+    });
+    told.recv_timeout(Duration::from_secs(30)).expect("it gets through").unwrap();
+    // Its connections still are passed on.
+    runtime.shutdown_background();
 }
