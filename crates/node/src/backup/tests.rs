@@ -8,6 +8,7 @@ use crate::fsck;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::net::join;
 use crate::salvage::SalvageStore;
+use crate::small::read_file;
 use client::{Call, Reply};
 use ident::FileId;
 use lease::{Label, Open};
@@ -355,7 +356,7 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     assert!(matches!(refused, BackupError::Busy { .. }), "{refused}");
     drop(held);
     // Who asks which there are is in nobody's way, nor is anybody in his.
-    let authority = fs::read(site.machine.part().dir().join("authority.crt")).unwrap();
+    let authority = read_file(site.machine.part().dir(), "authority.crt").unwrap().unwrap();
     let made = super::archive::Archive::open_to_write(&site.backups(), &authority).unwrap();
     assert_eq!(list(&site.backups()).unwrap().len(), 1);
     drop(made);
