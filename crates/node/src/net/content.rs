@@ -29,7 +29,7 @@ use wire::{
 };
 
 /// How long a host may take to take a call, and to greet: another host may have the share. At first, and at most: it may be the network that is slow.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
+const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
 /// Between two attempts, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// A connection over which nothing was asked for so long is given up; a host that is down is called again for so long after it was wanted.
@@ -111,18 +111,18 @@ enum Over {
 }
 
 impl Pending {
-    /// Waits for the answer; for no longer than `patience` while nothing at all is heard of the host, if that is given. From then on nobody waits for it, until it is
+    /// Waits for the answer; for no longer than `within` while nothing at all is heard of the host, if that is given. From then on nobody waits for it, until it is
     /// heard of.
-    pub(crate) fn wait(&self, patience: Option<Duration>) -> Result<Results, Unanswered> {
-        self.wait_once(patience).inspect_err(|_| self.give_up())
+    pub(crate) fn wait(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
+        self.wait_once(within).inspect_err(|_| self.give_up())
     }
 
     /// The same, and it may be waited for again.
-    pub(crate) fn wait_once(&self, patience: Option<Duration>) -> Result<Results, Unanswered> {
-        let Some(patience) = patience else { return self.reply.recv().map_err(|_| Unanswered::Unreachable) };
+    pub(crate) fn wait_once(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
+        let Some(within) = within else { return self.reply.recv().map_err(|_| Unanswered::Unreachable) };
         loop {
             let heard = self.reach.state.lock().heard;
-            let left = patience.saturating_sub(self.sent.max(heard).elapsed());
+            let left = within.saturating_sub(self.sent.max(heard).elapsed());
             match self.reply.recv_timeout(left) {
                 Ok(results) => return Ok(results),
                 Err(blocking::RecvTimeoutError::Disconnected) => return Err(Unanswered::Unreachable),
@@ -194,7 +194,7 @@ impl Reach {
 impl ShareLink {
     /// Keeps a connection while there is something to ask, until nobody can ask any more.
     pub(crate) async fn keep(mut self, addresses: Vec<String>, config: Caller) {
-        let (mut pause, mut patience) = (PAUSE.0, PATIENCE.0);
+        let (mut pause, mut within) = (PAUSE.0, CALL_WITHIN.0);
         loop {
             if self.waiting.is_empty() {
                 tokio::select! {
@@ -207,7 +207,7 @@ impl ShareLink {
             }
             let mut over = Over::Unreachable(GreetingError::Foreign.into());
             for address in &addresses {
-                over = self.hold(address, &config, (&mut pause, &mut patience)).await;
+                over = self.hold(address, &config, (&mut pause, &mut within)).await;
                 if !matches!(over, Over::Unreachable(_)) {
                     break;
                 }
@@ -220,7 +220,9 @@ impl ShareLink {
                 }
                 Over::Unreachable(why) => {
                     tracing::debug!(machine = self.machine.0, %why, "no connection to a share server");
-                    patience = (2 * patience).min(PATIENCE.1);
+                    if why.is_silence() {
+                        within = (2 * within).min(CALL_WITHIN.1);
+                    }
                     self.give_up();
                 }
             }
@@ -271,15 +273,15 @@ impl ShareLink {
         &mut self,
         address: &str,
         config: &Caller,
-        (pause, patience): (&mut Duration, &mut Duration),
+        (pause, within): (&mut Duration, &mut Duration),
     ) -> Over {
         let began = Instant::now();
-        let connected = timeout(*patience, self.connect(address, config)).await;
+        let connected = timeout(*within, self.connect(address, config)).await;
         let (frames, version) = match connected.map_err(End::from) {
             Ok(Ok(frames)) => frames,
             Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
         };
-        (*pause, *patience) = (PAUSE.0, (2 * began.elapsed()).clamp(PATIENCE.0, PATIENCE.1));
+        (*pause, *within) = (PAUSE.0, (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1));
         self.reach.heard(None);
         let (mut sink, mut stream) = frames.split();
         // Both at once: a server that waits for its answers to be taken takes no requests.

@@ -26,13 +26,13 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How long one of several servers may take to take a call: another may be quicker. At first, and at most: where all are silent it may be the network that is slow. To answer a greeting it
 /// may take [`GREETING`] times as long.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
+const CALL_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(4));
 const GREETING: u32 = 4;
 /// Between two attempts where there are several servers: while they elect a leader none has one to tell of.
 const ELECTION_PAUSE: Duration = Duration::from_millis(100);
 /// A server that says nothing, not even that nobody listens, is passed over for so long, where there are others. Who does may be back at any moment.
 const GONE: Duration = Duration::from_secs(3);
-/// A server that says nothing for half of the patience that it takes to call it is asked whether it is there; after as much again, another one is called. Only where there are others.
+/// A server that says nothing for half of the time that it is given to take a call is asked whether it is there; after as much again, another one is called. Only where there are others.
 const QUIET: u32 = 2;
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ pub(super) enum End {
 
 impl End {
     /// Whether calling again is likely to take as long as it took to find this out.
-    fn is_silence(&self) -> bool {
+    pub(super) fn is_silence(&self) -> bool {
         match self {
             End::Silence(_) | End::Gone => true,
             End::Io(error) => {
@@ -195,7 +195,7 @@ impl Link {
     }
 
     async fn keep(&self, config: Caller, engine: &Weak<Engine>) {
-        let (mut pause, mut turn, mut patience) = (PAUSE.0, 0, PATIENCE.0);
+        let (mut pause, mut turn, mut within) = (PAUSE.0, 0, CALL_WITHIN.0);
         // How many addresses were silent since one was not.
         let mut silent = 0;
         // Where a server has said that the leader is.
@@ -212,7 +212,7 @@ impl Link {
             }
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
-            let ended = self.hold(&address, &config, engine, (&mut pause, &mut patience)).await;
+            let ended = self.hold(&address, &config, engine, (&mut pause, &mut within)).await;
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
@@ -229,7 +229,7 @@ impl Link {
             turn += usize::from(!is_hint);
             silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
             if silent >= self.addresses.lock().len() {
-                patience = (2 * patience).min(PATIENCE.1);
+                within = (2 * within).min(CALL_WITHIN.1);
                 silent = 0;
             }
             match why {
@@ -277,19 +277,19 @@ impl Link {
         address: &str,
         config: &Caller,
         engine: &Weak<Engine>,
-        (pause, patience): (&mut Duration, &mut Duration),
+        (pause, within): (&mut Duration, &mut Duration),
     ) -> Result<(), End> {
-        let within = if self.addresses.lock().len() > 1 { *patience } else { CALL_TIMEOUT * 4 };
+        let limit = if self.addresses.lock().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
         let began = Instant::now();
-        let stream = timeout(within, call(address, config)).await??;
-        *patience = (2 * began.elapsed()).clamp(PATIENCE.0, PATIENCE.1);
-        let quiet = *patience / QUIET;
+        let stream = timeout(limit, call(address, config)).await??;
+        *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
+        let quiet = *within / QUIET;
         let mut frames = frames::greetings(stream);
         let Some(client) = engine.upgrade() else { return Ok(()) };
         let (_, incarnation, session) = client.greet();
         drop(client);
         let purpose = Purpose::Session { incarnation, session };
-        let welcome = timeout(within * GREETING, greet(&mut frames, config.knows, &purpose)).await??;
+        let welcome = timeout(limit * GREETING, greet(&mut frames, config.knows, &purpose)).await??;
         let (session, servers, serve) = match welcome {
             Welcome::Session { session, servers, serve } => (session, servers, serve),
             Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
