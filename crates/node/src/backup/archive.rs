@@ -73,9 +73,8 @@ impl Archive {
 
     /// To read backups. None is made or removed meanwhile.
     pub(super) fn open_to_read(dir: &Path) -> Result<Archive, BackupError> {
-        Archive::open_to_list(dir)?;
-        let lock = lock(dir, FlockOperation::NonBlockingLockShared)?;
-        Ok(Archive { dir: dir.to_path_buf(), touched: BTreeSet::new(), _lock: lock })
+        let archive = Archive::open_to_list(dir)?;
+        Ok(Archive { _lock: lock(dir, FlockOperation::NonBlockingLockShared)?, ..archive })
     }
 
     /// To say which backups there are. It neither waits for a backup that is being made nor is it in its way: one has its name from the moment at which it is whole.
