@@ -137,8 +137,12 @@ impl Client {
 
     /// The files that an operation changes, as far as is known here.
     pub(crate) fn changes(&self, operation: &Operation) -> impl Iterator<Item = FileId> {
-        let named = names(operation).into_iter().flatten().filter_map(|(dir, label)| self.named(dir, label));
-        operation.files().into_iter().cloned().chain(named)
+        operation.files().into_iter().cloned().chain(self.found_by_name(operation))
+    }
+
+    /// Those among them that it says the names of.
+    pub(crate) fn found_by_name(&self, operation: &Operation) -> impl Iterator<Item = FileId> {
+        names(operation).into_iter().flatten().filter_map(|(dir, label)| self.named(dir, label))
     }
 
     fn named(&self, dir: &FileId, label: &Label) -> Option<FileId> {

@@ -21,11 +21,12 @@ pub(crate) struct Shipped {
 
 impl Client {
     /// Has the server do the operation. Calls that ask for what it changes wait from now on ([`Client::is_in_doubt`]); the kernel would answer by itself. So it is asked once that has gone from below.
-    pub(crate) fn ship(&mut self, operation: Operation, wants: Vec<Lease>, out: &mut Vec<Output>) -> On {
+    pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> On {
         if self.requests.ships_full() {
             return On::Quiet;
         }
         let what = self.shared_below(&operation);
+        let wants = self.doubts(&operation);
         let number = self.number();
         self.hold(number, ToServer::Ask { number, operation, wants, mode: AskMode::Ship });
         if what.is_empty() {
@@ -36,6 +37,12 @@ impl Client {
             out.push(Output::Yield { number: gone, what });
         }
         On::Number(number)
+    }
+
+    /// What is in doubt from now on, of files that `operation` does not name itself: the server need not take it back. What it takes back is of names on which no lease is held here.
+    fn doubts(&self, operation: &Operation) -> Vec<Lease> {
+        let doubted = |file| Lease::new(file, Field::Attributes, Kind::Read);
+        self.found_by_name(operation).map(doubted).collect()
     }
 
     /// What was handed out below has gone: if that was for an operation, the server can do it.
@@ -312,6 +319,12 @@ mod tests {
         assert!(!is_asked(&out), "{out:?}");
         client.handle(at(4), Input::Yielded { number }, &mut out);
         assert!(is_asked(&out), "{out:?}");
+        // The server need not take back what is in doubt.
+        let doubts = out.iter().find_map(|output| match output {
+            Output::Send(ToServer::Ask { wants, mode: AskMode::Ship, .. }) => Some(wants.as_slice()),
+            _ => None,
+        });
+        assert_eq!(doubts, Some(&[Lease::new(moved.clone(), Field::Attributes, Kind::Read)][..]));
     }
 
     /// What the server has made was told to nobody else yet, and may have been removed by the time that this client is told.

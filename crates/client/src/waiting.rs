@@ -209,7 +209,7 @@ impl Client {
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
         if mode == AskMode::Ship {
-            return self.ship(operation, wants, out);
+            return self.ship(operation, out);
         }
         let number = self.number();
         // The server finds what is needed on its state, so that must have everything that was decided here.

@@ -216,7 +216,30 @@ impl Turn<'_> {
             // The end of a session goes before all requests: see `fade`.
             holders.extend(self.resting_on_the_departed(file));
         }
+        holders.extend(self.unknown_to(asked, needs));
         holders
+    }
+
+    /// What the asker itself holds of files that the server is to change for it, and that it does not know to be changed: a name that it holds no lease on may be of any file. Others may be
+    /// told what was done before it is, and it would go on answering from that.
+    fn unknown_to(&self, asked: &Asked, needs: &[Lease]) -> Holders {
+        if asked.mode != AskMode::Ship || !self.state.spoken_in(asked.session).ships_with_doubts() {
+            return Holders::new();
+        }
+        let named = asked.operation.files();
+        let doubted =
+            |file: &FileId| named.contains(&file) || asked.wants.iter().any(|want| want.file == *file);
+        let changed = needs.iter().filter(|need| need.kind != Kind::Read && !need.field.is_black_box());
+        let unknown = changed.filter(|need| !doubted(&need.file)).filter(|need| {
+            let holdings = self.files.holdings(&need.file);
+            holdings.held(asked.session).is_some_and(|held| held.kind(&need.field).is_some())
+        });
+        let released = |Lease { file, field, .. }: &Lease| Released {
+            file: file.clone(),
+            field: field.clone(),
+            keep: None,
+        };
+        unknown.map(|need| (asked.session, released(need))).collect()
     }
 
     /// Where many labels were asked back lately from whom holds all, it is asked for all that it has no lease of its own on: one by one, each new name of somebody else would

@@ -25,7 +25,7 @@ pub(crate) struct Asked {
     /// The client's name for it.
     pub number: u64,
     pub operation: Operation,
-    /// What the client missed; what is really needed, the server decides each time that it tries.
+    /// What the client missed, or doubts: see [`wire::ToServer::Ask`]. What is really needed, the server decides each time that it tries.
     pub wants: Vec<Lease>,
     pub mode: AskMode,
     /// When it came.

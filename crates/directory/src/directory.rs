@@ -130,8 +130,8 @@ impl Directory {
         self.misdeeds.clear();
         self.lasts = true;
         let (before, asks, digest) = (out.len(), input.asks(), self.state.digest);
-        let (rules, live) = (self.version().rules(), std::mem::take(&mut self.live));
-        let files = Files::new(store, rules, live, self.state.digest, self.state.dying);
+        let (version, live) = (self.version(), std::mem::take(&mut self.live));
+        let files = Files::new(store, version, live, self.state.digest, self.state.dying);
         let (shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
@@ -159,7 +159,7 @@ impl Directory {
             return Some(ToClient::Fenced);
         }
         let mut unchanged = Unchanged(store);
-        let files = Files::new(&mut unchanged, self.version().rules(), FxHashSet::from_iter([session]), 0, 0);
+        let files = Files::new(&mut unchanged, self.version(), FxHashSet::from_iter([session]), 0, 0);
         let rights = self.state.sessions.all.get(&session).map(|known| &known.rights);
         let withheld = rights
             .filter(|rights| !rights.are_full())
@@ -227,7 +227,7 @@ impl Directory {
 
     /// Reads rows that nobody changes.
     fn read<T>(&self, store: &dyn Store, read: impl FnOnce(&Files<'_>) -> T) -> T {
-        read(&Files::new(&mut Unchanged(store), self.version().rules(), self.live.clone(), 0, 0))
+        read(&Files::new(&mut Unchanged(store), self.version(), self.live.clone(), 0, 0))
     }
 
     /// Writes down what is not keyed by file: one row.
@@ -282,7 +282,7 @@ impl Store for Unchanged<'_> {
 
     fn delete(&mut self, _: &[u8]) {}
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-        self.0.scan(start, end, limit)
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        self.0.walk(start, end, visit);
     }
 }

@@ -127,9 +127,9 @@ impl Files<'_> {
         let left = rows.len() == DYING_ROWS_PER_STEP;
         for (key, row) in rows {
             if key.get(file.as_bytes().len()) == Some(&(Tag::Extent as u8))
-                && let Some(extent) = self.parse_key(extent_from_row(&key, &row))
+                && let Some(extent) = self.parse_key(extent_from_row::<&[u8]>(&key, &row))
             {
-                references.count(file, &extent, -1);
+                references.count(file, extent.piece.place.share(), -1);
             }
             self.set(&key, None);
         }

@@ -4,12 +4,12 @@
 //! client that names another file's share is found out before anything is done, and the last reference is seen without a search.
 
 use crate::Corrupt;
-use crate::files::Files;
+use crate::files::{Files, Outline};
 use crate::keys::{self, Global};
 use crate::record::exact;
 use crate::seam::ShareWork;
 use ident::FileId;
-use namespace::{ContentChange, ContentHead, Extent, Place, Rules, ShareId};
+use namespace::{ContentChange, ContentHead, Extent, Rules, ShareId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wire::MachineId;
@@ -58,19 +58,11 @@ impl ShareRow {
 pub(crate) struct References(BTreeMap<ShareId, (FileId, i64)>);
 
 impl References {
-    /// An extent of `file` begins (1) or ceases (-1) to refer to what it refers to.
-    pub fn count(&mut self, file: &FileId, extent: &Extent, change: i64) {
-        if let Some(share) = share_of(extent) {
+    /// An extent of `file` begins (1) or ceases (-1) to refer to this share, if it refers to one.
+    pub fn count(&mut self, file: &FileId, share: Option<ShareId>, change: i64) {
+        if let Some(share) = share {
             self.0.entry(share).or_insert_with(|| (file.clone(), 0)).1 += change;
         }
-    }
-}
-
-/// The share that an extent refers to.
-pub(crate) fn share_of(extent: &Extent) -> Option<ShareId> {
-    match extent.piece.place {
-        Place::Share { share, .. } => Some(share),
-        Place::Inline(_) => None,
     }
 }
 
@@ -80,7 +72,7 @@ pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId>
         ContentChange::Extents { put, .. } => put,
         ContentChange::Inline(_) | ContentChange::None => &[],
     };
-    put.iter().filter_map(share_of)
+    put.iter().filter_map(|extent| extent.piece.place.share())
 }
 
 impl Files<'_> {
@@ -150,19 +142,17 @@ impl Files<'_> {
     /// Makes a hole of `from..to`; what reaches into it from outside stays outside.
     fn cut(&mut self, file: &FileId, from: u64, to: u64, references: &mut References) {
         loop {
-            let extents = self.extents(file, from, SCAN);
-            let more = extents.len() == SCAN;
-            for extent in extents {
-                if extent.offset >= to {
-                    return;
-                }
-                self.drop_extent(file, &extent, references);
-                let end = extent.offset + u64::from(extent.length);
+            let outlines = self.outlines(file, from, to, SCAN);
+            for outline in &outlines {
+                let stays = outline.offset < from || outline.end > to;
+                let extent = if stays { self.extent(file, outline.end) } else { None };
+                self.drop_extent(file, outline, references);
+                let Some(extent) = extent else { continue };
                 if extent.offset < from {
                     let length = (from - extent.offset) as u32;
                     self.add_extent(file, &Extent { length, ..extent.clone() }, references);
                 }
-                if end > to {
+                if outline.end > to {
                     let cut = (to - extent.offset) as u32;
                     let (length, skip) = (extent.length - cut, extent.skip + cut);
                     self.add_extent(
@@ -170,10 +160,9 @@ impl Files<'_> {
                         &Extent { offset: to, length, skip, piece: extent.piece },
                         references,
                     );
-                    return;
                 }
             }
-            if !more {
+            if outlines.len() < SCAN {
                 return;
             }
         }
@@ -184,21 +173,21 @@ impl Files<'_> {
         record.extents += 1;
         record.content.occupied += u64::from(extent.length);
         self.set_extent(file, extent.offset + u64::from(extent.length), Some(extent));
-        references.count(file, extent, 1);
+        references.count(file, extent.piece.place.share(), 1);
     }
 
-    fn drop_extent(&mut self, file: &FileId, extent: &Extent, references: &mut References) {
+    fn drop_extent(&mut self, file: &FileId, outline: &Outline, references: &mut References) {
         let Some(record) = self.record_mut(file) else { return };
         record.extents = record.extents.saturating_sub(1);
-        record.content.occupied = record.content.occupied.saturating_sub(extent.length.into());
-        self.set_extent(file, extent.offset + u64::from(extent.length), None);
-        references.count(file, extent, -1);
+        record.content.occupied = record.content.occupied.saturating_sub(outline.end - outline.offset);
+        self.set_extent(file, outline.end, None);
+        references.count(file, outline.share, -1);
     }
 
     /// Writes down how references to shares changed by an update of `machine`, and what has to be done about their leases. That stays written until the share server has
     /// confirmed it.
     pub fn settle(&mut self, references: References, machine: Option<MachineId>, work: &mut Vec<ShareWork>) {
-        let publisher = machine.filter(|_| self.rules >= Rules::Three);
+        let publisher = machine.filter(|_| self.rules() >= Rules::Three);
         for (share, (file, change)) in references.0 {
             let known = self.share(&share);
             let new = known.is_none();

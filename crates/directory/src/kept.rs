@@ -1,6 +1,6 @@
 //! Which shares files refer to: for hosts, which compare it with what they have.
 
-use crate::extents::{ShareRow, share_of};
+use crate::extents::ShareRow;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::seam::Store;
@@ -64,9 +64,9 @@ pub(crate) fn shares_below(files: &Files<'_>, file: FileId) -> BTreeSet<ShareId>
         }
         let mut from = 0;
         loop {
-            let extents = files.extents(&file, from, STEP);
-            shares.extend(extents.iter().filter_map(share_of));
-            from = extents.last().map_or(from, |last| last.offset.saturating_add(last.length.into()));
+            let extents = files.outlines(&file, from, u64::MAX, STEP);
+            shares.extend(extents.iter().filter_map(|extent| extent.share));
+            from = extents.last().map_or(from, |last| last.end);
             if extents.len() < STEP {
                 break;
             }

@@ -2,6 +2,7 @@
 
 use crate::Store;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Rows in an ordered map: for simulation and tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,12 +31,10 @@ impl Store for MemoryStore {
         self.rows.remove(key);
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-        if start >= end {
-            return Vec::new();
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        if start < end {
+            let rows = self.rows.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)));
+            let _ = rows.map(|(key, value)| visit(key, value)).find(|goes_on| !goes_on);
         }
-        let rows =
-            self.rows.range::<[u8], _>((std::ops::Bound::Included(start), std::ops::Bound::Excluded(end)));
-        rows.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 }

@@ -17,8 +17,20 @@ pub trait Store {
     fn put(&mut self, key: &[u8], value: Vec<u8>);
     /// Removes `key`, if it is there.
     fn delete(&mut self, key: &[u8]);
+    /// Shows `visit` the rows with `start <= key < end` in order, for as long as it says true. It must not ask the store meanwhile.
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool);
+
     /// The first `limit` rows with `start <= key < end`, in order.
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)>;
+    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut rows = Vec::new();
+        if limit > 0 {
+            self.walk(start, end, &mut |key, value| {
+                rows.push((key.to_vec(), value.to_vec()));
+                rows.len() < limit
+            });
+        }
+        rows
+    }
 }
 
 /// One input; a log entry holds a batch of them and one time.

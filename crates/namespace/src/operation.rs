@@ -76,9 +76,9 @@ pub enum XattrMode {
     Replace,
 }
 
-/// A stored piece of content: bytes `offset..offset + length` of the file.
+/// A stored piece of content: bytes `offset..offset + length` of the file. `B` is what ciphertext is in that is here: bytes of a row, for who only wants to know where extents are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub struct Extent<B = Bytes> {
     /// Place in the file, bytes.
     pub offset: u64,
     /// How many bytes of the file it gives: at most what the piece holds from `skip` on.
@@ -86,12 +86,12 @@ pub struct Extent {
     /// Bytes of the opened piece to skip (what overwriting left of it need not begin at its beginning).
     pub skip: u32,
     /// The sealed piece.
-    pub piece: Piece,
+    pub piece: Piece<B>,
 }
 
-/// A sealed (encrypted) run of bytes: the unit that is hashed, sealed and read whole.
+/// A sealed (encrypted) run of bytes: the unit that is hashed, sealed and read whole. `B` as of an [`Extent`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct Piece<B = Bytes> {
     /// Bytes of plain content in it (its ciphertext is 16 longer, the authentication tag).
     pub length: u32,
     /// Nonce; never used twice under one file's key.
@@ -99,14 +99,14 @@ pub struct Piece {
     /// BLAKE3 of the ciphertext; every reader checks it.
     pub hash: [u8; 32],
     /// Where the ciphertext is.
-    pub place: Place,
+    pub place: Place<B>,
 }
 
-/// Where a piece's ciphertext is.
+/// Where a piece's ciphertext is. `B` as of an [`Extent`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum Place<B = Bytes> {
     /// In the metadata: a small synchronous write, pending until it is folded into a share.
-    Inline(Bytes),
+    Inline(B),
     /// In a share of this file, from byte `at` of it.
     Share {
         /// The share's name: random, never derived from content.
@@ -116,7 +116,7 @@ pub enum Place {
     },
 }
 
-impl Place {
+impl<B> Place<B> {
     /// The share, if it is in one.
     pub fn share(&self) -> Option<ShareId> {
         match self {

@@ -172,7 +172,7 @@ mod tests {
         }
         machine.stop().unwrap();
         let why = refusal(dir.path());
-        assert!(why.contains("the cluster is at version 5, and this leasehold knows version 3"), "{why}");
+        assert!(why.contains("the cluster is at version 6, and this leasehold knows version 3"), "{why}");
         assert!(why.contains("server") && why.contains("install a newer one on this machine"), "{why}");
         start(dir.path(), NEW).stop().unwrap();
     }

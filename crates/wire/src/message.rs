@@ -28,7 +28,8 @@ pub enum ToServer {
         number: u64,
         /// The whole operation: the server decides on the authoritative state what is really needed.
         operation: Operation,
-        /// What the client found missing. Anything that it holds already it gets the values of once more.
+        /// What the client found missing. Anything that it holds already it gets the values of once more. In mode `Ship` what it doubts, beside the files that the operation names: it answers
+        /// from that only when it has heard what was done. (Since version 6. Before, what it had found missing, which the server had no use for.)
         wants: Vec<Lease>,
         /// What is wanted of the server.
         mode: AskMode,

@@ -5,6 +5,7 @@
 //! | 3 | the first that later ones know | likewise | 2 |
 //! | 4 | what accounts and people ask of share servers; weights of hosts; answers that acknowledge the log | what the version is, which each machine speaks, what servers weigh, and who published a share | 3 |
 //! | 5 | files that are written through | which those are | 3 |
+//! | 6 | what a client doubts while the server does something for it | digests of the state by another function | 3 |
 //!
 //! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the newest that both know ([`crate::greeting()`]). The *cluster's* version is
 //! replicated state: log entries, rows and rules of a later one are used from the entry on that raises it, and it is raised once every member of the server group knows the next.
@@ -21,7 +22,7 @@ impl Version {
     /// The oldest that this program knows.
     pub const OLDEST: Version = Version(3);
     /// The newest that this program knows. A change of a message, a log entry, a row or the rules is a new one.
-    pub const NEWEST: Version = Version(5);
+    pub const NEWEST: Version = Version(6);
 
     /// The rules by which operations are decided in it.
     pub fn rules(self) -> Rules {
@@ -41,6 +42,16 @@ impl Version {
     /// Whether content may be written through in it: see [`crate::LogEntry::FlushedThrough`].
     pub fn writes_through(self) -> bool {
         self >= Version(5)
+    }
+
+    /// Whether a client says in it what it doubts while the server does something for it: see [`crate::ToServer::Ask`].
+    pub fn ships_with_doubts(self) -> bool {
+        self >= Version(6)
+    }
+
+    /// Whether the running hash of a server's state is made for long rows in it.
+    pub fn digests_long_rows(self) -> bool {
+        self >= Version(6)
     }
 
     /// The one after it.
@@ -115,6 +126,6 @@ mod tests {
 
     #[test]
     fn each_version_has_its_rules() {
-        assert_eq!([3, 4, 5].map(|version| Version(version).rules().number()), [2, 3, 3]);
+        assert_eq!([3, 4, 5, 6].map(|version| Version(version).rules().number()), [2, 3, 3, 3]);
     }
 }

@@ -253,7 +253,8 @@ fn only_the_server_moves_a_directory_and_it_keeps_the_tree_a_tree() {
     assert_eq!(world.log(a, vec![update(outer), update(inner)]), []);
     world.ask(a, rename(&ROOT, "outer", &inner_id, "loop", 1), vec![], AskMode::Ship);
     assert!(matches!(world.told(a).as_slice(), [ToClient::Shipped { result: Err(Error::Invalid), .. }]));
-    world.ask(a, rename(&outer_id, "inner", &ROOT, "moved", n + 1), vec![], AskMode::Ship);
+    let doubts = vec![want(&inner_id, Field::Attributes, Kind::Read)];
+    world.ask(a, rename(&outer_id, "inner", &ROOT, "moved", n + 1), doubts, AskMode::Ship);
     let told = world.told(a);
     assert!(matches!(told.as_slice(), [ToClient::Shipped { result: Ok(_), .. }]), "{told:?}");
     // A client cannot decide it.
@@ -368,4 +369,38 @@ fn who_keeps_a_request_waiting_is_named_at_the_server() {
     assert!(world.grants(b, asked).is_some());
     assert!(matches!(world.told(b).as_slice(), [ToClient::Reported { number, .. }] if *number == reported));
     assert_eq!(waits(&world, 0), []);
+}
+
+/// B, which has looked at a file of A's, has the server remove it by a name that it knows nothing of, and doubts this meanwhile.
+fn removed_unseen(mut world: World, doubts: bool) -> (World, SessionId, SessionId, FileId) {
+    let (a, b) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(a);
+    let op = world.create(a, &ROOT, "file", FileKind::Regular, n);
+    let file = made(&op);
+    assert_eq!(world.log(a, vec![update(op)]), []);
+    world.ask(b, stat(&file), vec![], AskMode::Lease);
+    world.yields(a);
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Granted { .. }]));
+    let wants = if doubts { vec![want(&file, Field::Attributes, Kind::Read)] } else { vec![] };
+    world.ask(b, unlink(&ROOT, "file", false), wants, AskMode::Ship);
+    world.yields(a);
+    (world, a, b, file)
+}
+
+/// Others may be told that the name is gone before it is, and it would go on saying that the file has a link.
+#[test]
+fn who_does_not_know_what_the_server_changes_for_it_lets_go_of_that_first() {
+    let done = |told: &[ToClient]| matches!(told, [ToClient::Shipped { result: Ok(_), .. }]);
+    let (mut world, _, b, file) = removed_unseen(World::new(), false);
+    let recalled = world.recalled(b);
+    assert_eq!(recalled, [released(&file, Field::Attributes, None)]);
+    world.release(b, recalled);
+    assert!(done(&world.told(b)));
+    // What it doubts it does not answer from.
+    let (mut world, _, b, _) = removed_unseen(World::new(), true);
+    assert!(done(&world.told(b)));
+    // Replicas of which some know nothing of this yet must come to the same.
+    let before = World::founded_by(wire::Versions::held_to(wire::Version(5)));
+    let (mut world, _, b, _) = removed_unseen(before, false);
+    assert!(done(&world.told(b)));
 }

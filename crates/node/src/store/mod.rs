@@ -20,7 +20,7 @@ use crate::alarm::Alarm;
 use crate::disk::{self, DiskFile};
 use blocks::Blocks;
 pub(crate) use blocks::lacks_room;
-use overlay::Overlay;
+use overlay::{Key, Overlay};
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
@@ -309,9 +309,9 @@ impl directory::Store for RowStore {
         self.active.set(key, None);
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-        if start >= end || limit == 0 {
-            return Vec::new();
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        if start >= end {
+            return;
         }
         let below = self.disk.below.read();
         let ordered = (self.active.ordered(), below.frozen.as_ref().map(|frozen| frozen.ordered()));
@@ -321,22 +321,23 @@ impl directory::Store for RowStore {
             Ok(range) => range.map(|row| row.unwrap_or_else(|cause| self.read_failed(cause))).peekable(),
             Err(cause) => self.read_failed(cause),
         };
-        let mut rows = Vec::new();
-        while rows.len() < limit {
-            let disk_key = disk.peek().map(|(key, _)| key.value().to_vec());
-            let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), disk_key.as_deref()];
-            let Some(key) = keys.into_iter().flatten().min().map(<[u8]>::to_vec) else { break };
+        loop {
+            let on_disk = disk.peek().map(|(key, _)| key.value());
+            let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), on_disk];
+            let Some(key) = keys.into_iter().flatten().min().map(Key::from_slice) else { return };
             // Every layer that has the key is moved on; the uppermost decides.
-            let on_disk = disk.next_if(|row| row.0.value() == key);
-            let in_frozen = frozen.next_if(|row| row.0 == key);
-            let in_active = active.next_if(|row| row.0 == key);
-            let value = match in_active.or(in_frozen) {
-                Some((_, value)) => value.map(<[u8]>::to_vec),
-                None => on_disk.map(|row| row.1.value().to_vec()),
+            let on_disk = disk.next_if(|row| row.0.value() == &*key);
+            let in_frozen = frozen.next_if(|row| row.0 == &*key);
+            let in_active = active.next_if(|row| row.0 == &*key);
+            let goes_on = match (in_active.or(in_frozen), on_disk) {
+                (Some((_, Some(value))), _) => visit(&key, value),
+                (None, Some(row)) => visit(&key, row.1.value()),
+                (Some((_, None)), _) | (None, None) => true,
             };
-            rows.extend(value.map(|value| (key, value)));
+            if !goes_on {
+                return;
+            }
         }
-        rows
     }
 }
 

@@ -13,7 +13,8 @@ const SHORT_KEY: usize = 40;
 /// What a row costs beside its value and what does not fit of its key: its place in a hash table that is two thirds full, and its key's in the order.
 const ROW_BYTES: usize = 180;
 
-type Key = SmallVec<[u8; SHORT_KEY]>;
+/// A row's key.
+pub(super) type Key = SmallVec<[u8; SHORT_KEY]>;
 type Rows = FxHashMap<Key, Option<Vec<u8>>>;
 
 /// Changed rows. `None` hides a row of the layer below.

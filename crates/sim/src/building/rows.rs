@@ -73,9 +73,10 @@ impl Store for Rows {
         self.store.delete(key);
     }
 
-    fn scan(&self, start: &[u8], end: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let rows = self.store.scan(start, end, limit);
-        rows.iter().for_each(|(key, _)| self.look(key));
-        rows
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        self.store.walk(start, end, &mut |key, value| {
+            self.look(key);
+            visit(key, value)
+        });
     }
 }

@@ -121,7 +121,7 @@ fn is_bounded<T: Serialize>(smallest: &T) {
 fn what_a_frame_makes_its_reader_allocate_is_bounded() {
     let (root, label) = (ident::FileId::root(), Label::new(b"a").unwrap());
     let entry = Entry { file: root.clone(), kind: namespace::FileKind::Regular, ino: 1, position: 1 };
-    let place = namespace::Place::Inline(Default::default());
+    let place = namespace::Place::Inline(bytes::Bytes::new());
     let piece = namespace::Piece { length: 0, nonce: [0; 12], hash: [0; 32], place };
     let (field, keep) = (lease::Field::Attributes, None::<lease::Kind>);
     let values = wire::Values::default();

@@ -128,8 +128,8 @@ pub(super) struct Log {
     vote: Option<Vote>,
     purged: Option<LogId>,
     spots: VecDeque<Spot>,
-    /// Entries that are not written yet: the body of their frame, and which they are. They follow those of `spots`.
-    waiting: (Vec<u8>, Vec<LogId>),
+    /// Entries that are not written yet: their frame, and which they are. They follow those of `spots`.
+    waiting: (Frame, Vec<LogId>),
     recent: Arc<Mutex<Recent>>,
     /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
     gone_below: u64,
@@ -201,7 +201,7 @@ impl Log {
 
     /// Bytes that the next start would read, once what waits is written.
     pub(super) fn bytes(&self) -> u64 {
-        self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.len() as u64
+        self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.body_len() as u64
     }
 
     /// Frames made durable since it was opened, one fdatasync each.
@@ -224,31 +224,31 @@ impl Log {
     pub(super) fn append(&mut self, entries: impl IntoIterator<Item = Entry>) -> Result<(), LogError> {
         for entry in entries {
             let (log_id, bytes, record) = (entry.log_id, bytes_of(&entry), Record::Append(entry));
-            let mut body = std::mem::take(&mut self.waiting.0);
-            body.reserve(bytes);
-            self.waiting.0 = postcard::to_extend(&record, body).map_err(|e| self.invalid(&e))?;
+            let frame = std::mem::take(&mut self.waiting.0);
+            self.waiting.0 = frame.with(&record, bytes).map_err(|e| self.invalid(&e))?;
             self.waiting.1.push(log_id);
             if let Record::Append(entry) = record {
                 self.recent.lock().add(entry);
             }
         }
-        if self.waiting.0.len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
+        if self.waiting.0.body_len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
     }
 
     /// Makes all entries durable. After an error they wait on.
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
-        let (body, log_ids) = std::mem::take(&mut self.waiting);
+        let (mut records, log_ids) = std::mem::take(&mut self.waiting);
         if log_ids.is_empty() {
             return Ok(());
         }
-        let (segment, frame, place) = match self.write(&body) {
+        let (segment, frame, place) = match self.write(&mut records) {
             Ok(written) => written,
             Err(error) => {
-                self.waiting = (body, log_ids);
+                self.waiting = (records, log_ids);
                 return Err(error);
             }
         };
         self.spots.extend(log_ids.into_iter().map(|log_id| Spot { log_id, segment, frame, place }));
+        self.waiting.0 = records.again(WAITING_BYTES_MAX);
         Ok(())
     }
 
@@ -314,12 +314,12 @@ impl Log {
     /// Writes a change, and all entries before it.
     fn write_record(&mut self, record: &Record) -> Result<(), LogError> {
         self.sync()?;
-        let body = postcard::to_allocvec(record).map_err(|e| self.invalid(&e))?;
-        self.write(&body).map(drop)
+        let mut frame = Frame::default().with(record, 0).map_err(|e| self.invalid(&e))?;
+        self.write(&mut frame).map(drop)
     }
 
-    /// Writes one frame of these records: where it is. Where there is no room for it nothing has changed.
-    fn write(&mut self, records: &[u8]) -> Result<(u64, u64, Place), LogError> {
+    /// Writes one frame: where it is. Where there is no room for it nothing has changed.
+    fn write(&mut self, records: &mut Frame) -> Result<(u64, u64, Place), LogError> {
         let written = self.write_frame(records);
         let full = matches!(&written, Err(error) if error.lacks_room());
         if self.full.swap(full, Relaxed) != full {
@@ -331,12 +331,19 @@ impl Log {
         written
     }
 
-    fn write_frame(&mut self, records: &[u8]) -> Result<(u64, u64, Place), LogError> {
-        let mut frame = self.frame(None, records)?;
+    fn write_frame(&mut self, records: &mut Frame) -> Result<(u64, u64, Place), LogError> {
+        let (mut first, mut frame) = (Frame::default(), records);
         let fits = self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body_len()));
         if !fits {
             let begin = Record::Begin { vote: self.vote, purged: self.purged, last: self.last() };
-            frame = self.frame(Some(&begin), records)?;
+            first = first.with(&begin, frame.body_len()).map_err(|e| self.invalid(&e))?;
+            first.extend(frame);
+            frame = &mut first;
+        }
+        if frame.body_len() > BODY_BYTES_MAX {
+            return Err(self.invalid(&"the batch is too large"));
+        }
+        if !fits {
             self.enter(frame.body_len())?;
         }
         let number = self.next_frame;
@@ -349,19 +356,6 @@ impl Log {
         self.next_frame += 1;
         self.flushes += 1;
         Ok((first, number, place))
-    }
-
-    fn frame(&self, first: Option<&Record>, records: &[u8]) -> Result<Frame, LogError> {
-        let mut body = Frame::begin(records.len());
-        if let Some(first) = first {
-            body = postcard::to_extend(first, body).map_err(|e| self.invalid(&e))?;
-        }
-        body.extend_from_slice(records);
-        let frame = Frame::of(body);
-        if frame.body_len() > BODY_BYTES_MAX {
-            return Err(self.invalid(&"the batch is too large"));
-        }
-        Ok(frame)
     }
 
     fn invalid(&self, cause: &dyn std::fmt::Display) -> LogError {
@@ -395,7 +389,7 @@ impl Log {
             let read = io::Read::read_exact(&mut random, &mut self.key);
             read.map_err(|e| failed("reading", Path::new("/dev/urandom"), e))?;
         }
-        self.write(&[]).map(drop)
+        self.write(&mut Frame::default()).map(drop)
     }
 
     /// Puts a segment with room for a body of `body_len` bytes in service; its first frame will be the next one.

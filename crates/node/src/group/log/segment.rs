@@ -16,6 +16,7 @@
 
 use crate::disk::{Disk, DiskFile};
 use crate::mend::{flip_back, locator};
+use serde::Serialize;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -116,12 +117,11 @@ impl Segment {
     }
 
     /// Writes a frame behind the last one and waits until the disk has it.
-    pub(super) fn append(&mut self, number: u64, frame: Frame) -> io::Result<Place> {
+    pub(super) fn append(&mut self, number: u64, frame: &mut Frame) -> io::Result<Place> {
         let place = Place { at: self.end, body_len: frame.body_len() as u32 };
-        let bytes = frame.seal(number, &self.key);
-        self.file.write_at(&bytes, self.end)?;
+        frame.sealed(number, &self.key, |bytes| self.file.write_at(bytes, self.end))?;
         self.file.sync()?;
-        self.end += bytes.len() as u64;
+        self.end += frame_bytes(frame.body_len());
         Ok(place)
     }
 
@@ -203,29 +203,42 @@ impl Segment {
     }
 }
 
-/// A frame to be written.
+/// A frame to be written: place for its header, and the body so far.
 pub(super) struct Frame(Vec<u8>);
 
+impl Default for Frame {
+    fn default() -> Frame {
+        Frame(vec![0; FRAME_HEADER])
+    }
+}
+
 impl Frame {
-    /// What a body of about so many bytes is appended to: the header's place.
-    pub(super) fn begin(body_len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(frame_bytes(body_len) as usize);
-        bytes.resize(FRAME_HEADER, 0);
-        bytes
+    /// With `record` behind what is there, which is of about so many bytes.
+    pub(super) fn with(mut self, record: &impl Serialize, bytes: usize) -> Result<Frame, postcard::Error> {
+        self.0.reserve(bytes + ALIGNMENT as usize);
+        Ok(Frame(postcard::to_extend(record, self.0)?))
     }
 
-    /// A body that was appended to [`Frame::begin`].
-    pub(super) fn of(bytes: Vec<u8>) -> Frame {
-        Frame(bytes)
+    /// With what another has behind what is there.
+    pub(super) fn extend(&mut self, other: &Frame) {
+        self.0.extend_from_slice(other.0.get(FRAME_HEADER..).unwrap_or_default());
+    }
+
+    /// Its memory, for another, if that is not much.
+    pub(super) fn again(mut self, bytes_max: usize) -> Frame {
+        self.0.truncate(FRAME_HEADER);
+        self.0.shrink_to(bytes_max);
+        self
     }
 
     pub(super) fn body_len(&self) -> usize {
-        self.0.len().saturating_sub(FRAME_HEADER)
+        self.0.len() - FRAME_HEADER
     }
 
-    fn seal(self, number: u64, key: &Key) -> Vec<u8> {
-        let mut bytes = self.0;
-        let body_len = bytes.len() - FRAME_HEADER;
+    /// Shows `write` the frame as it stands in a segment. Nothing is copied for that, and nothing added.
+    fn sealed<T>(&mut self, number: u64, key: &Key, write: impl FnOnce(&[u8]) -> T) -> T {
+        let body_len = self.body_len();
+        let bytes = &mut self.0;
         let checksum = checksum(number, &bytes[FRAME_HEADER..], key);
         bytes[..8].copy_from_slice(&number.to_le_bytes());
         bytes[8..12].copy_from_slice(&(body_len as u32).to_le_bytes());
@@ -233,7 +246,9 @@ impl Frame {
         bytes[12..16].copy_from_slice(&located);
         bytes[16..FRAME_HEADER].copy_from_slice(&checksum);
         bytes.resize(frame_bytes(body_len) as usize, 0);
-        bytes
+        let written = write(bytes);
+        bytes.truncate(FRAME_HEADER + body_len);
+        written
     }
 }
 
@@ -277,11 +292,9 @@ fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
         (*header.get(16..)? == checksum(number, &body, key)).then_some(body)
     };
     let body = sound.next().or_else(in_body)?;
-    let mut frame = Frame::begin(body.len());
-    frame.extend_from_slice(&body);
-    let mut frame = Frame::of(frame).seal(number, key);
-    frame.truncate(FRAME_HEADER + body.len());
-    Some(frame)
+    let mut frame = Frame::default();
+    frame.0.extend_from_slice(&body);
+    Some(frame.sealed(number, key, |sound| sound[..FRAME_HEADER + body.len()].to_vec()))
 }
 
 fn header_checksum(header: &[u8]) -> [u8; 16] {
