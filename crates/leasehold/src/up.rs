@@ -31,6 +31,10 @@ pub struct Up {
     /// invited get further than the handshake.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Where a server is now, host name and port (again for more), if all have moved from where this machine knows them to be. Said once to one of two that do
+    /// not find each other, and to whoever finds none: they remember.
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    at: Vec<String>,
     /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this machine. Said once, before it has any;
     /// endpoint and keys are in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
     #[arg(long, value_name = "URL")]
@@ -56,6 +60,16 @@ pub struct Up {
 fn hours(text: &str) -> Result<f64, String> {
     let hours = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
+}
+
+/// Somewhere to call.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let is_it = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+    if text.rsplit_once(':').is_some_and(is_it) {
+        Ok(text.to_owned())
+    } else {
+        Err("not HOST:PORT".to_owned())
+    }
 }
 
 /// One that this program knows.
@@ -84,6 +98,9 @@ pub struct Mount {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// As with up.
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    at: Vec<String>,
+    /// As with up.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
 }
@@ -100,6 +117,7 @@ impl Up {
                 ..GroupSettings::default()
             },
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
+            at: self.at,
             knows: knows(self.hold_version),
             content: self.content,
             ..MachineSettings::default()
@@ -128,7 +146,8 @@ impl Mount {
             }
             _ => {}
         }
-        let settings = MachineSettings { knows: knows(self.hold_version), ..MachineSettings::default() };
+        let (at, knows) = (self.at, knows(self.hold_version));
+        let settings = MachineSettings { at, knows, ..MachineSettings::default() };
         run(&data, &self.dir, settings, None)
     }
 }

@@ -119,6 +119,8 @@ pub struct MachineSettings {
     pub group: GroupSettings,
     /// Where it can be called.
     pub listen: Listen,
+    /// Where servers may be, `host:port`, beside where they were: for when all have moved.
+    pub at: Vec<String>,
     /// Where its share server is to keep content, if it has none yet; `None`: on this machine, or where it does.
     pub content: Option<shares::Location>,
     /// What its program is to know: for who may want to go back to an older one.
@@ -129,8 +131,8 @@ pub struct MachineSettings {
 
 impl Default for MachineSettings {
     fn default() -> MachineSettings {
-        let (group, listen) = Default::default();
-        MachineSettings { group, listen, content: None, knows: Versions::KNOWN, raises: true }
+        let (group, listen, at) = Default::default();
+        MachineSettings { group, listen, at, content: None, knows: Versions::KNOWN, raises: true }
     }
 }
 

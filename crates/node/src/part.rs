@@ -30,6 +30,8 @@ use wire::{MachineId, ServerAt};
 
 /// Where a machine listens that is asked to serve and was not told where.
 const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
+/// Addresses that are kept of an only server, which may move again and again.
+const ADDRESSES_MAX: usize = 8;
 /// How often a machine that is to serve tries, and how long it waits between.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_secs(1));
 
@@ -155,7 +157,7 @@ impl Part {
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
         let authority = Authority::open(&self.dir)?;
         let credentials = authority.credentials(&self.dir, self.machine)?.of_who_knows(self.settings.knows);
-        let wires = Arc::new(MemberNet::new(&credentials)?);
+        let wires = Arc::new(MemberNet::new(&credentials, self.settings.at.clone())?);
         self.peers.know(&credentials)?;
         if member == FOUNDER {
             // Unless the group says otherwise.
@@ -294,7 +296,11 @@ impl Part {
                 hosts::Host { machine: directory::FOUNDER, addresses: addresses.clone(), weight: 1 };
             self.peers.hosts().set(vec![founder], 1);
         }
-        let (link, thread) = Link::start(addresses, &credentials, Arc::downgrade(&self.engine), servers)?;
+        // Its own server may be the one that leads, at an address that nobody knows yet.
+        let own = self.addresses().unwrap_or_default();
+        let beside = own.into_iter().chain(self.settings.at.clone()).collect();
+        let engine = Arc::downgrade(&self.engine);
+        let (link, thread) = Link::start(addresses, beside, &credentials, engine, servers)?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));
@@ -351,9 +357,18 @@ impl Part {
             None if servers.len() < 2 => return Ok(()),
             before => before.unwrap_or_default(),
         };
-        let addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
+        let mut addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
+        if addresses.is_empty() {
+            // The only server does not say where it is, and may have moved to where it was called.
+            addresses.clone_from(&before.addresses);
+            let called = self.leader();
+            if !addresses.contains(&called) {
+                addresses.insert(0, called);
+                addresses.truncate(ADDRESSES_MAX);
+            }
+        }
         let now = Cluster { addresses, member, ..before.clone() };
-        if now.addresses.is_empty() || now == before { Ok(()) } else { now.keep(&self.dir) }
+        if now == before { Ok(()) } else { now.keep(&self.dir) }
     }
 
     /// Becomes a server.

@@ -120,19 +120,23 @@ mod tests {
         assert_eq!(kept(&[0, 1, 2], [Some(4); 3]), ["server s2 is not there"]);
     }
 
-    const OLD: MachineSettings = MachineSettings { knows: OLD_VERSIONS, ..NEW };
-    const OLD_VERSIONS: Versions = Versions { oldest: Version::OLDEST, newest: Version::OLDEST };
-    const NEW: MachineSettings = MachineSettings {
-        group: crate::GroupSettings {
+    /// A program that knows these versions.
+    fn knowing(knows: Versions) -> MachineSettings {
+        let group = crate::GroupSettings {
             memory_bytes: 8 << 20,
             checkpoint_after: Duration::from_secs(60),
             log_bytes: 32 << 20,
-        },
-        listen: crate::Listen::Nowhere,
-        content: None,
-        knows: Versions::KNOWN,
-        raises: true,
-    };
+        };
+        MachineSettings { group, knows, ..MachineSettings::default() }
+    }
+
+    fn old() -> MachineSettings {
+        knowing(Versions::held_to(Version::OLDEST))
+    }
+
+    fn new() -> MachineSettings {
+        knowing(Versions::KNOWN)
+    }
 
     fn start(dir: &Path, settings: MachineSettings) -> Machine {
         Machine::start(dir, "a test", settings).unwrap_or_else(|error| panic!("{error}"))
@@ -144,7 +148,7 @@ mod tests {
 
     /// Why the old program does not start on `dir`, with all causes.
     fn refusal(dir: &Path) -> String {
-        let refused = Machine::start(dir, "a test", OLD).err().unwrap();
+        let refused = Machine::start(dir, "a test", old()).err().unwrap();
         let causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());
         causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": ")
     }
@@ -152,14 +156,14 @@ mod tests {
     #[test]
     fn a_lone_server_raises_the_version_unless_it_is_held_or_only_looked_at() {
         let dir = tempfile::tempdir().unwrap();
-        let machine = start(dir.path(), OLD);
+        let machine = start(dir.path(), old());
         assert_eq!(version(&machine), 3);
         machine.stop().unwrap();
         crate::fsck(dir.path(), &mut |_| {}).unwrap();
-        let machine = start(dir.path(), OLD);
+        let machine = start(dir.path(), old());
         assert_eq!(version(&machine), 3, "the old program can come back until it is raised");
         machine.stop().unwrap();
-        let machine = start(dir.path(), NEW);
+        let machine = start(dir.path(), new());
         let rules = Arc::new(AtomicU16::new(0));
         let told = rules.clone();
         machine.tap(move |message| {
@@ -174,13 +178,13 @@ mod tests {
         let why = refusal(dir.path());
         assert!(why.contains("the cluster is at version 6, and this leasehold knows version 3"), "{why}");
         assert!(why.contains("server") && why.contains("install a newer one on this machine"), "{why}");
-        start(dir.path(), NEW).stop().unwrap();
+        start(dir.path(), new()).stop().unwrap();
     }
 
     #[test]
     fn a_new_cluster_is_of_the_newest_version_and_of_that_only() {
         let dir = tempfile::tempdir().unwrap();
-        let machine = start(dir.path(), NEW);
+        let machine = start(dir.path(), new());
         let report = machine.server().unwrap().versions();
         let newest = Version::NEWEST.0;
         let (older, waits_for) = (Vec::new(), Vec::new());

@@ -42,8 +42,8 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// One to the member `id`, for one conversation. Nothing is connected before something is said.
-    fn to(&self, id: u64) -> Box<dyn Wire>;
+    /// One to the member `id` on the machine of that number, for one conversation. Nothing is connected before something is said.
+    fn to(&self, id: u64, machine: u64) -> Box<dyn Wire>;
     /// The version that was agreed upon when a conversation with the member `id` was begun last.
     fn speaks(&self, id: u64) -> Option<Version>;
 }
@@ -165,7 +165,7 @@ impl RaftNetworkFactory<Types> for Peers {
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
         self.known.know_first(id, &host.addresses);
         let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
-        Peer { to: id, from: self.member, here, known, wire: self.wires.to(id), lookout }
+        Peer { to: id, from: self.member, here, known, wire: self.wires.to(id, host.machine), lookout }
     }
 }
 

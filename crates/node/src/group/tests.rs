@@ -61,7 +61,7 @@ pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) 
 pub(super) struct Nobody;
 
 impl Wires for Nobody {
-    fn to(&self, _: u64) -> Box<dyn Wire> {
+    fn to(&self, _: u64, _: u64) -> Box<dyn Wire> {
         unreachable!("a lone voter calls nobody")
     }
 

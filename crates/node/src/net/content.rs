@@ -3,9 +3,9 @@
 //! Every request may be done twice, so what is unanswered when a connection breaks is sent again over the next one. If there is none to be had, whoever
 //! asked is told so, and may ask another host.
 
-use super::authority::machine_of;
 use super::frames;
-use super::link::{End, Stream, agree};
+use super::link::{End, Stream, agree, is_at};
+use super::reach;
 use super::socket::Socket;
 use super::tls::{self, Caller};
 use bytes::Bytes;
@@ -205,14 +205,7 @@ impl ShareLink {
                     () = self.reach.wanted.notified() => {}
                 }
             }
-            let mut over = Over::Unreachable(GreetingError::Foreign.into());
-            for address in &addresses {
-                over = self.hold(address, &config, (&mut pause, &mut within)).await;
-                if !matches!(over, Over::Unreachable(_)) {
-                    break;
-                }
-            }
-            match over {
+            match self.hold(&addresses, &config, (&mut pause, &mut within)).await {
                 Over::Done => return,
                 Over::Idle => continue,
                 Over::Broken(why) => {
@@ -255,11 +248,8 @@ impl ShareLink {
         frames::prepare(&tcp)?;
         let stream =
             TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp)).await?;
-        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         // Two hosts that are one would be one copy.
-        if certificate.and_then(machine_of) != Some(self.machine) {
-            return Err(End::Refused("another machine answers at this address".to_owned()));
-        }
+        is_at(&stream, self.machine)?;
         let mut frames = frames::greetings(stream);
         let (version, welcome) = agree(&mut frames, config.knows, &Purpose::Content).await?;
         if welcome != Welcome::Content {
@@ -271,16 +261,18 @@ impl ShareLink {
 
     async fn hold(
         &mut self,
-        address: &str,
+        addresses: &[String],
         config: &Caller,
         (pause, within): (&mut Duration, &mut Duration),
     ) -> Over {
         let began = Instant::now();
-        let connected = timeout(*within, self.connect(address, config)).await;
-        let (frames, version) = match connected.map_err(End::from) {
-            Ok(Ok(frames)) => frames,
-            Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
-        };
+        let connecting = reach::first(addresses, |address| self.connect(address, config));
+        let connected = timeout(*within, connecting).await.map_err(End::from);
+        let (frames, version) =
+            match connected.map(|found| found.unwrap_or(Err(GreetingError::Foreign.into()))) {
+                Ok(Ok(frames)) => frames,
+                Ok(Err(end)) | Err(end) => return Over::Unreachable(end),
+            };
         (*pause, *within) = (PAUSE.0, (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1));
         self.reach.heard(None);
         let (mut sink, mut stream) = frames.split();

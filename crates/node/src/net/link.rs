@@ -1,7 +1,7 @@
 //! A machine's connection to its server: opened again and again for as long as the machine is up.
 
 use super::NetThread;
-use super::authority::{CertificateError, Credentials};
+use super::authority::{CertificateError, Credentials, machine_of};
 use super::frames::{self, Frames};
 use super::line::Line;
 use super::socket::Socket;
@@ -18,7 +18,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::{GreetingError, Purpose, ServerAt, ToClient, ToServer, Version, Versions, Welcome, decode};
+use wire::{
+    GreetingError, MachineId, Purpose, ServerAt, ToClient, ToServer, Version, Versions, Welcome, decode,
+};
 
 /// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -97,6 +99,8 @@ pub(crate) struct Link {
     status: Mutex<LinkStatus>,
     /// Where servers listen, those of one after those of another.
     addresses: Mutex<Vec<String>>,
+    /// Where some may listen, whatever others say: they may have moved, and say it only to whom they hear.
+    beside: Vec<String>,
     servers: Servers,
     /// The session is over: call again.
     again: Notify,
@@ -105,14 +109,16 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Of a machine whose server is at one of `addresses`; and what keeps it, which is to be kept. It calls nobody before [`Link::begin`].
+    /// Of a machine whose server is at one of `addresses`, or of those `beside`; and what keeps it, which is to be kept. It calls nobody before [`Link::begin`].
     pub(crate) fn start(
         addresses: Vec<String>,
+        beside: Vec<String>,
         credentials: &Credentials,
         engine: Weak<Engine>,
         servers: Servers,
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
         let config = tls::client(credentials)?;
+        let addresses = with(addresses, &beside);
         let status = LinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
             since: Instant::now(),
@@ -122,6 +128,7 @@ impl Link {
             line: Mutex::new(None),
             status: Mutex::new(status),
             addresses: Mutex::new(addresses),
+            beside,
             servers,
             again: Notify::new(),
             begun: Notify::new(),
@@ -234,9 +241,15 @@ impl Link {
             }
             match why {
                 End::Over => pause = PAUSE.0,
+                End::Elsewhere(_) if is_hint => {
+                    // At some of the leader's addresses there may be another server here, or this machine's own. Or it leads no more, and may name one that leads not yet.
+                    if hints.is_empty() {
+                        tokio::time::sleep(ELECTION_PAUSE).await;
+                    }
+                }
                 End::Elsewhere(leader) => {
-                    // One that leads no more may name one that leads not yet, and others do not know yet that a leader is gone.
-                    if is_hint || leader.is_empty() || leader.iter().any(is_gone) {
+                    // Others do not know yet that a leader is gone.
+                    if leader.is_empty() || leader.iter().any(is_gone) {
                         hints.clear();
                         tokio::time::sleep(ELECTION_PAUSE).await;
                     } else {
@@ -322,7 +335,7 @@ impl Link {
             (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
         let told: Vec<String> = turns.cloned().collect();
         if !told.is_empty() {
-            *self.addresses.lock() = told;
+            *self.addresses.lock() = with(told, &self.beside);
         }
         (self.servers)(servers, serve);
     }
@@ -354,6 +367,16 @@ impl Link {
     }
 }
 
+/// All of both, each once.
+fn with(mut addresses: Vec<String>, beside: &[String]) -> Vec<String> {
+    for address in beside {
+        if !addresses.contains(address) {
+            addresses.push(address.clone());
+        }
+    }
+    addresses
+}
+
 /// Tells a machine what the server says; one that is empty only asks whether anybody is there.
 fn tell(engine: &Engine, frames: Vec<BytesMut>) -> Result<(), End> {
     let said = frames.iter().filter(|frame| !frame.is_empty());
@@ -371,6 +394,15 @@ pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> 
     frames::prepare(&tcp)?;
     let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp));
     Ok(timeout(frames::SILENCE, connecting).await??)
+}
+
+/// An error unless `machine` is at the other end, as its certificate says.
+pub(super) fn is_at(stream: &Stream, machine: MachineId) -> Result<(), End> {
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    if certificate.and_then(machine_of) == Some(machine) {
+        return Ok(());
+    }
+    Err(End::Refused("another machine answers at this address".to_owned()))
 }
 
 /// Says what for.

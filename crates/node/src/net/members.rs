@@ -2,7 +2,8 @@
 
 use super::authority::Credentials;
 use super::frames::{self, Frames};
-use super::link::{Stream, agree, call};
+use super::link::{End, Stream, agree, call, is_at};
+use super::reach;
 use super::tls::{self, Caller};
 use crate::group::{Asking, Wire, Wires};
 use bytes::Bytes;
@@ -10,46 +11,51 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use wire::{Purpose, Version, Welcome};
+use wire::{MachineId, Purpose, Version, Welcome};
 
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
+    at: Arc<[String]>,
     spoken: Spoken,
 }
 
-/// By member: what was spoken with it last, as far as that was since this one's start.
-type Spoken = Arc<Mutex<BTreeMap<u64, Version>>>;
+/// By member: what was spoken with it last, and where, as far as that was since this one's start.
+type Spoken = Arc<Mutex<BTreeMap<u64, (Version, String)>>>;
 
 impl MemberNet {
-    /// Of a machine with these credentials.
-    pub(crate) fn new(credentials: &Credentials) -> Result<MemberNet, super::CertificateError> {
-        Ok(MemberNet { config: tls::client(credentials)?, spoken: Spoken::default() })
+    /// Of a machine with these credentials. Members may also be `at` these addresses.
+    pub(crate) fn new(
+        credentials: &Credentials,
+        at: Vec<String>,
+    ) -> Result<MemberNet, super::CertificateError> {
+        Ok(MemberNet { config: tls::client(credentials)?, at: at.into(), spoken: Spoken::default() })
     }
 }
 
 impl Wires for MemberNet {
-    fn to(&self, id: u64) -> Box<dyn Wire> {
+    fn to(&self, id: u64, machine: u64) -> Box<dyn Wire> {
         Box::new(MemberWire {
             id,
+            machine: MachineId(machine),
             spoken: self.spoken.clone(),
             config: self.config.clone(),
-            turn: 0,
+            at: self.at.clone(),
             frames: None,
         })
     }
 
     fn speaks(&self, id: u64) -> Option<Version> {
-        self.spoken.lock().get(&id).copied()
+        self.spoken.lock().get(&id).map(|(version, _)| *version)
     }
 }
 
 struct MemberWire {
     id: u64,
+    machine: MachineId,
     spoken: Spoken,
     config: Caller,
-    /// Which address is tried next.
-    turn: usize,
+    at: Arc<[String]>,
     /// Between two calls only: a conversation that was broken off is not gone on with.
     frames: Option<Frames<Stream>>,
 }
@@ -70,24 +76,27 @@ impl Wire for MemberWire {
 }
 
 impl MemberWire {
-    async fn connect(&mut self, addresses: &[String]) -> io::Result<Frames<Stream>> {
-        let address = addresses.get(self.turn % addresses.len().max(1));
-        let address = address.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        // Unless this one is taken: then it is the one to come back to.
-        self.turn += 1;
-        let connected = async {
-            let mut frames = frames::greetings(call(address, &self.config).await?);
-            match agree(&mut frames, self.config.knows, &Purpose::Peer).await? {
-                (version, Welcome::Peer) => {
-                    self.spoken.lock().insert(self.id, version);
-                    Ok(frames)
-                }
-                _ => Err(wire::GreetingError::Foreign.into()),
-            }
-        };
-        let mut frames = connected.await.map_err(|error: super::link::End| io::Error::other(error))?;
+    /// openraft makes a wire for each vote: where the member was found last is tried first, or it would have to be found within each.
+    async fn connect(&self, addresses: &[String]) -> io::Result<Frames<Stream>> {
+        let last = self.spoken.lock().get(&self.id).map(|(_, address)| address.clone());
+        let others = addresses.iter().chain(&*self.at).filter(|address| Some(*address) != last.as_ref());
+        let all: Vec<String> = last.iter().chain(others).cloned().collect();
+        let called = reach::first(&all, |address| self.greet(address)).await;
+        let (mut frames, version, address) =
+            called.ok_or(io::ErrorKind::AddrNotAvailable)?.map_err(io::Error::other)?;
+        self.spoken.lock().insert(self.id, (version, address.clone()));
         frames::peers(&mut frames);
-        self.turn -= 1;
         Ok(frames)
+    }
+
+    async fn greet<'a>(&self, address: &'a String) -> Result<(Frames<Stream>, Version, &'a String), End> {
+        let stream = call(address, &self.config).await?;
+        // A server listens at its loopback address, too, and there everybody finds himself.
+        is_at(&stream, self.machine)?;
+        let mut frames = frames::greetings(stream);
+        match agree(&mut frames, self.config.knows, &Purpose::Peer).await? {
+            (version, Welcome::Peer) => Ok((frames, version, address)),
+            _ => Err(wire::GreetingError::Foreign.into()),
+        }
     }
 }

@@ -10,6 +10,7 @@ mod link;
 mod listener;
 mod members;
 mod movable;
+mod reach;
 #[cfg(test)]
 mod replicas;
 mod serve;

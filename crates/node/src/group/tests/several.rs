@@ -27,7 +27,7 @@ struct Between {
 }
 
 impl Wires for From {
-    fn to(&self, id: u64) -> Box<dyn Wire> {
+    fn to(&self, id: u64, _: u64) -> Box<dyn Wire> {
         Box::new(Between { from: self.0, to: id, net: self.1.clone(), heard_by: None })
     }
 

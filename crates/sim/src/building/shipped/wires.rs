@@ -115,7 +115,7 @@ impl node::Wires for Wires {
         Some(Versions::KNOWN.newest)
     }
 
-    fn to(&self, member: u64) -> Box<dyn Wire> {
+    fn to(&self, member: u64, _: u64) -> Box<dyn Wire> {
         Box::new(Way { from: self.from, member, net: self.net.clone(), heard_by: None })
     }
 }
