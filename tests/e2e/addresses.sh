@@ -6,8 +6,10 @@ within 150
 subnet=10.77.0
 address() { echo "$subnet.$1"; }
 build 4
-# As each machine has one whose containers have a network of their own: all have the same, and it is good for nothing. It comes first, since the loopback does.
-for i in 1 2 3 4; do inside "$i" addr add 172.17.0.1/32 dev lo; done
+# As each machine has one whose containers have a network of their own: all servers have the same, and it is good for nothing. It comes first, since the loopback does. For the fourth
+# machine nobody answers there.
+for i in 1 2 3; do inside "$i" addr add 172.17.0.1/32 dev lo; done
+inside 4 route add 172.17.0.0/16 dev eth0
 
 # In place of that of machines.sh, which has the first listen at one address and the others at any port.
 start_only() {
@@ -30,6 +32,10 @@ for i in 1 2 3 4; do mkdir "${mounts[i]}/of$i" && echo "$i" >"${mounts[i]}/of$i/
 
 # Whoever leads while the first is away looks for it at all its addresses, of which the last is its own, too.
 kill_machine 1
+began=$(date +%s%N)
+echo now >"${mounts[4]}/of4/now"
+timeout 20 sync "${mounts[4]}/of4/now" || fail "with the leader gone nothing becomes durable"
+echo "a leader's death: $((($(date +%s%N) - began) / 1000000)) ms until another machine's file is durable"
 sleep 4
 start 1
 first=$(leader) && other=$((5 - first))

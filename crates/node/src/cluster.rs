@@ -7,7 +7,10 @@ use directory::{Input, Standing};
 use lease::{Field, Kind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs::DirEntry;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use wire::{MachineId, Rights};
@@ -159,11 +162,24 @@ pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
         // Without its interface a link-local address means nothing elsewhere.
         IpAddr::V6(ip) => listens.is_ipv6() && !ip.is_unicast_link_local(),
     };
-    let mut addresses: Vec<IpAddr> =
-        interfaces.iter().map(|interface| interface.ip()).filter(usable).collect();
+    let mut addresses: Vec<(bool, IpAddr)> = interfaces
+        .iter()
+        .filter(|interface| usable(&interface.ip()))
+        .map(|interface| (ends_here(Path::new("/sys/class/net"), &interface.name), interface.ip()))
+        .collect();
     // The loopback last: only for machines on the same host.
-    addresses.sort_by_key(|ip| (ip.is_loopback(), ip.is_ipv6()));
-    addresses.into_iter().map(|ip| SocketAddr::new(ip, listens.port()).to_string()).collect()
+    addresses.sort_by_key(|(ends_here, ip)| (ip.is_loopback(), *ends_here, ip.is_ipv6()));
+    addresses.into_iter().map(|(_, ip)| SocketAddr::new(ip, listens.port()).to_string()).collect()
+}
+
+/// Whether this is a bridge to which no device belongs, as of containers and virtual machines here: nobody else gets to its address, and other machines may have a network of their own there.
+/// `interfaces` is where Linux says that.
+fn ends_here(interfaces: &Path, name: &str) -> bool {
+    let Ok(mut ports) = std::fs::read_dir(interfaces.join(name).join("brif")) else { return false };
+    let has_device = |port: io::Result<DirEntry>| {
+        port.is_ok_and(|port| interfaces.join(port.file_name()).join("device").exists())
+    };
+    !ports.any(has_device)
 }
 
 impl From<directory::MachineReport> for MachineReport {
@@ -255,5 +271,24 @@ impl fmt::Display for FileLeases {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bridge_without_a_device_ends_at_this_machine() {
+        let interfaces = tempfile::tempdir().unwrap();
+        let make = |path: &str| std::fs::create_dir_all(interfaces.path().join(path)).unwrap();
+        for path in
+            ["eth0/device", "veth1", "docker0/brif/veth1", "br0/brif/veth1", "br0/brif/eth0", "virbr0/brif"]
+        {
+            make(path);
+        }
+        let ends = ["eth0", "veth1", "docker0", "br0", "virbr0", "none"]
+            .map(|name| ends_here(interfaces.path(), name));
+        assert_eq!(ends, [false, false, true, false, true, false]);
     }
 }

@@ -118,7 +118,7 @@ impl Link {
         servers: Servers,
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
         let config = tls::client(credentials)?;
-        let addresses = with(addresses, &beside);
+        let addresses = each_once(addresses.iter().chain(&beside));
         let status = LinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
             since: Instant::now(),
@@ -333,9 +333,9 @@ impl Link {
         let most = servers.iter().map(|server| server.addresses.len()).max().unwrap_or_default();
         let turns =
             (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
-        let told: Vec<String> = turns.cloned().collect();
+        let told = each_once(turns);
         if !told.is_empty() {
-            *self.addresses.lock() = with(told, &self.beside);
+            *self.addresses.lock() = each_once(told.iter().chain(&self.beside));
         }
         (self.servers)(servers, serve);
     }
@@ -367,14 +367,15 @@ impl Link {
     }
 }
 
-/// All of both, each once.
-fn with(mut addresses: Vec<String>, beside: &[String]) -> Vec<String> {
-    for address in beside {
-        if !addresses.contains(address) {
-            addresses.push(address.clone());
+/// Several servers may have an address in common, which is of each of their machines alone.
+fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut once = Vec::new();
+    for address in addresses {
+        if !once.contains(address) {
+            once.push(address.clone());
         }
     }
-    addresses
+    once
 }
 
 /// Tells a machine what the server says; one that is empty only asks whether anybody is there.

@@ -201,7 +201,7 @@ impl Log {
 
     /// Bytes that the next start would read, once what waits is written.
     pub(super) fn bytes(&self) -> u64 {
-        self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.body_len() as u64
+        self.segments.values().map(|segment| segment.end).sum::<u64>() + self.waiting.0.body().len() as u64
     }
 
     /// Frames made durable since it was opened, one fdatasync each.
@@ -231,7 +231,7 @@ impl Log {
                 self.recent.lock().add(entry);
             }
         }
-        if self.waiting.0.body_len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
+        if self.waiting.0.body().len() >= WAITING_BYTES_MAX { self.sync() } else { Ok(()) }
     }
 
     /// Makes all entries durable. After an error they wait on.
@@ -333,18 +333,19 @@ impl Log {
 
     fn write_frame(&mut self, records: &mut Frame) -> Result<(u64, u64, Place), LogError> {
         let (mut first, mut frame) = (Frame::default(), records);
-        let fits = self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body_len()));
+        let fits =
+            self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body().len()));
         if !fits {
             let begin = Record::Begin { vote: self.vote, purged: self.purged, last: self.last() };
-            first = first.with(&begin, frame.body_len()).map_err(|e| self.invalid(&e))?;
-            first.extend(frame);
+            first = first.with(&begin, frame.body().len()).map_err(|e| self.invalid(&e))?;
+            first.extend(frame.body());
             frame = &mut first;
         }
-        if frame.body_len() > BODY_BYTES_MAX {
+        if frame.body().len() > BODY_BYTES_MAX {
             return Err(self.invalid(&"the batch is too large"));
         }
         if !fits {
-            self.enter(frame.body_len())?;
+            self.enter(frame.body().len())?;
         }
         let number = self.next_frame;
         let Some(mut segment) = self.segments.last_entry() else {

@@ -118,10 +118,10 @@ impl Segment {
 
     /// Writes a frame behind the last one and waits until the disk has it.
     pub(super) fn append(&mut self, number: u64, frame: &mut Frame) -> io::Result<Place> {
-        let place = Place { at: self.end, body_len: frame.body_len() as u32 };
+        let place = Place { at: self.end, body_len: frame.body().len() as u32 };
         frame.sealed(number, &self.key, |bytes| self.file.write_at(bytes, self.end))?;
         self.file.sync()?;
-        self.end += frame_bytes(frame.body_len());
+        self.end += frame_bytes(frame.body().len());
         Ok(place)
     }
 
@@ -203,41 +203,43 @@ impl Segment {
     }
 }
 
-/// A frame to be written: place for its header, and the body so far.
+/// A frame to be written: place for its header, and the body so far. Or nothing yet.
+#[derive(Default)]
 pub(super) struct Frame(Vec<u8>);
 
-impl Default for Frame {
-    fn default() -> Frame {
-        Frame(vec![0; FRAME_HEADER])
-    }
-}
-
 impl Frame {
-    /// With `record` behind what is there, which is of about so many bytes.
+    /// With `record`, which is of about so many bytes, at its end.
     pub(super) fn with(mut self, record: &impl Serialize, bytes: usize) -> Result<Frame, postcard::Error> {
-        self.0.reserve(bytes + ALIGNMENT as usize);
+        self.0.reserve(FRAME_HEADER + bytes + ALIGNMENT as usize);
+        self.begin();
         Ok(Frame(postcard::to_extend(record, self.0)?))
     }
 
-    /// With what another has behind what is there.
-    pub(super) fn extend(&mut self, other: &Frame) {
-        self.0.extend_from_slice(other.0.get(FRAME_HEADER..).unwrap_or_default());
+    /// Adds `body` at its end.
+    pub(super) fn extend(&mut self, body: &[u8]) {
+        self.begin();
+        self.0.extend_from_slice(body);
     }
 
-    /// Its memory, for another, if that is not much.
+    /// One without a body, in the same memory, as far as that is no more than so many bytes.
     pub(super) fn again(mut self, bytes_max: usize) -> Frame {
-        self.0.truncate(FRAME_HEADER);
+        self.0.clear();
         self.0.shrink_to(bytes_max);
         self
     }
 
-    pub(super) fn body_len(&self) -> usize {
-        self.0.len() - FRAME_HEADER
+    pub(super) fn body(&self) -> &[u8] {
+        self.0.get(FRAME_HEADER..).unwrap_or_default()
+    }
+
+    fn begin(&mut self) {
+        self.0.resize(self.0.len().max(FRAME_HEADER), 0);
     }
 
     /// Shows `write` the frame as it stands in a segment. Nothing is copied for that, and nothing added.
     fn sealed<T>(&mut self, number: u64, key: &Key, write: impl FnOnce(&[u8]) -> T) -> T {
-        let body_len = self.body_len();
+        self.begin();
+        let body_len = self.body().len();
         let bytes = &mut self.0;
         let checksum = checksum(number, &bytes[FRAME_HEADER..], key);
         bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -293,7 +295,7 @@ fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
     };
     let body = sound.next().or_else(in_body)?;
     let mut frame = Frame::default();
-    frame.0.extend_from_slice(&body);
+    frame.extend(&body);
     Some(frame.sealed(number, key, |sound| sound[..FRAME_HEADER + body.len()].to_vec()))
 }
 
