@@ -4,7 +4,10 @@
 # by the old rules until it is started anew, too. Afterwards the old program starts nowhere.
 . "$(dirname "$0")/machines.sh"
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
-held=(--hold-version 4)
+# The newest that this program knows, as it says when it is asked for one that it does not, and the last one.
+newest=$({ "$leasehold" up --hold-version 65535 2>&1 || true; } | grep -o 'versions 3 to [0-9]*' | grep -o '[0-9]*$') || fail "$leasehold does not say which versions it knows"
+last_version=$((newest - 1))
+held=(--hold-version "$last_version")
 [ -z "${OLD:-}" ] || held=()
 new=$leasehold lister=$leasehold
 
@@ -85,18 +88,18 @@ last=$(leader)
 leasehold=$new options=()
 for i in $(for i in 1 2 3; do [ "$i" = "$last" ] || echo "$i"; done) "$last"; do
     if [ "$i" = "$last" ]; then
-        for other in 1 2 3; do [ "$other" = "$last" ] || [ "$(status "$other" 'use["cluster"]')" = 4 ] || fail "raised before the last server"; done
+        for other in 1 2 3; do [ "$other" = "$last" ] || [ "$(status "$other" 'use["cluster"]')" = "$last_version" ] || fail "raised before the last server"; done
     fi
     stop "$i"
     start "$i"
     settled
     beats_again
     say "machine $i is started anew; the version is $(version)"
-    [ "$i" = "$last" ] || [ "$(status "$i" 'use["cluster"], use["known"]')" = "4 5" ] ||
+    [ "$i" = "$last" ] || [ "$(status "$i" 'use["cluster"], use["known"]')" = "$last_version $newest" ] ||
         fail "machine $i says $(status "$i" 'use')"
 done
-for tries in $(seq 100); do [ "$(version)" = "5 " ] && break; sleep 0.1; done
-[ "$(version)" = "5 " ] || fail "the version is not raised: $(lh "$(leader)" status)"
+for tries in $(seq 100); do [ "$(version)" = "$newest " ] && break; sleep 0.1; done
+[ "$(version)" = "$newest " ] || fail "the version is not raised: $(lh "$(leader)" status)"
 beats_again
 # Who mounts goes on as it is, and is named.
 sleep 2
@@ -127,12 +130,12 @@ for i in 3 5; do
     pids[i]=
     say "the old program on machine $i: $(tail -n 1 "$(machine_log "$i")")"
     leasehold=$new options=()
-    [ "$i" = 5 ] || [ -n "${OLD:-}" ] || grep -q "knows versions 3 to 4: install a newer one on this machine" "$scratch/machine3.log" || fail "the old server does not say what to do"
-    [ "$i" = 3 ] || grep -q "this machine's leasehold is too old: it speaks version 4" "$(machine_log 5)" || fail "the old mount does not say what to do"
+    [ "$i" = 5 ] || [ -n "${OLD:-}" ] || grep -q "knows versions 3 to $last_version: install a newer one on this machine" "$scratch/machine3.log" || fail "the old server does not say what to do"
+    [ "$i" = 3 ] || grep -q "this machine's leasehold is too old: it speaks version $last_version" "$(machine_log 5)" || fail "the old mount does not say what to do"
     start "$i"
 done
 settled
 promised
 lh "$(leader)" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the leader: $(tail -n 5 "$scratch/fsck.log")"
 stop_all
-passed "from version 4 to 5"
+passed "from version $last_version to $newest"
