@@ -11,18 +11,13 @@ build 4
 for i in 1 2 3; do inside "$i" addr add 172.17.0.1/32 dev lo; done
 inside 4 route add 172.17.0.0/16 dev eth0
 
-# In place of that of machines.sh, which has the first listen at one address and the others at any port.
-start_only() {
-    local i=$1 log
-    log=$(machine_log "$i")
-    begun_at[$i]=$(date +%s%N)
+# In place of that of machines.sh, where the first listens at one address and the others at any port.
+starts_by() {
+    local i=$1
     if [ "$i" != 1 ] && [ ! -e "$scratch/data$i" ]; then
         on "$i" "$leasehold" join --data "$scratch/data$i" --name "machine$i" "$(lh 1 invite --address "$(address 1):4470")"
     fi
-    [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }
-    nsenter --net="/run/netns/$net-$i" -- "$leasehold" up --data "$scratch/data$i" --mount "${mounts[i]}" "${@:2}" >"$log" 2>&1 &
-    pids[i]=$!
-    echo $! >"$scratch/pid$i"
+    command=("$leasehold" up --data "$scratch/data$i" --mount "${mounts[i]}" "${@:2}")
 }
 
 for i in 1 2 3 4; do start "$i"; done

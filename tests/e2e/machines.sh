@@ -88,16 +88,22 @@ start() {
     wait_for "$1"
 }
 
-start_only() {
-    local i=$1 log command
-    log=$(machine_log "$i")
-    begun_at[$i]=$(date +%s%N)
+# How machine I is started, with the arguments of start: left in $command. Scripts may have another way.
+starts_by() {
+    local i=$1
     command=("$leasehold" mount --data "$scratch/data$i" "${mounts[i]}")
     if [ "$i" = 1 ]; then
         command=("$leasehold" up --data "$scratch/data1" --mount "${mounts[1]}" --listen "$(address 1):4470")
     elif [ -z "$(ls -A "$scratch/data$i" 2>/dev/null)" ]; then
         command+=(--join "$(lh 1 invite --address "$(address 1):4470" "${@:2}")" --name "machine$i")
     fi
+}
+
+start_only() {
+    local i=$1 log command
+    log=$(machine_log "$i")
+    begun_at[$i]=$(date +%s%N)
+    starts_by "$@"
     [ -z "${clocks[$i]:-}" ] || command=(unshare --time --boottime "${clocks[$i]}" "${command[@]}")
     # Emptied here, not by the redirection below, which happens later in a process of its own.
     [ ! -e "$log" ] || { cat "$log" >>"$log.before" && : >"$log"; }

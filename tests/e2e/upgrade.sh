@@ -5,7 +5,7 @@
 . "$(dirname "$0")/machines.sh"
 journal=$root/tests/workload/journal beat=$root/tests/workload/beat
 # The newest that this program knows, as it says when it is asked for one that it does not, and the last one.
-newest=$({ "$leasehold" up --hold-version 65535 2>&1 || true; } | grep -o 'versions 3 to [0-9]*' | grep -o '[0-9]*$') || fail "$leasehold does not say which versions it knows"
+newest=$({ "$leasehold" up --hold-version 65535 2>&1 || true; } | grep -o 'versions [0-9]* to [0-9]*' | grep -o '[0-9]*$') || fail "$leasehold does not say which versions it knows"
 last_version=$((newest - 1))
 held=(--hold-version "$last_version")
 [ -z "${OLD:-}" ] || held=()

@@ -28,6 +28,12 @@ struct Request {
     held: bool,
 }
 
+impl Request {
+    fn wants(&self, file: &FileId) -> bool {
+        matches!(&self.message, ToServer::Ask { wants, .. } if wants.iter().any(|want| want.file == *file))
+    }
+}
+
 impl Requests {
     /// The answer to the request `number` says that the server has the log up to this entry, and has refused none of what it has not said so of: what came before the request it had
     /// seen by then. Of a request that was made before over another connection it says nothing, since that may be what is answered.
@@ -43,6 +49,11 @@ impl Requests {
     /// What the server is doing for this client.
     fn shipped(&self) -> impl Iterator<Item = &Operation> {
         self.ships.iter().filter_map(|number| self.operation(*number))
+    }
+
+    /// Whether the server was told that this is in doubt until it has answered.
+    fn is_doubted(&self, file: &FileId) -> bool {
+        self.ships.iter().filter_map(|number| self.numbered.get(number)).any(|request| request.wants(file))
     }
 
     /// What the request `number` is for, unless it is for content.
@@ -66,11 +77,7 @@ impl Requests {
 
     /// Whether anything of `file` was asked for: what a call was granted of it before stays until then, or it might have to ask for ever.
     pub fn want(&self, file: &FileId) -> bool {
-        let wants = |message: &ToServer| match message {
-            ToServer::Ask { wants, .. } => wants.iter().any(|want| want.file == *file),
-            _ => false,
-        };
-        self.numbered.values().any(|request| wants(&request.message))
+        self.numbered.values().any(|request| request.wants(file))
     }
 
     /// Integers of `dir` came.
@@ -130,9 +137,13 @@ impl Client {
         self.requests.shipped().any(|operation| names(operation).into_iter().flatten().any(is_it))
     }
 
-    /// Whether the server is doing something that changes `file`.
+    /// Whether the server is doing something that changes `file`. What it was told to be in doubt stays so, also when the name is not known here any more by which it was found.
     pub(crate) fn is_changing(&self, file: &FileId) -> bool {
-        self.requests.shipped().any(|operation| self.changes(operation).any(|changed| changed == *file))
+        self.requests.is_doubted(file)
+            || self
+                .requests
+                .shipped()
+                .any(|operation| self.changes(operation).any(|changed| changed == *file))
     }
 
     /// The files that an operation changes, as far as is known here.

@@ -327,6 +327,26 @@ mod tests {
         assert_eq!(doubts, Some(&[Lease::new(moved.clone(), Field::Attributes, Kind::Read)][..]));
     }
 
+    /// The server takes nothing back of what it was told to be in doubt, so that stays in doubt, whatever becomes of the name.
+    #[test]
+    fn what_is_in_doubt_stays_so_when_its_name_is_recalled() {
+        let (mut client, files) = client(Kind::Read);
+        let question = Call::Access { file: files[2].clone(), mask: 0 };
+        let (outcome, _) = call(&mut client, question.clone());
+        assert!(matches!(outcome, Outcome::Done(Ok(_))), "{outcome:?}");
+        let (_, mut out) = call(&mut client, moves(&files));
+        let (number, _) = taken_back(&out).unwrap();
+        client.handle(at(3), Input::Yielded { number }, &mut out);
+        let [from, ..] = files;
+        let leases = vec![Released { file: from, field: Field::Child(label()), keep: None }];
+        out.clear();
+        client.handle(at(3), Input::Message(ToClient::Recall { leases }), &mut out);
+        let (number, _) = taken_back(&out).unwrap();
+        client.handle(at(3), Input::Yielded { number }, &mut out);
+        let (outcome, _) = call(&mut client, question);
+        assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+    }
+
     /// What the server has made was told to nobody else yet, and may have been removed by the time that this client is told.
     #[test]
     fn a_name_that_the_server_has_bound_is_kept_below_under_a_lease_only() {

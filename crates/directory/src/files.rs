@@ -294,7 +294,7 @@ impl<'a> Files<'a> {
     /// The first `limit` extents that reach into `from..to`, in order.
     pub fn outlines(&self, file: &FileId, from: u64, to: u64, limit: usize) -> Vec<Outline> {
         let mut outlines = Vec::new();
-        if limit == 0 || self.record(file).is_none_or(|record| record.extents == 0) {
+        if self.record(file).is_none_or(|record| record.extents == 0) {
             return outlines;
         }
         let start = keys::extent(file, from.saturating_add(1));

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// On disk, in memory, over our own S3 server, and over others', each of whose answers takes milliseconds.
-const SEQUENCES: [u64; 4] = [2_000, 1_500, 500, 6];
+const SEQUENCES: [u64; 4] = [3_000, 1_500, 1_000, 6];
 const STEPS: usize = 10;
 const SHARES: u64 = 8;
 const OWN: AccountId = AccountId(2);
