@@ -116,6 +116,7 @@ pub(super) struct Look {
     pub dir: FileId,
     pub modified: u64,
     pub begun: u64,
+    pub life: Life,
 }
 
 /// A file's content as the server has it, and what was written and is not published.
@@ -273,7 +274,8 @@ impl History {
     /// The call was told when a directory was modified.
     pub fn look(&mut self, number: CallNumber, dir: &FileId, modified: u64) {
         let Some(called) = self.calls.get(number) else { return };
-        self.looks.push(Look { dir: dir.clone(), modified, begun: called.begun });
+        let (begun, life) = (called.begun, called.life);
+        self.looks.push(Look { dir: dir.clone(), modified, begun, life });
     }
 
     /// The entries of a session's log that are applied now and were not before.
