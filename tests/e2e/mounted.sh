@@ -14,6 +14,11 @@ up_pid=
 run_as=() # a prefix that makes leasehold another user's, and execs
 
 say() { printf '%s: %s\n' "$name" "$*"; }
+# where_is PID: what each of its threads waits for in the kernel, to be said of one that hangs.
+where_is() {
+    local task
+    for task in "/proc/$1/task"/*; do echo "$(cat "$task/comm"): $(awk '{ printf "%s ", $2 }' "$task/stack")"; done 2>/dev/null | sort | uniq -c
+}
 context= # where the test is, said with a failure
 fail() { printf '%s: FAILED: %s\n' "$name" "$*${context:+ ($context)}" >&2; exit 1; }
 skip() { printf '%s: SKIPPED: %s\n' "$name" "$*" >&2; exit 77; }

@@ -2,7 +2,7 @@
 
 A program is called PROGRAM DIR [DIR2] and works in a new directory below DIR, which is HERE; THERE is the same
 directory through DIR2. It ends with 0 if all was right, 1 if something was wrong, 77 if nothing could be tried here.
-SEED=n chooses the names, SECONDS=n says how long a part that works against the clock goes on, LONGEST=n when it hangs.
+SEED=n chooses the names, LOOP=n says for how many seconds parts go on that work against the clock, LONGEST=n when one hangs.
 """
 import errno
 import faulthandler
@@ -22,8 +22,8 @@ sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../sha
 from names import NAMES
 
 # A program that takes longer than this hangs: all of it is ended, and where each process was is said.
-LONGEST = float(os.environ.get("LONGEST", 280))
-SECONDS = float(os.environ.get("SECONDS", 5))
+LONGEST = float(os.environ.get("LONGEST", 600))
+SECONDS = float(os.environ.get("LOOP", 5))
 PROGRAM = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 # EOPNOTSUPP is the same number as ENOTSUP: one name for both.
 ERRORS = dict(errno.errorcode) | {errno.EOPNOTSUPP: "EOPNOTSUPP"}
