@@ -10,7 +10,7 @@ figure() { python3 -c 'import json,sys; r = json.load(sys.stdin); print(eval(sys
 stored() { shares usage --json | figure 'r["stored"]["bytes"]'; }
 on_disk() { du -sk "$data/shares/shares" | cut -f 1; }
 # eventually COMMAND...: until it succeeds.
-eventually() { for _ in $(seq 300); do ! "$@" || return 0; sleep 0.1; done; fail "not within 30 s: $* ($(shares usage 2>&1; gc --dry-run 2>&1; gc status 2>&1))"; }
+eventually() { for _ in $(seq $((hang * 10))); do ! "$@" || return 0; sleep 0.1; done; fail "hangs: not within $hang s: $* ($(shares usage 2>&1; gc --dry-run 2>&1; gc status 2>&1))"; }
 is_empty() { [ "$(stored)" = 0 ] && [ "$(on_disk)" -lt 3000 ]; }
 
 # Of its own: the usual port is another script's that runs beside this one.
