@@ -224,7 +224,7 @@ class Floor:
     """How late this machine is by itself, measured beside a part: bounds of time grow with it, so that they hold under load."""
 
     def __enter__(self):
-        self.longest, self.stop = 0.0, threading.Event()
+        self.longest = 0.0
         self.to_child, self.from_child = os.pipe(), os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -235,7 +235,7 @@ class Floor:
         return self
 
     def measure(self):
-        """Until the other end is closed: a name is replaced on the disk below, as the slowest call of a program may."""
+        """Until it is told to stop: replaces a name on the disk below, as the slowest call of a program may."""
         path, longest = scratch("floor"), 0.0
         os.set_blocking(self.to_child[0], False)
         while True:
@@ -245,14 +245,16 @@ class Floor:
             time.sleep(0.01)
             longest = max(longest, time.monotonic() - began - 0.01)
             try:
-                if os.read(self.to_child[0], 1) == b"":
-                    break
+                os.read(self.to_child[0], 1)
+                break
             except BlockingIOError:
                 pass
         os.write(self.from_child[1], b"%f" % longest)
         os._exit(0)
 
     def __exit__(self, *_):
+        # Told, and not by closing: children of the part have the pipe as well.
+        os.write(self.to_child[1], b"x")
         os.close(self.to_child[1])
         self.longest = float(os.read(self.from_child[0], 100) or 0)
         os.close(self.from_child[0])
