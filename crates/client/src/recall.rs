@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::known::KnownContent;
 use crate::{Invalidation, Now, Output};
 use ident::FileId;
-use lease::{Field, Label, Released};
+use lease::{Field, Kind, Label, Released};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
 
@@ -280,8 +280,14 @@ impl Client {
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
-            // Whoever may still read is told nothing new by what others read, unless the server has just done something for this client.
-            field if released.keep.is_some() && !self.is_lease_in_doubt(&file, field) => None,
+            // A machine that may still read is told nothing new by what others read, unless the server has just done
+            // something for it. Trap: one that keeps `Touch` may not read.
+            field
+                if released.keep.is_some_and(|keep| keep.covers(Kind::Read))
+                    && !self.is_lease_in_doubt(&file, field) =>
+            {
+                None
+            }
             Field::Child(label) => Some(Invalidation::Entry(file, label.clone())),
             Field::Children => Some(Invalidation::Entries(file)),
             Field::Attributes | Field::Times | Field::Parent => Some(Invalidation::Attributes(file)),
@@ -297,7 +303,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
     use crate::{Input, Settings};
-    use lease::{Kind, Open};
+    use lease::Open;
     use wire::{FileGrant, ToClient, Values};
 
     /// Who holds four names of a directory by leases of their own, where two are many; and the number by which it is to be told that they are gone below.

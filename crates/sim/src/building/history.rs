@@ -110,6 +110,14 @@ pub(super) struct Observation {
     pub at: usize,
 }
 
+/// A directory's modification time that was told, as the reading of clocks that it is.
+#[derive(Clone, Debug)]
+pub(super) struct Look {
+    pub dir: FileId,
+    pub modified: u64,
+    pub begun: u64,
+}
+
 /// A file's content as the server has it, and what was written and is not published.
 #[derive(Clone, Debug, Default)]
 struct Written {
@@ -129,6 +137,7 @@ pub(super) struct History {
     open: BTreeMap<Life, BTreeSet<CallNumber>>,
     pub registers: BTreeMap<Key, Vec<Version>>,
     pub observations: Vec<Observation>,
+    pub looks: Vec<Look>,
     contents: BTreeMap<FileId, Written>,
     /// What servers were asked to do and have not done.
     asked: BTreeMap<(SessionId, u64), Operation>,
@@ -259,6 +268,12 @@ impl History {
         let (begun, life) = (called.begun, called.life);
         let at = self.lives.get(life).map_or(0, |(at, _)| *at);
         self.observations.push(Observation { key, seen, begun, ended, life, at });
+    }
+
+    /// The call was told when a directory was modified.
+    pub fn look(&mut self, number: CallNumber, dir: &FileId, modified: u64) {
+        let Some(called) = self.calls.get(number) else { return };
+        self.looks.push(Look { dir: dir.clone(), modified, begun: called.begun });
     }
 
     /// The entries of a session's log that are applied now and were not before.

@@ -296,6 +296,9 @@ impl Building {
         if kind == FileKind::Regular {
             self.history.observe(number, Key::Content(file.clone()), Seen::Length(stat.size), tick);
         }
+        if kind == FileKind::Directory {
+            self.history.look(number, file, tick_of(stat.mtime));
+        }
     }
 
     fn observes_refusal(

@@ -13,6 +13,7 @@ mod registers;
 mod replicas;
 mod rights;
 mod rot;
+mod times;
 
 use super::events::Event;
 use super::history::History;
@@ -39,6 +40,7 @@ impl History {
         self.check_acknowledged()?;
         self.check_prefixes()?;
         self.check_names()?;
-        self.check_contents()
+        self.check_contents()?;
+        self.check_times()
     }
 }

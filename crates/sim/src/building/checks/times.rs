@@ -1,0 +1,35 @@
+//! A directory's times are those of its last change: a `stat` is never told a modification time from before a change
+//! of a name in there that was answered before the `stat` was asked.
+//!
+//! Times are read by report while several machines touch them (design.md, "Fields and leases"), so no order of versions
+//! is to be had of them; that bound is.
+
+use crate::building::Violation;
+use crate::building::history::{Called, History, Key};
+use ident::FileId;
+use std::collections::BTreeMap;
+
+impl History {
+    pub(super) fn check_times(&self) -> Result<(), Violation> {
+        // By directory: when each change was answered, and the one that began last of all that were answered by then.
+        let mut changes: BTreeMap<&FileId, Vec<&Called>> = BTreeMap::new();
+        for (key, versions) in &self.registers {
+            let Key::Name(dir, _) = key else { continue };
+            let calls = versions.iter().filter_map(|version| self.calls.get(version.by?));
+            changes.entry(dir).or_default().extend(calls.filter(|called| called.done < u64::MAX));
+        }
+        for of_dir in changes.values_mut() {
+            of_dir.sort_by_key(|called| called.begun);
+        }
+        for look in &self.looks {
+            let latest_first = changes.get(&look.dir).into_iter().flatten().rev();
+            let missing = latest_first
+                .take_while(|called| called.begun > look.modified)
+                .find(|called| called.done < look.begun);
+            if let Some(called) = missing {
+                return Err(format!("{look:?} is older than {called:?}"));
+            }
+        }
+        Ok(())
+    }
+}
