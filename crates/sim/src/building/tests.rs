@@ -111,6 +111,23 @@ fn a_kernel_is_never_behind_what_the_server_does_for_its_machine() {
     assert!(found.is_some());
 }
 
+/// A lease is on all names that fold to one, and kernels know every name by itself.
+#[test]
+fn a_kernel_that_keeps_other_names_than_the_folded_one_is_found() {
+    let lie = Some(super::Lie::FoldedBelow);
+    let found = is_found(Weather { lie, ..DIRECTORIES }, 0..4, 6, 2_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Programs keep directories locked in their kernels while they wait, and what is taken back from there needs the lock.
+#[test]
+fn whoever_keeps_a_directory_locked_gives_way() {
+    let all = all_of(DIRECTORIES, 0..8, 6, 2_000);
+    println!("{all:?}");
+    assert!(all.gave_way > 20 && all.stuck < all.gave_way, "{all:?}");
+}
+
 /// A small file passes from one machine to the others all the time, while much goes wrong.
 const PASSING: Weather = Weather { passes: 16, calm_ms: 8_000, ..Weather::FOUL };
 
