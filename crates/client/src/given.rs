@@ -23,6 +23,8 @@ pub struct When {
     pub turn: u32,
     /// Milliseconds since the mount began.
     pub at_ms: u32,
+    /// It was taken back since, but may not have arrived before.
+    pub was_told: bool,
 }
 
 impl When {
@@ -55,9 +57,23 @@ impl Given {
         true
     }
 
-    /// Whether there are any whose names fold to `folded`.
+    /// Whether there are any whose names fold to `folded`, and that were not taken back since they were given.
     pub fn has_folding_to(&self, folded: &Label) -> bool {
-        self.names.contains_key(folded) || self.unfolded.contains_key(folded)
+        let others = self.unfolded.get(folded).into_iter().flatten();
+        let is_there = |label: &Label| self.names.get(label).is_some_and(|when| !when.was_told);
+        std::iter::once(folded).chain(others).any(is_there)
+    }
+
+    /// `label` is taken back, unless it was given again since, and may not have arrived before.
+    pub fn tell(&mut self, label: &Label, given: When) {
+        if let Some(when) = self.names.get_mut(label).filter(|when| **when == given) {
+            when.was_told = true;
+        }
+    }
+
+    /// Whether there are any that were not taken back since they were given.
+    pub fn has_untold(&self) -> bool {
+        self.names.values().any(|when| !when.was_told)
     }
 
     /// Those whose names fold to `folded`.
@@ -119,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     const fn when(turn: u32) -> When {
-        When { turn, at_ms: 0 }
+        When { turn, at_ms: 0, was_told: false }
     }
 
     fn label(name: &str) -> Label {
@@ -153,6 +169,11 @@ mod tests {
         given.give(&readme, before);
         assert!(!given.give(&readme, when(2)));
         assert!(!given.forget(&readme, before));
+        given.tell(&readme, before);
+        assert!(given.has_untold() && given.has_folding_to(&label("readme")));
+        given.tell(&readme, when(2));
+        assert!(!given.has_untold() && !given.has_folding_to(&label("readme")));
+        given.give(&readme, when(2));
         assert_eq!(given.folding_to(&label("readme")), [(readme.clone(), when(2))]);
         assert!(given.forget(&readme, when(2)) && !given.forget(&readme, when(2)));
         assert!(given.folding_to(&label("readme")).is_empty() && given.unfolded.is_empty());
@@ -160,7 +181,7 @@ mod tests {
 
     #[test]
     fn turns_and_milliseconds_are_counted_round() {
-        let last = When { turn: u32::MAX, at_ms: u32::MAX };
+        let last = When { turn: u32::MAX, at_ms: u32::MAX, was_told: false };
         assert!(!last.is_older(3, 2) && last.is_older(3, 3));
         assert!(!last.is_taken_in(TAKEN_IN_MS - 1) && last.is_taken_in(TAKEN_IN_MS));
     }

@@ -251,7 +251,7 @@ impl Nodes {
 
     /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It may hold that until it is taken back or the directory is forgotten: it does not say when it drops an entry.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
-        let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms() };
+        let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms(), was_told: false };
         let mut is_new = false;
         self.change(dir, |n| is_new = n.directory.get_or_insert_default().given.give(label, when));
         if !is_new {
@@ -316,9 +316,10 @@ impl Nodes {
         self.contended.get(dir).is_some()
     }
 
-    /// Whether the kernel may hold an entry of `dir`; of one whose name folds to `folded`, if that is given.
+    /// Whether the kernel may hold an entry of `dir` that was not taken back since it was given; of one whose name folds to `folded`, if that is given.
     pub(crate) fn has_entries(&self, dir: u64, folded: Option<&Label>) -> bool {
-        let any = |given: &Given| folded.map_or(given.len() > 0, |folded| given.has_folding_to(folded));
+        let any =
+            |given: &Given| folded.map_or_else(|| given.has_untold(), |folded| given.has_folding_to(folded));
         self.look(dir, |n| n.directory.as_ref().is_some_and(|directory| any(&directory.given)))
             .unwrap_or(false)
     }
@@ -331,13 +332,18 @@ impl Nodes {
             .unwrap_or_default()
     }
 
-    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have arrived before, unless nothing `is_under_way`: they count as given, and are taken back once more when it comes to that.
+    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have arrived before, unless nothing `is_under_way`: they are remembered, and taken back once more when nobody waits for that.
     pub(crate) fn taken_back(&self, dir: u64, entries: &Entries, is_under_way: bool) {
         let (now_ms, mut gone) = (self.now_ms(), 0);
         self.change(dir, |n| {
             let Some(directory) = &mut n.directory else { return };
-            let arrived = entries.iter().filter(|(_, when)| !is_under_way || when.is_taken_in(now_ms));
-            gone = arrived.filter(|(label, when)| directory.given.forget(label, *when)).count();
+            for (label, when) in entries {
+                if is_under_way && !when.is_taken_in(now_ms) {
+                    directory.given.tell(label, *when);
+                } else {
+                    gone += usize::from(directory.given.forget(label, *when));
+                }
+            }
         });
         self.given.fetch_sub(gone, Relaxed);
     }
@@ -480,8 +486,11 @@ mod tests {
         let entries = nodes.entries(ROOT, Some(&readme));
         assert_eq!(entries.iter().map(|(label, _)| label.to_string()).collect::<Vec<_>>(), ["README"]);
         nodes.taken_back(ROOT, &entries, true);
-        assert!(nodes.has_entries(ROOT, Some(&readme)), "it may be on its way");
+        assert!(!nodes.has_entries(ROOT, Some(&readme)), "nobody waits for it again");
+        let entries = nodes.entries(ROOT, Some(&readme));
+        assert_eq!(entries.len(), 1, "it may be on its way, and is taken back once more");
         nodes.taken_back(ROOT, &entries, false);
+        assert!(nodes.entries(ROOT, Some(&readme)).is_empty());
         assert!(!nodes.has_entries(ROOT, Some(&readme)) && nodes.has_entries(ROOT, None));
         assert_eq!(nodes.given.load(Relaxed), 1);
     }

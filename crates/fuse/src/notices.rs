@@ -67,7 +67,8 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<(Invalidation, Batch)>,
+    /// Each with whether it is taken back once more, and nobody waits for it.
+    queue: VecDeque<(Invalidation, bool, Batch)>,
     /// The queue overflowed: everything is to go, and with it what these count.
     everything: Vec<Batch>,
     closed: bool,
@@ -110,7 +111,8 @@ impl Below for Notices {
                 .filter(|(what, before)| before.is_none() || self.quiet_since(what) != *before);
             let brought_back: Vec<Invalidation> = brought_back.map(|(what, _)| what).collect();
             Box::new(move || {
-                self.queue(brought_back.into_iter().filter(|what| self.has(what)).collect());
+                let had = brought_back.into_iter().filter(|what| of_entries(what) || self.has(what));
+                self.queue_as(had.collect(), true);
             })
         })
     }
@@ -157,8 +159,6 @@ impl Notices {
     }
 
     fn queue_and_wait(&self, what: &[Invalidation]) {
-        let of_entries =
-            |what: &Invalidation| matches!(what, Invalidation::Entry(..) | Invalidation::Entries(_));
         let (entries, others): (Vec<_>, Vec<_>) = what.iter().cloned().partition(of_entries);
         let began = Instant::now();
         let (left, others) = (self.queue(entries.clone()), self.queue(others));
@@ -166,7 +166,7 @@ impl Notices {
             self.have_way_given(&entries);
             if !self.are_sent(&left, began + LAST_RESORT) {
                 // Nothing else helps against a request that neither is answered nor gives way: one of a thread that did so in the same system call, or whose system call cannot be seen or does not try again (a bind, an NFS
-                // server); a listing; what the server is doing. Mounts within the mount do not survive it.
+                // server), or that the server may be carrying out already. Mounts within the mount do not survive it.
                 tracing::warn!(
                     ?entries,
                     "a directory stays locked in the kernel, so all entries of all directories are dropped"
@@ -206,6 +206,10 @@ impl Notices {
 
     /// Counts how many of these are still to be sent.
     fn queue(&self, what: Vec<Invalidation>) -> Batch {
+        self.queue_as(what, false)
+    }
+
+    fn queue_as(&self, what: Vec<Invalidation>, again: bool) -> Batch {
         let left = Batch::new(AtomicUsize::new(what.len()));
         for what in what {
             let nodes = &self.front.nodes;
@@ -221,10 +225,10 @@ impl Notices {
             }
             let mut state = self.state.lock();
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
-                state.queue.push_back((what, Arc::clone(&left)));
+                state.queue.push_back((what, again, Arc::clone(&left)));
             } else {
                 let State { queue, everything, .. } = &mut *state;
-                everything.extend(queue.drain(..).map(|(_, batch)| batch).chain([Arc::clone(&left)]));
+                everything.extend(queue.drain(..).map(|(.., batch)| batch).chain([Arc::clone(&left)]));
             }
             self.queued.notify_one();
         }
@@ -245,8 +249,8 @@ impl Notices {
             let next = if done.is_empty() { state.queue.pop_front() } else { None };
             drop(state);
             match next {
-                Some((what, batch)) => {
-                    self.send(&what);
+                Some((what, again, batch)) => {
+                    self.send(&what, again);
                     done.push(batch);
                 }
                 None => self.send_everything(),
@@ -269,9 +273,9 @@ impl Notices {
 
     /// Sends one, again while answers are on their way that may bring back what it drops: they were decided under the lease that is being
     /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
-    fn send(&self, what: &Invalidation) {
+    fn send(&self, what: &Invalidation, again: bool) {
         let deadline = Instant::now() + SETTLE;
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
             let whose = self.whose(what);
             // What is given meanwhile is given for no time: [`Nodes::miss`](crate::nodes::Nodes::miss).
@@ -281,8 +285,12 @@ impl Notices {
             let is_quiet = || before.is_some() && self.quiet_since(what) == before;
             for node in nodes {
                 match what {
-                    Invalidation::Entry(_, folded) => self.expire(node, Some(folded), &is_quiet),
-                    Invalidation::Entries(_) => self.expire(node, None, &is_quiet),
+                    Invalidation::Entry(dir, folded) => {
+                        self.expire(node, Some(folded), again || self.is_free(round, dir), &is_quiet);
+                    }
+                    Invalidation::Entries(dir) => {
+                        self.expire(node, None, again || self.is_free(round, dir), &is_quiet);
+                    }
                     what => log(what, self.notify_given(node, what)),
                 }
             }
@@ -293,11 +301,18 @@ impl Notices {
     }
 
     /// Entries of `dir` are looked up again before they are used; all, or those whose names fold to `folded`. One by one: an entry that has expired is merely looked up, and whatever hangs on it, a mount or
-    /// somebody's working directory, stays there if it is still the same file.
-    fn expire(&self, dir: u64, folded: Option<&Label>, is_quiet: &dyn Fn() -> bool) {
+    /// somebody's working directory, stays there if it is still the same file. What was taken back before, and had just been given, only `again`: nobody is to wait for that.
+    fn expire(&self, dir: u64, folded: Option<&Label>, again: bool, is_quiet: &dyn Fn() -> bool) {
         // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
         log("attributes", self.kernel.invalidate_attributes(dir));
-        self.expire_these(dir, &self.front.nodes.entries(dir, folded), is_quiet);
+        let mut entries = self.front.nodes.entries(dir, folded);
+        entries.retain(|(_, when)| again || !when.was_told);
+        self.expire_these(dir, &entries, is_quiet);
+    }
+
+    /// Whether a further round need not wait for whoever keeps `dir` locked.
+    fn is_free(&self, round: usize, dir: &FileId) -> bool {
+        round > 0 && self.front.waits.locking(dir).is_empty()
     }
 
     fn expire_these(&self, dir: u64, entries: &Entries, is_quiet: &dyn Fn() -> bool) {
@@ -346,6 +361,10 @@ impl Notices {
             log("everything", self.notify_given(node, &Invalidation::Everything));
         }
     }
+}
+
+fn of_entries(what: &Invalidation) -> bool {
+    matches!(what, Invalidation::Entry(..) | Invalidation::Entries(_))
 }
 
 fn log(what: impl std::fmt::Debug, result: io::Result<()>) {

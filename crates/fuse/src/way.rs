@@ -12,6 +12,7 @@ use ident::FileId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::syscall::SystemCall;
@@ -55,9 +56,9 @@ impl Locks {
     }
 }
 
-/// Threads that gave way lately, and in which system call.
+/// Threads that gave way lately, and in which system call; and how many they are.
 #[derive(Debug, Default)]
-pub(crate) struct Gave(Mutex<FxHashMap<u32, (Instant, SystemCall)>>);
+pub(crate) struct Gave(Mutex<FxHashMap<u32, (Instant, SystemCall)>>, AtomicUsize);
 
 impl Gave {
     /// Whether thread `tid`, which is in system call `call`, may give way: if so, it is taken to.
@@ -74,7 +75,18 @@ impl Gave {
         if has_room {
             gave.insert(tid, (now, call));
         }
+        self.1.store(gave.len(), Relaxed);
         has_room
+    }
+
+    /// A change that thread `tid` asked for is answered, and its system call over with that: the next one may look just the same.
+    pub(crate) fn ended(&self, tid: u32) {
+        // Nearly always there is none.
+        if self.1.load(Relaxed) > 0 {
+            let mut gave = self.0.lock();
+            gave.remove(&tid);
+            self.1.store(gave.len(), Relaxed);
+        }
     }
 }
 
@@ -92,6 +104,8 @@ mod tests {
         assert!(gave.may(8, call(1), now), "another thread");
         assert!(gave.may(7, call(2), now) && !gave.may(7, call(2), now), "another call");
         assert!(gave.may(7, call(2), now + SAME_CALL));
+        gave.ended(7);
+        assert!(gave.may(7, call(2), now + SAME_CALL), "the next one, which looks the same");
         (0..2 * GAVE_MAX as u32).for_each(|tid| _ = gave.may(tid, call(3), now));
         assert!(gave.0.lock().len() <= GAVE_MAX);
     }

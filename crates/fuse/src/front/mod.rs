@@ -120,12 +120,16 @@ impl Front {
         let resizes = changes_size(&call);
         let front = Arc::clone(self);
         let is_answered = answered.clone();
+        let changes = locks.changes;
         let answer = Box::new(move |told| {
             if let Some(answered) = is_answered {
                 answered.store(true, SeqCst);
             }
             if resizes {
                 front.nodes.resize(node);
+            }
+            if changes && !matches!(told, Err(Error::Interrupted)) {
+                front.gave.ended(tid);
             }
             then(&front, told);
         });

@@ -115,7 +115,7 @@ impl Kernel {
             _ = self.names.remove(&(dir.clone(), label.clone()));
             return;
         }
-        let when = When { turn: self.turn, at_ms: 0 };
+        let when = When { turn: self.turn, at_ms: 0, was_told: false };
         self.turn += 1;
         self.given.entry(dir.clone()).or_default().give(label, when);
         self.names.insert((dir.clone(), label.clone()), entry);
