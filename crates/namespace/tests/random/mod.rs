@@ -67,8 +67,8 @@ const TIMES: [(i64, u32); 7] = [
     (i64::MAX, 999_999_999),
 ];
 
-/// Users and groups that are root, small, and as large as can be said: -1 says none.
-const IDS: [u32; 6] = [1, 2, 0, 10, 1 << 31, u32::MAX - 1];
+/// Users and groups that are as large as can be said (-1 says none), and one that nobody is.
+const IDS: [u32; 3] = [1 << 31, u32::MAX - 1, 3];
 
 const MODES: [u16; 12] = [0o777, 0o755, 0o700, 0o640, 0o1777, 0o2775, 0o750, 0o070, 0o4711, 0o2755, 0, 0o666];
 
@@ -257,7 +257,7 @@ fn cred(c: &mut Choices<'_>) -> Cred {
 
 fn label(c: &mut Choices<'_>) -> Label {
     // Two that fold together more often than not.
-    let labels = if c.pick(3) == 1 { &LABELS[..] } else { &LABELS[..4] };
+    let labels = if c.rarely() { &LABELS[..] } else { &LABELS[..4] };
     Label::new(c.of(labels)).unwrap()
 }
 
@@ -299,8 +299,8 @@ fn change(c: &mut Choices<'_>) -> AttributeChange {
     };
     AttributeChange {
         mode: c.perhaps(|c| c.of(&MODES)),
-        uid: c.perhaps(|c| c.of(&IDS)),
-        gid: c.perhaps(|c| c.of(&IDS)),
+        uid: c.perhaps(|c| if c.rarely() { c.of(&IDS) } else { c.of(&[1, 2, 0]) }),
+        gid: c.perhaps(|c| if c.rarely() { c.of(&IDS) } else { c.of(&[10, 20, 0]) }),
         atime: c.perhaps(set_time),
         mtime: c.perhaps(set_time),
     }
