@@ -11,7 +11,7 @@ use namespace::{Entry, Error, Stat};
 use std::collections::BTreeMap;
 
 /// For so long after an entry was taken back its directory counts as one that others work in, ms. Shorter than in earnest, so that kernels keep something.
-const LATELY_MS: u64 = 2_000;
+const LATELY_MS: u64 = 500;
 
 /// See the module. All of it with the time until which it stands.
 #[derive(Debug, Default)]
