@@ -10,6 +10,7 @@ mod call;
 mod client;
 mod evict;
 mod file_io;
+mod given;
 mod handles;
 mod known;
 mod locks;
@@ -32,6 +33,7 @@ mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};
 pub use client::{Client, Settings};
+pub use given::{Entries, Given, When};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
 pub use waiting::WaitReport;

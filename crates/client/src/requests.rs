@@ -46,6 +46,16 @@ impl Requests {
         !self.ships.is_empty()
     }
 
+    /// Whether the request `number` has the server do something.
+    pub fn is_shipped(&self, number: u64) -> bool {
+        self.ships.contains(&number)
+    }
+
+    /// Whether the request `number` was not said yet.
+    pub fn is_held(&self, number: u64) -> bool {
+        self.numbered.get(&number).is_some_and(|request| request.held)
+    }
+
     /// What the server is doing for this client.
     fn shipped(&self) -> impl Iterator<Item = &Operation> {
         self.ships.iter().filter_map(|number| self.operation(*number))

@@ -102,7 +102,7 @@ pub struct Upload {
 /// What to invalidate below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// A label may be bound to something else (or be bound at all) now.
+    /// Labels that fold to this one ([`namespace::fold()`]) may be bound to something else (or be bound at all) now.
     Entry(FileId, Label),
     /// Any label of a directory may be bound to something else, or to something at all.
     Entries(FileId),

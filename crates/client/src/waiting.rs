@@ -101,6 +101,8 @@ pub(crate) struct Waiting {
     pub reopens: Option<FileId>,
     pub on: On,
     lost_races: u8,
+    /// The next question is for what is so now, and for no lease.
+    hurries: bool,
     /// What the server told without a lease, for the next try.
     pub told: Vec<FileGrant>,
     /// What the server said of the operation that was shipped.
@@ -123,6 +125,7 @@ impl Waiting {
             reopens: None,
             on: On::Answered,
             lost_races: 0,
+            hurries: false,
             told: Vec::new(),
             shipped: None,
             asked_allowance: false,
@@ -162,6 +165,8 @@ impl Client {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
                 let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
                     AskMode::Ship
+                } else if std::mem::take(&mut waiting.hurries) {
+                    AskMode::Report
                 } else if waiting.call.takes_report() {
                     AskMode::LeaseOrReport
                 } else {
@@ -205,6 +210,28 @@ impl Client {
             Need::Unlocked { file, change } => On::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
+    }
+
+    /// A call keeps something locked below while it waits, and that is in the way of what is to be taken back there. A lookup is asked again for what is so now, for which nobody has to let go of anything.
+    /// A change of which nothing is done ends with [`Error::Interrupted`]: it is to be tried again from its beginning.
+    pub fn give_way(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Output>) {
+        let Some(waiting) = self.waiting.get_mut(&ticket) else { return };
+        match (&waiting.call, &waiting.on) {
+            (Call::Lookup { .. }, On::Number(_)) if waiting.lost_races > 0 => {
+                (waiting.hurries, waiting.on) = (true, On::Answered);
+                self.settle(now, out);
+            }
+            (Call::Lookup { .. }, _) => {}
+            (_, On::Number(number)) if waiting.shipped.is_none() => {
+                let number = *number;
+                if self.abandon(number) {
+                    self.cancel(ticket, out);
+                    self.settle(now, out);
+                }
+            }
+            _ if waiting.shipped.is_none() => _ = self.cancel(ticket, out),
+            _ => {}
+        }
     }
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
@@ -333,6 +360,29 @@ mod tests {
     use crate::tests::{at, opened};
     use crate::{Outcome, Settings};
     use namespace::{LockKind, LockRange, LockSpace};
+
+    /// Whoever may be told without a lease has nobody let go of anything.
+    #[test]
+    fn a_lookup_that_is_in_the_way_asks_for_no_lease() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        client.handle(at(0), crate::Input::Greeting, &mut out);
+        client.handle(at(0), crate::Input::Message(opened()), &mut out);
+        let label = lease::Label::new(b"README").unwrap();
+        let call = Call::Lookup { dir: FileId::root(), label };
+        let Outcome::Waiting(ticket) = client.call(at(1), &Cred::default(), call, &mut out) else { panic!() };
+        let asked = |out: &[Output]| {
+            let modes = out.iter().filter_map(|output| match output {
+                Output::Send(ToServer::Ask { mode, .. }) => Some(*mode),
+                _ => None,
+            });
+            modes.collect::<Vec<_>>()
+        };
+        assert_eq!(asked(&out), [AskMode::LeaseOrReport]);
+        out.clear();
+        client.give_way(at(2), ticket, &mut out);
+        assert_eq!(asked(&out), [AskMode::Report]);
+        assert!(!out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
+    }
 
     #[test]
     fn a_call_that_waits_says_for_what() {

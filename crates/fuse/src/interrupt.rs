@@ -6,11 +6,14 @@
 //! what is under way may have been done.
 
 use client::Ticket;
+use ident::FileId;
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+
+use crate::way::Locks;
 
 /// How often threads are looked at, and how long a call waits before its thread is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -43,11 +46,14 @@ pub(crate) struct Wait {
     pub(crate) since: Instant,
     /// Its process had a signal to take when it was last looked at.
     pub(crate) signalled: bool,
+    /// What it keeps locked in the kernel meanwhile.
+    pub(crate) locks: Locks,
 }
 
 impl Wait {
     pub(crate) fn new(ticket: Ticket, tid: u32, interruptible: bool, answered: Arc<AtomicBool>) -> Wait {
-        Wait { ticket, tid, interruptible, answered, since: Instant::now(), signalled: false }
+        let (since, locks) = (Instant::now(), Locks::default());
+        Wait { ticket, tid, interruptible, answered, since, signalled: false, locks }
     }
 }
 
@@ -55,6 +61,14 @@ impl Waits {
     pub(crate) fn add(&self, wait: Wait) {
         self.calls.lock().waiting.push(wait);
         self.changed.notify_one();
+    }
+
+    /// Those that wait, and may keep `dir` locked in the kernel: each with its thread, and whether it changes something.
+    pub(crate) fn locking(&self, dir: &FileId) -> Vec<(Ticket, u32, bool)> {
+        let calls = self.calls.lock();
+        let waiting =
+            calls.waiting.iter().filter(|wait| !wait.answered.load(SeqCst) && wait.locks.may_be_of(dir));
+        waiting.map(|wait| (wait.ticket, wait.tid, wait.locks.changes)).collect()
     }
 
     /// [`Waits::run`] returns.

@@ -14,6 +14,7 @@ mod nodes;
 mod notices;
 mod syscall;
 mod transport;
+mod way;
 
 pub use mount::{Mount, MountError, Options};
 pub use mountpoint::abort;

@@ -155,6 +155,8 @@ impl Drop for Mount {
 }
 
 fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
+    let short = Arc::clone(notices);
+    spawn("fuse-short", move || short.run_short())?;
     (0..SENDERS).try_for_each(|_| {
         let notices = Arc::clone(notices);
         spawn("fuse-notices", move || notices.run())

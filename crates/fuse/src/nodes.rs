@@ -1,12 +1,17 @@
 //! What the kernel knows: node ids, the files they stand for, and which entries of directories it was given.
 
+use client::{Entries, Given, When};
 use ident::FileId;
 use lease::Label;
 use namespace::{Attributes, FileKind, Stat};
-use parking_lot::RwLock;
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use parking_lot::{Condvar, Mutex, RwLock};
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
@@ -26,8 +31,8 @@ const LATELY: Duration = Duration::from_secs(10);
 /// Such directories that are remembered.
 const LATELY_MAX: usize = 4096;
 
-/// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
-const GIVEN_MAX: usize = 1 << 16;
+/// Beyond this many given entries the oldest are taken back, until half are left: about 64 bytes each, and so many that what a machine knows of files is mostly bounded before.
+const GIVEN_MAX: usize = 1 << 19;
 
 /// The nodes of one mount.
 ///
@@ -46,6 +51,21 @@ pub(crate) struct Nodes {
     passing: Lately<Passing>,
     /// How often something was taken back of a file that is no node.
     missed: AtomicU64,
+    /// Entries that were given so far, and when the count began.
+    turn: AtomicU32,
+    began: Instant,
+    /// Entries that the kernel may hold.
+    given: AtomicUsize,
+    /// They are too many, or it is over.
+    crowd: Mutex<Crowd>,
+    crowded: Condvar,
+}
+
+/// Whether the oldest entries are to go.
+#[derive(Debug, Default)]
+struct Crowd {
+    is_due: bool,
+    closed: bool,
 }
 
 /// What of a node passes to and fro between machines.
@@ -114,21 +134,6 @@ struct Directory {
     was: Option<Attributes>,
 }
 
-/// Labels of a directory whose entries, positive or negative, the kernel may hold. Kept until the directory is forgotten, since the
-/// kernel does not say when it drops one. Hashes do, and after a listing nothing at all, because a label too many costs only a
-/// notification.
-#[derive(Debug)]
-enum Given {
-    Some(FxHashSet<u32>),
-    All,
-}
-
-impl Default for Given {
-    fn default() -> Given {
-        Given::Some(FxHashSet::default())
-    }
-}
-
 impl Nodes {
     /// With the root of what is mounted, which the kernel never forgets.
     pub(crate) fn new(root: FileId) -> Nodes {
@@ -137,6 +142,11 @@ impl Nodes {
             contended: Lately::default(),
             passing: Lately::default(),
             missed: AtomicU64::default(),
+            turn: AtomicU32::default(),
+            began: Instant::now(),
+            given: AtomicUsize::default(),
+            crowd: Mutex::default(),
+            crowded: Condvar::new(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
@@ -151,9 +161,9 @@ impl Nodes {
         self.look(node, |n| n.file.clone()).ok_or(Errno::STALE)
     }
 
-    /// The node of `file`, if the kernel has one.
-    pub(crate) fn node(&self, file: &FileId) -> Option<u64> {
-        self.back(file).read().get(file).copied()
+    /// The nodes of `file` that the kernel has.
+    pub(crate) fn of(&self, file: &FileId) -> SmallVec<[u64; 1]> {
+        self.back(file).read().get(file).copied().into_iter().collect()
     }
 
     /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget comes first.
@@ -214,6 +224,7 @@ impl Nodes {
             && let Some(gone) = place.take()
         {
             self.back(&gone.file).write().remove(&gone.file);
+            self.given.fetch_sub(gone.directory.map_or(0, |directory| directory.given.len()), Relaxed);
             if chunk.iter().all(Option::is_none) {
                 shard.remove(&(node / CHUNK));
             }
@@ -238,15 +249,38 @@ impl Nodes {
         self.look(node, |n| n.setid).unwrap_or(false)
     }
 
-    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing.
+    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It may hold that until it is taken back or the directory is forgotten: it does not say when it drops an entry.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
-        self.change(dir, |n| match &mut n.directory.get_or_insert_default().given {
-            Given::All => {}
-            Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
-                hashes.insert(hash_of(label));
-            }
-            full => *full = Given::All,
-        });
+        let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms(), was_told: false };
+        let mut is_new = false;
+        self.change(dir, |n| is_new = n.directory.get_or_insert_default().given.give(label, when));
+        if !is_new {
+            return;
+        }
+        let given = self.given.fetch_add(1, Relaxed);
+        if given >= GIVEN_MAX && given.is_multiple_of(GIVEN_MAX / 128) {
+            self.crowd.lock().is_due = true;
+            self.crowded.notify_all();
+        }
+    }
+
+    /// The kernel has moved what it holds as one name of a directory to another, and holds it there for as long.
+    pub(crate) fn move_entry(&self, (from_dir, from): (u64, &Label), (to_dir, to): (u64, &Label)) {
+        let is_given = |n: &Node| n.directory.as_ref().is_some_and(|directory| directory.given.has(from));
+        if self.look(from_dir, is_given) == Some(true) {
+            self.give_entry(to_dir, to);
+        }
+    }
+
+    /// The kernel has dropped what it held as `label`.
+    pub(crate) fn drop_entry(&self, dir: u64, label: &Label) {
+        let mut had = false;
+        self.change(dir, |n| had = n.directory.as_mut().is_some_and(|directory| directory.given.drop(label)));
+        self.given.fetch_sub(usize::from(had), Relaxed);
+    }
+
+    fn now_ms(&self) -> u32 {
+        self.began.elapsed().as_millis() as u32
     }
 
     /// An entry of `dir` is taken back: others work there too.
@@ -282,19 +316,63 @@ impl Nodes {
         self.contended.get(dir).is_some()
     }
 
-    /// The kernel is about to be told of many entries of `dir`, as a listing does.
-    pub(crate) fn give_every_entry(&self, dir: u64) {
-        self.change(dir, |n| n.directory.get_or_insert_default().given = Given::All);
+    /// Whether the kernel may hold an entry of `dir` that was not taken back since it was given; of one whose name folds to `folded`, if that is given.
+    pub(crate) fn has_entries(&self, dir: u64, folded: Option<&Label>) -> bool {
+        let any =
+            |given: &Given| folded.map_or_else(|| given.has_untold(), |folded| given.has_folding_to(folded));
+        self.look(dir, |n| n.directory.as_ref().is_some_and(|directory| any(&directory.given)))
+            .unwrap_or(false)
     }
 
-    /// Whether the kernel may hold an entry for `label` in `dir`.
-    pub(crate) fn entry_given(&self, dir: u64, label: &Label) -> bool {
-        let given = |n: &Node| match n.directory.as_ref().map(|directory| &directory.given) {
-            None => false,
-            Some(Given::Some(hashes)) => hashes.contains(&hash_of(label)),
-            Some(Given::All) => true,
+    /// Entries of `dir` that the kernel may hold; those whose names fold to `folded`, if that is given.
+    pub(crate) fn entries(&self, dir: u64, folded: Option<&Label>) -> Entries {
+        let of = |given: &Given| folded.map_or_else(|| given.all(), |folded| given.folding_to(folded));
+        self.look(dir, |n| n.directory.as_ref().map(|directory| of(&directory.given)))
+            .flatten()
+            .unwrap_or_default()
+    }
+
+    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have arrived before, unless nothing `is_under_way`: they are remembered, and taken back once more when nobody waits for that.
+    pub(crate) fn taken_back(&self, dir: u64, entries: &Entries, is_under_way: bool) {
+        let (now_ms, mut gone) = (self.now_ms(), 0);
+        self.change(dir, |n| {
+            let Some(directory) = &mut n.directory else { return };
+            for (label, when) in entries {
+                if is_under_way && !when.is_taken_in(now_ms) {
+                    directory.given.tell(label, *when);
+                } else {
+                    gone += usize::from(directory.given.forget(label, *when));
+                }
+            }
+        });
+        self.given.fetch_sub(gone, Relaxed);
+    }
+
+    /// Waits until more entries are given than there is room for: the oldest of them, by directory. Nothing when it is over.
+    pub(crate) fn crowded(&self) -> Option<Vec<(u64, Entries)>> {
+        let mut crowd = self.crowd.lock();
+        while !crowd.is_due && !crowd.closed {
+            self.crowded.wait(&mut crowd);
+        }
+        crowd.is_due = false;
+        if crowd.closed {
+            return None;
+        }
+        drop(crowd);
+        let now = self.turn.load(Relaxed);
+        let older = |node: u64| {
+            let of = |n: &Node| {
+                n.directory.as_ref().map(|directory| directory.given.older(GIVEN_MAX as u32 / 2, now))
+            };
+            self.look(node, of).flatten().filter(|entries| !entries.is_empty()).map(|entries| (node, entries))
         };
-        self.look(dir, given).unwrap_or(false)
+        Some(self.all().into_iter().filter_map(older).collect())
+    }
+
+    /// Nobody waits for [`Nodes::crowded`] any more.
+    pub(crate) fn close(&self) {
+        self.crowd.lock().closed = true;
+        self.crowded.notify_all();
     }
 
     /// What stat shows of directory `node` after it was removed: as it was when the kernel was given it, with no link. Nothing for other files.
@@ -342,10 +420,6 @@ fn may_have_setid(stat: &Stat) -> bool {
     stat.attributes.kind == FileKind::Regular && mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
-fn hash_of(label: &Label) -> u32 {
-    (hash(label.as_bytes()) >> 16) as u32
-}
-
 fn hash(value: impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     value.hash(&mut hasher);
@@ -382,9 +456,9 @@ mod tests {
             assert_eq!(nodes.give(&file, &stat(5, 0)), Ok(5));
         }
         nodes.forget(5, 2);
-        assert_eq!((nodes.file(5), nodes.node(&file)), (Ok(file.clone()), Some(5)));
+        assert_eq!((nodes.file(5), nodes.of(&file).to_vec()), (Ok(file.clone()), vec![5]));
         nodes.forget(5, 1);
-        assert_eq!((nodes.file(5), nodes.node(&file)), (Err(Errno::STALE), None));
+        assert_eq!((nodes.file(5), nodes.of(&file).to_vec()), (Err(Errno::STALE), vec![]));
         nodes.forget(ROOT, u64::MAX);
         assert_eq!(nodes.file(ROOT), Ok(FileId::root()));
         assert_eq!(nodes.all(), [ROOT]);
@@ -399,17 +473,51 @@ mod tests {
         assert_eq!(nodes.give(&FileId::root(), &stat(77, 0)), Ok(ROOT));
     }
 
+    fn label(name: &str) -> Label {
+        Label::new(name.as_bytes()).unwrap()
+    }
+
     #[test]
-    fn given_entries_are_remembered_up_to_a_bound() {
+    fn an_entry_is_given_until_it_is_taken_back_and_has_arrived_before() {
         let nodes = Nodes::new(FileId::root());
-        let label = |n: usize| Label::new(format!("label {n}").as_bytes()).unwrap();
-        assert!(!nodes.entry_given(ROOT, &label(0)));
-        nodes.give_entry(ROOT, &label(0));
-        assert!(nodes.entry_given(ROOT, &label(0)) && !nodes.entry_given(ROOT, &label(1)));
-        for n in 0..=GIVEN_MAX + 100 {
-            nodes.give_entry(ROOT, &label(n));
+        let readme = label("readme");
+        assert!(!nodes.has_entries(ROOT, None));
+        ["README", "other"].iter().for_each(|name| nodes.give_entry(ROOT, &label(name)));
+        let entries = nodes.entries(ROOT, Some(&readme));
+        assert_eq!(entries.iter().map(|(label, _)| label.to_string()).collect::<Vec<_>>(), ["README"]);
+        nodes.taken_back(ROOT, &entries, true);
+        assert!(!nodes.has_entries(ROOT, Some(&readme)), "nobody waits for it again");
+        let entries = nodes.entries(ROOT, Some(&readme));
+        assert_eq!(entries.len(), 1, "it may be on its way, and is taken back once more");
+        nodes.taken_back(ROOT, &entries, false);
+        assert!(nodes.entries(ROOT, Some(&readme)).is_empty());
+        assert!(!nodes.has_entries(ROOT, Some(&readme)) && nodes.has_entries(ROOT, None));
+        assert_eq!(nodes.given.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn the_oldest_entries_go_when_there_are_too_many() {
+        let nodes = Nodes::new(FileId::root());
+        let mut dir = stat(5, 0o755);
+        dir.attributes.kind = FileKind::Directory;
+        nodes.give(&FileId::root().child(9), &dir).unwrap();
+        for n in 0..=GIVEN_MAX {
+            nodes.give_entry(if n % 2 == 0 { ROOT } else { 5 }, &label(&n.to_string()));
         }
-        assert!(nodes.entry_given(ROOT, &label(usize::MAX)), "too many to tell apart");
+        let old = nodes.crowded().unwrap();
+        let count: usize = old.iter().map(|(_, entries)| entries.len()).sum();
+        assert!(old.len() == 2 && count.abs_diff(GIVEN_MAX / 2) < 3, "{count}");
+        old.iter().for_each(|(dir, entries)| nodes.taken_back(*dir, entries, false));
+        let is_given = |n: usize| nodes.has_entries(ROOT, Some(&label(&n.to_string())));
+        assert!(!is_given(0) && is_given(GIVEN_MAX));
+        nodes.forget(5, 1);
+        assert_eq!(
+            nodes.given.load(Relaxed),
+            nodes.entries(ROOT, None).len(),
+            "what goes with a directory counts no more"
+        );
+        nodes.close();
+        assert!(nodes.crowded().is_none());
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub(crate) fn may_see_times(tid: u32) -> bool {
     of(tid).is_none_or(|call| !BLIND.contains(&call.number))
 }
 
+/// The system call of `tid`, if that looks its path up again when it is told ESTALE.
+pub(crate) fn retries(tid: u32) -> Option<SystemCall> {
+    of(tid).filter(|call| BLIND.contains(&call.number))
+}
+
 /// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size by that. Trap: what a mapping is written to beyond the size that the kernel has
 /// is lost, so who may map it so must be told the true one.
 pub(crate) fn opens_one_way(tid: u32) -> bool {
@@ -75,6 +80,7 @@ pub(crate) fn reads(tid: u32, node: u64) -> bool {
 const READING: [i64; 5] =
     [libc::SYS_read, libc::SYS_pread64, libc::SYS_readv, libc::SYS_preadv, libc::SYS_preadv2];
 
+/// Calls that go by a path, or by two, and show nothing but whether that went well.
 const BLIND: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,

@@ -28,6 +28,8 @@ pub trait Door: Send + Sync + 'static {
     fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket>;
     /// Nobody waits for this call any longer: it is answered with `Error::Interrupted`, unless it has been answered.
     fn cancel(&self, ticket: Ticket);
+    /// A call that waits keeps something below locked that is to be taken back ([`client::Client::give_way`]).
+    fn give_way(&self, ticket: Ticket);
     /// Takes in what there may be for calls that wait, on this thread, without waiting for it: for one that has a moment until it sleeps.
     fn look(&self) {}
     /// The directory that this machine has for its root. Known once a session has begun.

@@ -390,6 +390,15 @@ impl Engine {
         again
     }
 
+    fn have_done(&self, act: impl FnOnce(&mut Client, &mut Vec<Output>)) {
+        let (mut out, mut after) = (Vec::new(), After::default());
+        let mut hosted = self.hosted.lock();
+        act(&mut hosted.client, &mut out);
+        self.carry_out(&mut hosted, out, &mut after);
+        drop(hosted);
+        self.finish(after, true);
+    }
+
     fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
         if self.refused.load(Ordering::Relaxed) {
             answer(Err(Error::CutOff));
@@ -535,12 +544,11 @@ impl Door for Engine {
     }
 
     fn cancel(&self, ticket: Ticket) {
-        let (mut out, mut after) = (Vec::new(), After::default());
-        let mut hosted = self.hosted.lock();
-        hosted.client.cancel(ticket, &mut out);
-        self.carry_out(&mut hosted, out, &mut after);
-        drop(hosted);
-        self.finish(after, true);
+        self.have_done(|client, out| _ = client.cancel(ticket, out));
+    }
+
+    fn give_way(&self, ticket: Ticket) {
+        self.have_done(|client, out| client.give_way(clock::now(), ticket, out));
     }
 
     fn look(&self) {

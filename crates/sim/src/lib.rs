@@ -10,6 +10,7 @@ mod hurry;
 mod locks;
 mod many;
 mod model;
+mod names;
 pub mod paper;
 #[cfg(test)]
 mod passing;

@@ -8,8 +8,6 @@ use ident::FileId;
 use lease::{Label, Open};
 use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XattrMode};
 
-/// Labels are few, so that they collide.
-const LABELS: [&str; 9] = ["a", "b", "c", "d", "A", "file", "File", "dir", "x.tmp"];
 /// Directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
 /// How content of what is made in a directory may be spread.
@@ -17,9 +15,8 @@ const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
 
 impl Cluster {
     fn label(&mut self) -> Label {
-        let pick = self.below(LABELS.len() as u64) as usize;
-        #[expect(clippy::expect_used, reason = "the table above holds nothing else")]
-        Label::new(LABELS[pick].as_bytes()).expect("a label")
+        let pick = self.below(self.labels.len() as u64) as usize;
+        self.labels[pick].clone()
     }
 
     fn pick(&mut self, model: &Model, wanted: impl Fn(&FileId) -> bool) -> Option<FileId> {
@@ -124,8 +121,11 @@ impl Cluster {
         if self.one_in(3) {
             return POLICY_LABEL.clone();
         }
-        #[expect(clippy::expect_used, reason = "both are names")]
-        Label::attribute(if self.one_in(2) { b"user.one" } else { b"user.two" }).expect("a name")
+        // Of attributes letters' case counts everywhere.
+        let names: [&[u8]; 4] = [b"user.one", b"user.ONE", b"user.\xff/\n", b"user.two"];
+        let pick = self.below(names.len() as u64) as usize;
+        #[expect(clippy::expect_used, reason = "all are names")]
+        Label::attribute(names[pick]).expect("a name")
     }
 
     fn create(&mut self, model: &Model) -> Call {

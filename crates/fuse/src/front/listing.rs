@@ -80,6 +80,7 @@ impl Front {
             page,
             given: false,
             lines: 0,
+            cookie: after,
             after: after.saturating_sub(DOT_DOT),
             ask_for,
             calls: 0,
@@ -88,37 +89,42 @@ impl Front {
         if after >= DOT_DOT {
             return self.list_entries(to);
         }
-        self.call(dir, asker, Call::Stat { file: to.file.clone() }, move |front, told| match told {
-            Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
-                let own = front.show(own);
-                front.call(dir, asker, Call::Parent { dir: to.file.clone() }, move |front, told| {
-                    let parent = match told {
-                        Ok(Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _))) => {
-                            entry.ino
+        self.call_listing(
+            &to.file.clone(),
+            dir,
+            asker,
+            Call::Stat { file: to.file.clone() },
+            move |front, told| match told {
+                Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
+                    let own = front.show(own);
+                    let parent = Call::Parent { dir: to.file.clone() };
+                    front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
+                        let parent = match told {
+                            Ok(Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _))) => {
+                                entry.ino
+                            }
+                            Err(error @ Error::Interrupted) => return to.give_up(error.into()),
+                            // Removed meanwhile: its own number is as good as any.
+                            _ => own.stat.attributes.ino,
+                        };
+                        if to.add_dots(after, own, parent) {
+                            front.list_entries(to)
+                        } else {
+                            to.page.finish(Ok(()))
                         }
-                        // Removed meanwhile: its own number is as good as any.
-                        _ => own.stat.attributes.ino,
-                    };
-                    if to.add_dots(after, own, parent) {
-                        front.list_entries(to)
-                    } else {
-                        to.page.finish(Ok(()))
-                    }
-                });
-            }
-            Ok(other) => to.give_up(unexpected(&other)),
-            // The directory was removed, by another machine perhaps: it has no entries.
-            Err(Error::Stale) => to.page.finish(Ok(())),
-            Err(error) => to.give_up(error.into()),
-        });
+                    });
+                }
+                Ok(other) => to.give_up(unexpected(&other)),
+                // The directory was removed, by another machine perhaps: it has no entries.
+                Err(Error::Stale) => to.page.finish(Ok(())),
+                Err(error) => to.give_up(error.into()),
+            },
+        );
     }
 
     fn list_entries<P: Page>(self: &Arc<Self>, mut to: Filling<P>) {
         let limit = to.ask_for.clamp(1, ENTRIES_MAX);
-        if to.page.plus() && !self.nodes.is_contended(to.dir) {
-            self.nodes.give_every_entry(to.dir);
-            to.given = true;
-        }
+        to.given = to.page.plus() && !self.nodes.is_contended(to.dir);
         let call = Call::List { dir: to.file.clone(), after: to.after, limit, stat: to.page.plus() };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
             Ok(Told::Reply(Reply::Listing { entries, end })) => front.fill(to, entries, 0, end),
@@ -162,10 +168,13 @@ impl Front {
         let shown =
             stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat, to.since)).transpose()?;
         let kept = to.given && !passing;
+        if kept && shown.is_some() {
+            self.nodes.give_entry(to.dir, label);
+        }
         let shown = shown
             .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
-            (to.lines, to.after) = (to.lines + 1, entry.position);
+            (to.lines, to.after, to.cookie) = (to.lines + 1, entry.position, cookie);
             return Ok(true);
         }
         if shown.is_some() {
@@ -180,21 +189,23 @@ impl Front {
             return to.give_up(Errno::IO);
         };
         to.fetched += 1;
-        self.call(to.dir, to.asker, Call::Stat { file }, move |front, told| match told {
-            Ok(told @ (Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))) => {
-                let passing = matches!(told, Told::Passing(_));
-                if let Some(listed) = entries.get_mut(at) {
-                    (listed.stat, listed.passing) = (Some(stat), passing);
+        self.call_listing(&to.file.clone(), to.dir, to.asker, Call::Stat { file }, move |front, told| {
+            match told {
+                Ok(told @ (Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))) => {
+                    let passing = matches!(told, Told::Passing(_));
+                    if let Some(listed) = entries.get_mut(at) {
+                        (listed.stat, listed.passing) = (Some(stat), passing);
+                    }
+                    front.fill(to, entries, at, end);
                 }
-                front.fill(to, entries, at, end);
+                // Gone since it was listed.
+                Err(Error::Stale) => {
+                    to.after = position;
+                    front.fill(to, entries, at + 1, end);
+                }
+                Ok(other) => to.give_up(unexpected(&other)),
+                Err(error) => to.give_up(error.into()),
             }
-            // Gone since it was listed.
-            Err(Error::Stale) => {
-                to.after = position;
-                front.fill(to, entries, at + 1, end);
-            }
-            Ok(other) => to.give_up(unexpected(&other)),
-            Err(error) => to.give_up(error.into()),
         });
     }
 }
@@ -211,8 +222,9 @@ struct Filling<P> {
     given: bool,
     /// Lines that it has.
     lines: usize,
-    /// Position of the last entry in it.
+    /// Position of the last entry in it, and where to go on after that.
     after: u64,
+    cookie: u64,
     /// How many entries the next call asks for.
     ask_for: usize,
     /// Calls that did not fill it.
@@ -226,14 +238,19 @@ impl<P: Page> Filling<P> {
     fn add_dots(&mut self, after: u64, own: Shown, parent: u64) -> bool {
         let dots: [(&[u8], u64, u64); 2] = [(b".", own.stat.attributes.ino, DOT), (b"..", parent, DOT_DOT)];
         dots.into_iter().filter(|(.., cookie)| *cookie > after).all(|(name, ino, cookie)| {
-            self.lines += 1;
+            (self.lines, self.cookie) = (self.lines + 1, cookie);
             self.page.push(&Line { name, ino, kind: FileKind::Directory, cookie, shown: Some(own) })
         })
     }
 
-    /// What is there goes out; the error comes again with the next page.
-    fn give_up(self, errno: Errno) {
-        let outcome = if self.lines > 0 { Ok(()) } else { Err(errno) };
-        self.page.finish(outcome);
+    /// What is there goes out; the error comes again with the next page. A listing that is to give way, and has nothing yet, has one line to go on after that is of no file: C libraries leave out what has no number, and
+    /// programs what has this name.
+    fn give_up(mut self, errno: Errno) {
+        let gives_way = errno == Errno(libc::EINTR);
+        if gives_way && self.lines == 0 {
+            let (kind, cookie) = (FileKind::Directory, self.cookie);
+            self.page.push(&Line { name: b".", ino: 0, kind, cookie, shown: None });
+        }
+        self.page.finish(if gives_way || self.lines > 0 { Ok(()) } else { Err(errno) });
     }
 }

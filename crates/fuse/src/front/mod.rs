@@ -16,17 +16,20 @@ pub(crate) use locks::LockRequest;
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
+use ident::FileId;
 use namespace::{Error, Stat};
 use node::{Door, Told};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
 use crate::flight::Flight;
 use crate::groups::Asker;
 use crate::interrupt::{Wait, Waits};
 use crate::nodes::Nodes;
+use crate::syscall;
+use crate::way::{Gave, Locks};
 
 /// One mount's front door.
 pub(crate) struct Front {
@@ -34,6 +37,7 @@ pub(crate) struct Front {
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
     pub(crate) waits: Waits,
+    gave: Gave,
     lockers: locks::Lockers,
     handles: content::Handles,
     page_lines: listing::PageLines,
@@ -64,6 +68,7 @@ impl Front {
             door,
             flight: Flight::new(),
             waits: Waits::default(),
+            gave: Gave::default(),
             lockers: locks::Lockers::default(),
             handles: content::Handles::default(),
             page_lines: listing::PageLines::new(),
@@ -76,7 +81,12 @@ impl Front {
 
     /// Calls for what permissions have no say in, or had it when the file was opened.
     fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(node, asker.pid, &asker.cred(), call, then);
+        self.call_as(Locks::of(&call), node, asker.pid, &asker.cred(), call, then);
+    }
+
+    /// The same on behalf of a listing of `dir`, which the kernel keeps locked meanwhile.
+    fn call_listing(self: &Arc<Self>, dir: &FileId, node: u64, asker: Asker, call: Call, then: impl Then) {
+        self.call_as(Locks::reading(dir), node, asker.pid, &asker.cred(), call, then);
     }
 
     /// Calls for `asker`; again with supplementary groups when the first refusal may be for want of them.
@@ -88,13 +98,21 @@ impl Front {
         self.call(node, asker, call, move |front, told| {
             let refused = matches!(told, Err(Error::AccessDenied | Error::NotPermitted));
             match refused.then(|| asker.cred_with_groups()).flatten() {
-                Some(cred) => front.call_as(node, asker.pid, &cred, again, then),
+                Some(cred) => front.call_as(Locks::of(&again), node, asker.pid, &cred, again, then),
                 None => then(front, told),
             }
         });
     }
 
-    fn call_as(self: &Arc<Self>, node: u64, tid: u32, cred: &namespace::Cred, call: Call, then: impl Then) {
+    fn call_as(
+        self: &Arc<Self>,
+        locks: Locks,
+        node: u64,
+        tid: u32,
+        cred: &namespace::Cred,
+        call: Call,
+        then: impl Then,
+    ) {
         let interruptible = matches!(call, Call::Lock { .. });
         // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
         let may_end = tid != 0 && !matches!(call, Call::Close { .. });
@@ -102,6 +120,7 @@ impl Front {
         let resizes = changes_size(&call);
         let front = Arc::clone(self);
         let is_answered = answered.clone();
+        let changes = locks.changes;
         let answer = Box::new(move |told| {
             if let Some(answered) = is_answered {
                 answered.store(true, SeqCst);
@@ -109,11 +128,25 @@ impl Front {
             if resizes {
                 front.nodes.resize(node);
             }
+            if changes && !matches!(told, Err(Error::Interrupted)) {
+                front.gave.ended(tid);
+            }
             then(&front, told);
         });
         let ticket = self.door.call(cred, call, answer);
         if let (Some(ticket), Some(answered)) = (ticket, answered) {
-            self.waits.add(Wait::new(ticket, tid, interruptible, answered));
+            self.waits.add(Wait { locks, ..Wait::new(ticket, tid, interruptible, answered) });
+        }
+    }
+
+    /// Calls that wait and keep `dir` locked in the kernel give way, as far as they can: see [`crate::way`].
+    pub(crate) fn give_way(&self, dir: &FileId) {
+        for (ticket, tid, changes) in self.waits.locking(dir) {
+            let may = || syscall::retries(tid).is_some_and(|call| self.gave.may(tid, call, Instant::now()));
+            if !changes || may() {
+                tracing::debug!(%dir, tid, changes, "gives way to what is recalled");
+                self.door.give_way(ticket);
+            }
         }
     }
 

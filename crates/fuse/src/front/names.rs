@@ -187,8 +187,14 @@ impl Front {
     ) {
         match self.place(dir, name) {
             Ok((file, label)) => {
-                self.ask(dir, asker, Call::Unlink { dir: file, label, directory }, move |_, told| {
-                    reply(done(told))
+                let call = Call::Unlink { dir: file, label: label.clone(), directory };
+                self.ask(dir, asker, call, move |front, told| {
+                    let outcome = done(told);
+                    if outcome.is_ok() {
+                        // The kernel does so by itself.
+                        front.nodes.drop_entry(dir, &label);
+                    }
+                    reply(outcome);
                 });
             }
             Err(errno) => reply(Err(errno)),
@@ -209,8 +215,10 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         // The kernel moves its own entries when this succeeds.
-        self.nodes.give_entry(from.0, &from_label);
-        self.nodes.give_entry(to.0, &to_label);
+        self.nodes.move_entry((from.0, &from_label), (to.0, &to_label));
+        if mode == RenameMode::Exchange {
+            self.nodes.move_entry((to.0, &to_label), (from.0, &from_label));
+        }
         let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode };
         self.ask(to.0, asker, call, move |_, told| reply(done(told)));
     }

@@ -144,7 +144,7 @@ fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply 
 fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) {
     let made = move |shown: Outcome<Shown>, reply: Reply| match shown {
         Ok(shown) => reply.entry(&entry(&shown)),
-        Err(errno) => reply.error(errno),
+        Err(errno) => reply.error(gives_way(errno)),
     };
     match call {
         Call::MkNod { name, mode, umask, rdev } => {
@@ -164,15 +164,15 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
             let new = NewNode::new(FileKind::Regular, mode, umask);
             front.create(asker, node, &name, new, flags, move |made| match made {
                 Ok((shown, opened)) => reply.created(&entry(&shown), opened.handle.0, pages(opened)),
-                Err(errno) => reply.error(errno),
+                Err(errno) => reply.error(gives_way(errno)),
             });
         }
         Call::Link { file, name } => front.link(asker, file, node, &name, move |shown| made(shown, reply)),
         Call::Unlink { name } => {
-            front.unlink(asker, node, &name, false, move |outcome| empty(outcome, reply));
+            front.unlink(asker, node, &name, false, move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::RmDir { name } => {
-            front.unlink(asker, node, &name, true, move |outcome| empty(outcome, reply));
+            front.unlink(asker, node, &name, true, move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::Rename { name, to, to_name, flags } => {
             let mode = match flags {
@@ -183,7 +183,7 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
                 _ => return reply.error(INVALID),
             };
             let (from, to) = ((node, &name[..]), (to, &to_name[..]));
-            front.rename(asker, from, to, mode, move |outcome| empty(outcome, reply));
+            front.rename(asker, from, to, mode, move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::SetXattr { name, value, flags } => {
             let mode = match flags {
@@ -282,6 +282,11 @@ fn lock_type(kind: Option<LockKind>) -> i32 {
         Some(LockKind::Write) => libc::F_WRLCK,
         None => libc::F_UNLCK,
     }
+}
+
+/// Nobody interrupts a change of names but to have it give way ([`crate::way`]), or because its thread is being killed.
+fn gives_way(errno: Errno) -> Errno {
+    if errno == Errno(libc::EINTR) { Errno::STALE } else { errno }
 }
 
 fn empty(outcome: Outcome<()>, reply: Reply) {

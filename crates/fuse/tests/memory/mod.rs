@@ -144,6 +144,10 @@ impl Door for Memory {
         answer.into_iter().for_each(|answer| answer(Err(Error::Interrupted)));
     }
 
+    fn give_way(&self, ticket: Ticket) {
+        self.cancel(ticket);
+    }
+
     fn root(&self) -> FileId {
         FileId::root()
     }

@@ -25,7 +25,7 @@ pub(super) enum Event {
     /// An upload of that life of the machine is stored.
     Uploads(usize, u64, Box<Upload>),
     /// This, which a machine (of that incarnation) had handed out below, goes.
-    Yields(usize, u64, u64, Vec<Invalidation>),
+    Yields(usize, u64, u64, Vec<Invalidation>, u32),
     /// A machine goes on after it was frozen.
     Thaws(usize),
     /// The earliest input that a lone server's log has is applied. Of which of its starts.

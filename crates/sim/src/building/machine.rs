@@ -2,13 +2,14 @@
 
 use super::events::Event;
 use super::history::{Life, tick_of, wall};
-use super::kernel::Kernel;
+use super::kernel::{Kernel, locks};
 use super::net::{Link, Packet, Way};
 use super::{Building, Lie, Violation};
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
+use ident::FileId;
 use lease::{SessionId, Time};
 use rand_core::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
 
 /// How often a machine looks at its clock, ms.
@@ -17,6 +18,10 @@ const TICK_MS: u64 = 100;
 const ASK_MS: u64 = 300;
 /// The number of such a question: none that its client has.
 pub(super) const QUESTION: u64 = u64::MAX;
+
+/// How often it is tried to take an entry back whose directory is locked, and after how long each time, ms.
+const LOCKED_TRIES: u32 = 200;
+const LOCKED_TRY_MS: u64 = 10;
 
 /// See the module.
 pub(super) struct Machine {
@@ -42,6 +47,8 @@ pub(super) struct Machine {
     pub kernel: Kernel,
     /// Waiting calls: what each is to the history, and which program made it.
     pub calls: BTreeMap<Ticket, (usize, usize)>,
+    /// Programs whose call gave way and was made again.
+    pub gave_way: BTreeSet<usize>,
 }
 
 impl Machine {
@@ -81,8 +88,9 @@ impl Building {
             frozen: None,
             rate_ppm,
             offset,
-            kernel: Kernel::default(),
+            kernel: Kernel::new(self.weather.lie),
             calls: BTreeMap::new(),
+            gave_way: BTreeSet::new(),
         });
         // Some are near and some are far.
         let far = [1, 2, 5, 30][self.below(4) as usize];
@@ -248,9 +256,9 @@ impl Building {
                 }
                 Output::Yield { number, what } => {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
-                    self.later(wait, Event::Yields(at, incarnation, number, what));
+                    self.later(wait, Event::Yields(at, incarnation, number, what, 0));
                 }
-                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what], []),
+                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what]),
                 Output::Unneeded(_) => {}
             }
         }
@@ -271,25 +279,74 @@ impl Building {
         self.send(at, Way::Up, connection, Packet::Says(message));
     }
 
-    /// What was handed out below goes.
+    /// What was handed out below goes; entries once nobody holds the lock that it takes.
     pub(super) fn yields(
         &mut self,
-        at: usize,
-        incarnation: u64,
+        (at, incarnation): (usize, u64),
         number: u64,
-        what: Vec<Invalidation>,
+        mut what: Vec<Invalidation>,
+        tries: u32,
     ) -> Result<(), Violation> {
         let gone = self.machines[at].incarnation != incarnation;
-        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone())) {
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone(), tries)) {
             return Ok(());
         }
         if self.weather.lie == Some(Lie::KeptBelow) {
             return self.input(at, Input::Yielded { number });
         }
-        let machine = &mut self.machines[at];
-        let under_way = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
-        machine.kernel.takes_back(&what, under_way.map(|called| &called.call));
-        self.input(at, Input::Yielded { number })
+        let now = self.clock(at);
+        self.machines[at].kernel.contend(now, &what);
+        let dirs = self.locked_below(at, &what);
+        if dirs.is_empty() {
+            self.machines[at].kernel.takes_back(&what);
+            return self.input(at, Input::Yielded { number });
+        }
+        if tries == LOCKED_TRIES {
+            self.happened.stuck += 1;
+            self.machines[at].kernel.drops_entries();
+            self.machines[at].kernel.takes_back(&what);
+            return self.input(at, Input::Yielded { number });
+        }
+        // From there all is to go, so that whoever comes again holds up nothing.
+        for dir in &dirs {
+            let entries = Invalidation::Entries(dir.clone());
+            if !what.contains(&entries) {
+                what.push(entries);
+            }
+        }
+        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, number, what, tries + 1));
+        self.gives_way(at, &dirs)
+    }
+
+    /// The directories that some call under way keeps locked, and whose lock it takes to take this back.
+    fn locked_below(&self, at: usize, what: &[Invalidation]) -> BTreeSet<FileId> {
+        let machine = &self.machines[at];
+        let called = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
+        let locked: BTreeSet<&FileId> = called.flat_map(|called| locks(&called.call)).flatten().collect();
+        let needed = what.iter().filter_map(|what| machine.kernel.needs_lock(what));
+        needed.filter(|dir| locked.contains(dir)).cloned().collect()
+    }
+
+    /// Calls that keep these locked give way, none twice in a row.
+    fn gives_way(&mut self, at: usize, dirs: &BTreeSet<FileId>) -> Result<(), Violation> {
+        let machine = &self.machines[at];
+        let locks_one = |number: &usize| {
+            let called = self.history.calls.get(*number);
+            called.is_some_and(|it| locks(&it.call).into_iter().flatten().any(|dir| dirs.contains(dir)))
+        };
+        let holders = machine
+            .calls
+            .iter()
+            .filter(|(_, (number, program))| !machine.gave_way.contains(program) && locks_one(number));
+        let holders: Vec<(Ticket, usize)> =
+            holders.map(|(ticket, (_, program))| (*ticket, *program)).collect();
+        for (ticket, program) in holders {
+            let (now, mut out) = (self.read_clocks(at), Vec::new());
+            self.machines[at].gave_way.insert(program);
+            self.machines[at].client.give_way(now, ticket, &mut out);
+            self.carry_out(at, now, out)?;
+        }
+        Ok(())
     }
 
     /// An upload is stored, unless the machine has no way to where shares are: then later.
@@ -322,7 +379,8 @@ impl Building {
         let machine = &mut self.machines[at];
         let calls = std::mem::take(&mut machine.calls);
         machine.client = client;
-        machine.kernel = Kernel::default();
+        machine.kernel = Kernel::new(self.weather.lie);
+        machine.gave_way.clear();
         machine.life = life;
         machine.incarnation += 1;
         (machine.connection, machine.session) = (None, None);

@@ -61,6 +61,10 @@ pub struct Happened {
     pub cut_off: u64,
     /// Calls that a machine's kernel answered by itself.
     pub kept: u64,
+    /// Calls that gave way to what was taken back from below.
+    pub gave_way: u64,
+    /// Times that none did, and all entries went.
+    pub stuck: u64,
     /// Changes that were written through.
     pub heard: u64,
     /// Messages that arrived.
@@ -116,6 +120,8 @@ impl std::ops::AddAssign for Happened {
             answered,
             cut_off,
             kept,
+            gave_way,
+            stuck,
             heard,
             messages,
             resumed,
@@ -144,6 +150,8 @@ impl std::ops::AddAssign for Happened {
         self.answered += answered;
         self.cut_off += cut_off;
         self.kept += kept;
+        self.gave_way += gave_way;
+        self.stuck += stuck;
         self.heard += heard;
         self.messages += messages;
         self.resumed += resumed;
@@ -284,6 +292,8 @@ impl Building {
             self.check_members_settled()?;
             self.check_replicas()?;
             self.check_rot()?;
+            // The last machine that spoke an older one may have been heard of just now.
+            let _ = self.comes_to(|building| building.check_version().is_ok());
             self.check_version()?;
         }
         self.happened.lost = self.history.lost();
@@ -317,7 +327,9 @@ impl Building {
             Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
-            Event::Yields(at, incarnation, number, what) => self.yields(at, incarnation, number, what),
+            Event::Yields(at, incarnation, number, what, tries) => {
+                self.yields((at, incarnation), number, what, tries)
+            }
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),

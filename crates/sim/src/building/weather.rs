@@ -27,6 +27,8 @@ pub enum Lie {
     BelievesRot,
     /// Machines say that what they have handed out below has gone, and kernels keep it.
     KeptBelow,
+    /// What goes from below when a lease on a name does is the entry of just the name that it is of, which is folded.
+    FoldedBelow,
     /// Machines take what they write through for heard of when they have sent it.
     HeardEarly,
     /// Servers do not know what machines may not do.

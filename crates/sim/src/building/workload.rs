@@ -5,25 +5,27 @@ use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
 use super::kernel::Kept;
 use super::machine::Machine;
 use super::{Building, Violation};
+use crate::names::{self, label};
 use bytes::Bytes;
 use client::{Call, Now, Outcome, Reply};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{AttributeChange, Cred, Entry, Error, FileKind, POLICY_LABEL, RenameMode, Stat, XattrMode};
+use rand_core::Rng;
 
 /// Labels in each directory.
-const LABELS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const LABELS: usize = 5;
 /// Directories that stay, beside the root, and files in the root that do.
-const STAYING: [(&str, FileKind); 9] = [
-    ("north", FileKind::Directory),
-    ("south", FileKind::Directory),
-    ("west", FileKind::Directory),
-    ("one", FileKind::Regular),
-    ("two", FileKind::Regular),
-    ("three", FileKind::Regular),
-    ("four", FileKind::Regular),
-    ("five", FileKind::Regular),
-    ("log", FileKind::Regular),
+const STAYING: [(&[u8], FileKind); 9] = [
+    (b"north", FileKind::Directory),
+    (b"North", FileKind::Directory),
+    (b"\xffwest\n", FileKind::Directory),
+    (b"one", FileKind::Regular),
+    (b"ONE", FileKind::Regular),
+    (b"three", FileKind::Regular),
+    (b".four", FileKind::Regular),
+    (b"five ", FileKind::Regular),
+    (b"LOG", FileKind::Regular),
 ];
 /// How content may be spread.
 const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
@@ -43,6 +45,8 @@ const CONTENT_MAX: u64 = 300_000;
 pub(super) struct Known {
     pub dirs: Vec<FileId>,
     pub files: Vec<FileId>,
+    /// Labels of each directory in this run.
+    pub labels: Vec<Label>,
     /// By machine: what it came across lately.
     seen: Vec<Vec<Entry>>,
     /// By machine: what its programs have open.
@@ -53,6 +57,7 @@ impl Building {
     /// Makes what stays, before anything goes wrong; then the programs begin.
     pub(super) fn make_directories(&mut self) -> Result<(), Violation> {
         self.known.dirs.push(FileId::root());
+        self.known.labels = names::some(&mut self.rng, LABELS);
         let machines = self.machines.len() + self.weather.limited as usize;
         self.known.seen.resize(machines, Vec::new());
         self.known.open.resize(machines, Vec::new());
@@ -64,7 +69,7 @@ impl Building {
         self.complete()?;
         for (name, kind) in STAYING {
             let made = self.history.now(&Key::Name(FileId::root(), label(name)));
-            let Some(Value::Bound(file)) = made else { return Err(format!("{name} was not made")) };
+            let Some(Value::Bound(file)) = made else { return Err(format!("{name:?} was not made")) };
             let known =
                 if kind == FileKind::Directory { &mut self.known.dirs } else { &mut self.known.files };
             known.push(file);
@@ -96,8 +101,8 @@ impl Building {
         for at in 0..self.machines.len() {
             let (dirs, files) = self.stays_for(at);
             for dir in dirs {
-                for name in LABELS {
-                    self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label: label(name) })?;
+                for label in self.known.labels.clone() {
+                    self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label })?;
                 }
                 if self.weather.policies > 0 {
                     self.call(at, NOBODY, policy_of(dir.clone()))?;
@@ -157,7 +162,7 @@ impl Building {
         self.carry_out(at, now, out)
     }
 
-    /// The client has answered a call, and the kernel keeps what it is told.
+    /// The client has answered a call, and the kernel keeps what it is told. What gave way it tries again, once.
     pub(super) fn told(
         &mut self,
         at: usize,
@@ -166,9 +171,19 @@ impl Building {
         result: Result<Reply, Error>,
         now: Now,
     ) -> Result<(), Violation> {
+        if matches!(result, Err(Error::Interrupted))
+            && let Some(call) = self.history.calls.get(number).map(|called| called.call.clone())
+        {
+            self.happened.gave_way += 1;
+            self.history.refused(number, Error::Interrupted)?;
+            self.machines[at].gave_way.insert(program);
+            return self.call(at, program, call);
+        }
+        self.machines[at].gave_way.remove(&program);
         if let Some(called) = self.history.calls.get(number) {
             let Machine { client, kernel, .. } = &mut self.machines[at];
-            kernel.given(&called.call, &result, now.time.after_ms(client.valid_for_ms(now.time)));
+            let until = now.time.after_ms(client.valid_for_ms(now.time));
+            kernel.given(now.time, &called.call, &result, until);
         }
         self.answered(at, number, program, result, now)
     }
@@ -274,7 +289,7 @@ impl Building {
                 self.history.observe(number, Key::Content(file.clone()), Seen::Value(content(&bytes)), tick);
             }
             (Call::List { dir, .. }, Reply::Listing { entries, .. }) => {
-                for name in LABELS.map(label) {
+                for name in self.known.labels.clone() {
                     let bound = entries.iter().find(|listed| listed.label == name);
                     let value =
                         bound.map_or(Value::Unbound, |listed| Value::Bound(listed.entry.file.clone()));
@@ -413,9 +428,10 @@ impl Building {
                 let file = self.some_file(at);
                 let mut change = AttributeChange::default();
                 if self.one_in(2) {
-                    change.uid = Some(self.happened.calls as u32);
+                    // Any number that there is, and no two the same.
+                    change.uid = Some((self.happened.calls as u32).wrapping_mul(0x9e37_79b1));
                 } else {
-                    change.mode = Some(0o600 + self.below(0o100) as u16);
+                    change.mode = Some(self.below(0o2000) as u16);
                 }
                 Call::SetAttributes { file, change, size: None, through_handle: false }
             }
@@ -426,7 +442,8 @@ impl Building {
     fn some_move(&mut self) -> Call {
         let (here, there) = if self.one_in(2) { (1, 2) } else { (2, 1) };
         let (from_dir, to_dir) = (self.known.dirs[here].clone(), self.known.dirs[there].clone());
-        let (from, to) = (label(LABELS[self.below(2) as usize]), label(LABELS[self.below(2) as usize]));
+        let mut either = || self.known.labels[(self.rng.next_u64() % 2) as usize].clone();
+        let (from, to) = (either(), either());
         if !self.one_in(self.weather.moves) {
             Call::Lookup { dir: from_dir, label: from }
         } else if self.one_in(4) {
@@ -537,8 +554,8 @@ impl Building {
     }
 
     fn some_label(&mut self) -> Label {
-        let pick = self.below(LABELS.len() as u64) as usize;
-        label(LABELS[pick])
+        let pick = self.below(self.known.labels.len() as u64) as usize;
+        self.known.labels[pick].clone()
     }
 }
 
@@ -549,9 +566,4 @@ fn policy_of(file: FileId) -> Call {
 pub(super) fn create(dir: FileId, label: Label, kind: FileKind) -> Call {
     let (mode, umask, rdev, target, open) = (0o755, 0o022, 0, Vec::new(), None);
     Call::Create { dir, label, kind, mode, umask, rdev, target, open }
-}
-
-pub(super) fn label(name: &str) -> Label {
-    #[expect(clippy::expect_used, reason = "the tables above hold nothing else")]
-    Label::new(name.as_bytes()).expect("a label")
 }

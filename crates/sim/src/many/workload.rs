@@ -9,8 +9,6 @@ use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{FileKind, RenameMode};
 
-/// Labels are few, so that machines meet.
-const LABELS: [&str; 3] = ["a", "b", "c"];
 /// Directories, the root among them.
 const DIRS_MAX: usize = 4;
 /// Calls of one machine that may be under way at a time.
@@ -111,9 +109,8 @@ impl Office {
     }
 
     pub(super) fn label(&mut self) -> Label {
-        let pick = self.below(LABELS.len() as u64) as usize;
-        #[expect(clippy::expect_used, reason = "the table above holds nothing else")]
-        Label::new(LABELS[pick].as_bytes()).expect("a label")
+        let pick = self.below(self.labels.len() as u64) as usize;
+        self.labels[pick].clone()
     }
 }
 
