@@ -8,6 +8,7 @@
 mod attempt;
 mod call;
 mod client;
+mod ending;
 mod evict;
 mod file_io;
 mod handles;
@@ -15,6 +16,7 @@ mod known;
 mod locks;
 mod log;
 mod merge;
+mod promised;
 mod publish;
 mod recall;
 mod reopen;
@@ -32,6 +34,7 @@ mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};
 pub use client::{Client, Settings};
+pub use ending::{Continuation, Heard};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
 pub use waiting::WaitReport;

@@ -54,6 +54,8 @@ pub struct Weather {
     pub freezes: u64,
     /// Machines' processes end, and begin anew.
     pub crashes: u64,
+    /// Machines' processes end in order, and begin anew: with what they could not get applied.
+    pub ends: u64,
     /// Servers' processes end, and begin anew: the leader's, another, a minority, all of them.
     pub restarts: u64,
     /// Servers are cut off from each other: one way or both, one pair or one from all.
@@ -114,6 +116,7 @@ impl Weather {
         slows: 0,
         freezes: 0,
         crashes: 0,
+        ends: 0,
         restarts: 0,
         splits: 0,
         stops: 0,
@@ -147,6 +150,7 @@ impl Weather {
         slows: 2,
         freezes: 3,
         crashes: 2,
+        ends: 2,
         restarts: 1,
         splits: 3,
         stops: 1,
@@ -234,6 +238,7 @@ impl Weather {
         weather.rots *= u64::from(below(3) > 0);
         weather.limited = [0, 4][below(2) as usize];
         weather.policies = [0, 10][below(2) as usize];
+        weather.ends *= u64::from(below(3) > 0);
         weather
     }
 }
