@@ -63,8 +63,10 @@ kill_machine 1
 make_changes "${mounts[2]}/killed/after"
 cp -r "${mounts[2]}/killed" "$scratch/expected-killed"
 end_cut_off 2 TERM
-start 1
+# Together: what machine 1 needs of the other's leases it would have after its term, and then the session is over.
+start_only 1
 start 2
+wait_for 1
 diff -r "$scratch/expected-killed" "${mounts[1]}/killed" || fail "after the server's restart something is missing"
 
 # Somebody needs what it held: the session is over, and what was left stays with the machine.

@@ -7,7 +7,7 @@ for round in $(seq "$rounds"); do
     dir=$mnt/round$round closed=$scratch/closed$round
     mkdir "$dir"
     # Files of all sizes, as they are closed: when, which, and the hash of what is in it.
-    python3 - "$dir" "$closed" "$round" <<'P' &
+    python3 - "$dir" "$closed" "$round" 2>/dev/null <<'P' &
 import hashlib, os, random, sys, time
 top, closed, seed = sys.argv[1:]
 rng = random.Random(seed)
