@@ -70,7 +70,7 @@ wait_for 1
 diff -r "$scratch/expected-killed" "${mounts[1]}/killed" || fail "after the server's restart something is missing"
 
 # Somebody needs what it held: the session is over, and what was left stays with the machine.
-mkdir "${mounts[2]}/over" && echo old >"${mounts[2]}/over/file" && sync "${mounts[2]}"
+mkdir "${mounts[2]}/over" && sync "${mounts[2]}"
 cut 2
 echo "never applied" >"${mounts[2]}/over/file"
 end_cut_off 2 TERM
