@@ -85,6 +85,8 @@ pub struct Weather {
     pub moves: u64,
     /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
     pub passes: u64,
+    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
+    pub idles: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -129,6 +131,7 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -163,6 +166,7 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,

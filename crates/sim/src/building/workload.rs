@@ -33,6 +33,8 @@ const PROGRAMS: usize = 2;
 pub(super) const NOBODY: usize = usize::MAX;
 /// Files that a machine remembers it has seen.
 const SEEN_MAX: usize = 8;
+/// How long a program does nothing, ms at most, where programs do so.
+const IDLE_MS: u64 = 15_000;
 /// Words of a write that goes into shares.
 const LARGE: u64 = 9_000;
 /// Content is cut off where it becomes longer than this.
@@ -212,7 +214,11 @@ impl Building {
         now: Now,
     ) -> Result<(), Violation> {
         if program != NOBODY {
-            let pause = if self.one_in(8) { self.below(1_500) } else { self.below(150) };
+            let pause = match self.happens(self.weather.idles) {
+                true => self.below(IDLE_MS),
+                false if self.one_in(8) => self.below(1_500),
+                false => self.below(150),
+            };
             self.later(pause, Event::Calls(at, program));
         }
         let Some(called) = self.history.calls.get(number) else { return Ok(()) };
