@@ -27,7 +27,9 @@ struct Make {
 
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
-        self.require_session(now)?;
+        if !self.takes_last_write(&waiting.call) {
+            self.require_session(now)?;
+        }
         if let Some(file) = waiting.reopens.clone() {
             return self.reopen(now, &file);
         }
@@ -286,11 +288,13 @@ impl Client {
     ) -> Tried {
         self.require_quiet()?;
         let moved = self.files.child(&from_dir, &from, Kind::Read);
-        if let (Known::Used(moved), Known::Used(_), RenameMode::Replace) =
-            (&moved, self.files.child(&to_dir, &to, Kind::Read), mode)
-        {
-            // What replaces a file brings its content along: a crash leaves the old or the new, never an empty one.
+        let replaced = self.files.child(&to_dir, &to, Kind::Read);
+        if let (Known::Used(moved), Known::Used(replaced)) = (&moved, &replaced) {
+            // What replaces a file brings its content along: a crash leaves the old or the new, never an empty one. What the server does for this client: `Client::wait`.
             self.publish_before(now, &moved.file, out)?;
+            if mode == RenameMode::Exchange {
+                self.publish_before(now, &replaced.file, out)?;
+            }
         }
         let open = self.has_open(&to_dir, &to);
         if mode == RenameMode::Exchange && from_dir == to_dir && self.has_one_integer(&to_dir) {

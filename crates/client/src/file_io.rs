@@ -10,6 +10,7 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
 use namespace::{Cred, Error, Knowledge, Operation, Timestamp};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
 
@@ -151,9 +152,12 @@ impl Client {
         let offset = write.begins(size);
         let Write { offset: opinion, data, .. } = write;
         let length = data.len() as u64;
-        self.charge(waiting, wire::cost_of_write(size, length), 0)?;
+        let range = offset..offset.saturating_add(length);
+        let promised = self.promised.covers(file, &range);
+        self.charge_write(waiting, wire::cost_of_write(size, length), (length, promised))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
+        self.promised.take(file, &range);
         if offset != opinion {
             // The kernel has put what was appended where it thought the end was.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
@@ -177,7 +181,23 @@ impl Client {
             let cred = waiting.cred.clone();
             self.decide(now, Operation::Access { file: file.clone(), mask: 2, cred })?;
         }
-        self.change_content(now, file, |content| content.truncate(size, now.wall))
+        let before = self.content(file, Kind::Write)?.size();
+        self.change_content(now, file, |content| content.truncate(size, now.wall))?;
+        if size < before {
+            self.break_promise(file, size..u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Sets space aside for what of this range has no content yet; what has, had its own.
+    fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
+        let content = self.content(file, Kind::Write)?;
+        let (size, holes) = (content.size(), content.holes_in(range));
+        let lacks = self.promised.lacks(file, holes);
+        let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
+        self.charge(waiting, wire::cost_of_write(size, bytes), 0)?;
+        lacks.into_iter().for_each(|part| self.promised.add(file, part));
+        Ok(())
     }
 
     pub(crate) fn allocate(
@@ -193,16 +213,16 @@ impl Client {
             offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
         let size = self.content(file, Kind::Write)?.size();
         match what {
-            // Space is set aside where it is used up: what is reserved here must fit now, and is charged again when it is written.
             Allocate::Reserve { keep_size } => {
-                self.charge(waiting, length, 0)?;
-                self.give_back(length, 0);
+                self.may_change(file)?;
+                self.promise(waiting, file, offset..end)?;
                 if !keep_size && end > size {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
             Allocate::Punch => {
-                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?
+                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
+                self.break_promise(file, offset..end);
             }
             Allocate::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;

@@ -8,6 +8,7 @@
 mod attempt;
 mod call;
 mod client;
+mod ending;
 mod evict;
 mod file_io;
 mod given;
@@ -16,6 +17,7 @@ mod known;
 mod locks;
 mod log;
 mod merge;
+mod promised;
 mod publish;
 mod recall;
 mod reopen;
@@ -33,6 +35,7 @@ mod waiting;
 
 pub use call::{Allocate, Call, Listed, Reply};
 pub use client::{Client, Settings};
+pub use ending::{Continuation, Heard};
 pub use given::{Entries, Given, When};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};

@@ -47,6 +47,27 @@ impl Log {
         }
     }
 
+    /// One whose first entry has this number, of which nothing was sent.
+    pub fn of(first: u64, entries: Vec<LogEntry>) -> Log {
+        let mut log = Log { first, ..Log::new() };
+        for entry in entries {
+            let bytes = entry_weight(&entry);
+            log.push(entry, bytes);
+        }
+        log
+    }
+
+    /// All that is not acknowledged, as it is to be said over the next connection, and the number of its first entry.
+    pub fn left(&mut self) -> (u64, Vec<LogEntry>) {
+        self.rewind();
+        (self.first, self.entries.iter().map(|(entry, _)| entry.clone()).collect())
+    }
+
+    /// All of it counts as sent.
+    pub fn skip_sending(&mut self) {
+        (self.sent, self.unsent_bytes) = (self.entries.len(), 0);
+    }
+
     /// Appends an update that was decided by `rules`; its sequence number.
     pub fn push_update(&mut self, rules: Rules, operation: Operation) -> u64 {
         let bytes = weight(&operation);
@@ -186,6 +207,16 @@ impl Log {
             }
             _ => (bytes, files),
         })
+    }
+}
+
+/// About how many bytes an entry takes in a message.
+fn entry_weight(entry: &LogEntry) -> usize {
+    match entry {
+        LogEntry::Update { operation, .. } => weight(operation),
+        LogEntry::Release(released) => 48 * released.len().max(1),
+        LogEntry::Return { fields, .. } => 48 + 4 * fields.len(),
+        LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } | LogEntry::Wrote { .. } => 16,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::client::{Allowance, Client};
 use crate::evict::Hand;
 use crate::known::Files;
 use crate::log::Log;
+use crate::promised::Promised;
 use crate::requests::Requests;
 use crate::waiting::{Need, Stop};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket};
@@ -229,6 +230,7 @@ impl Client {
         self.publishing.abandon();
         (self.inodes, self.inodes_next, self.reserving_inodes) = Default::default();
         self.allowance = Allowance::default();
+        self.promised = Promised::default();
         self.yields.clear();
         self.letting_go.clear();
         self.touches.clear();

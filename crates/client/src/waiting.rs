@@ -107,10 +107,12 @@ pub(crate) struct Waiting {
     pub told: Vec<FileGrant>,
     /// What the server said of the operation that was shipped.
     pub shipped: Option<Result<Shipped, Error>>,
-    /// More space was asked for: what there is now is all there is.
-    pub asked_allowance: bool,
+    /// More space was asked for, and so much there was: bytes and files.
+    pub asked_allowance: Option<(u64, u64)>,
     /// How far a sync has got: content flushed up to these barriers, the log up to this entry.
     pub flushed: Option<BTreeMap<FileId, u64>>,
+    /// Content that is to be in the log before the server does the operation.
+    published: Option<BTreeMap<FileId, u64>>,
     pub through: Option<u64>,
     /// So many bytes it has written through.
     pub written: Option<u32>,
@@ -128,8 +130,9 @@ impl Waiting {
             hurries: false,
             told: Vec::new(),
             shipped: None,
-            asked_allowance: false,
+            asked_allowance: None,
             flushed: None,
+            published: None,
             through: None,
             written: None,
         }
@@ -156,7 +159,14 @@ impl Waiting {
 
 impl Client {
     /// Puts a call among the waiting and asks for what it needs.
-    pub(crate) fn wait(&mut self, ticket: Ticket, mut waiting: Waiting, need: Need, out: &mut Vec<Output>) {
+    pub(crate) fn wait(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        mut waiting: Waiting,
+        need: Need,
+        out: &mut Vec<Output>,
+    ) {
         waiting.on = match need {
             Need::Session => On::Session,
             Need::Heard(sequence) => On::Heard(sequence),
@@ -173,7 +183,12 @@ impl Client {
                     AskMode::Lease
                 };
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
-                self.ask(*operation, wants, mode, out)
+                // What only the server can move is a directory, and has no content.
+                let by_name = mode == AskMode::Ship && !only_server;
+                match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
+                    Some(barriers) => On::Published(barriers),
+                    None => self.ask(*operation, wants, mode, out),
+                }
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
@@ -191,7 +206,8 @@ impl Client {
             }
             Need::Allowance { bytes, files } => {
                 // Whoever joins a request under way asks again in its own right after it.
-                waiting.asked_allowance = self.allowance.asking.is_none();
+                let has = (self.allowance.bytes, self.allowance.files);
+                waiting.asked_allowance = self.allowance.asking.is_none().then_some(has);
                 self.ask_allowance(bytes, files, out);
                 On::Allowance
             }
@@ -232,6 +248,27 @@ impl Client {
             _ if waiting.shipped.is_none() => _ = self.cancel(ticket, out),
             _ => {}
         }
+    }
+
+    /// What has to be in the log before the server does `operation`, as before one that is done here: content of what replaces a file. Which file has the name is not known here, so all
+    /// that is dirty, once.
+    fn publishes_first(
+        &mut self,
+        now: Now,
+        waiting: &mut Waiting,
+        operation: &Operation,
+        by_name: bool,
+        out: &mut Vec<Output>,
+    ) -> Option<BTreeMap<FileId, u64>> {
+        if !by_name || !matches!(operation, Operation::Rename { .. }) {
+            return None;
+        }
+        let barriers = match &waiting.published {
+            Some(barriers) => barriers.clone(),
+            None => waiting.published.insert(self.publish_all(now, out)).clone(),
+        };
+        let is_out = |(file, barrier): (&FileId, &u64)| self.has_published(file, *barrier);
+        (!barriers.iter().all(is_out)).then_some(barriers)
     }
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
@@ -289,7 +326,7 @@ impl Client {
         let result = match result {
             Ok(reply) => Ok(reply),
             Err(Stop::Error(error)) => Err(error),
-            Err(Stop::Need(need)) => return self.wait(ticket, waiting, need, out),
+            Err(Stop::Need(need)) => return self.wait(now, ticket, waiting, need, out),
         };
         match waiting.reopens {
             Some(file) => self.reopened(now, &file, &result, out),

@@ -251,6 +251,11 @@ impl Directory {
         self.lasts
     }
 
+    /// Bytes that updates have used up since the host measured last: what it measures next has them.
+    pub fn used_up(&self) -> u64 {
+        self.state.sessions.used_up()
+    }
+
     /// How the server stands.
     pub fn status(&self, now: Time) -> Status {
         let State { sessions, desk, files, .. } = &self.state;

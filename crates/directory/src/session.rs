@@ -229,6 +229,11 @@ impl Sessions {
         self.spent = 0;
     }
 
+    /// Bytes used up since the last measurement.
+    pub fn used_up(&self) -> u64 {
+        self.spent
+    }
+
     /// Bytes that can still be set aside.
     pub fn left(&self) -> u64 {
         let set_aside = self.all.values().map(|session| session.allowance.0).fold(0, u64::saturating_add);

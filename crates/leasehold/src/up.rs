@@ -201,9 +201,11 @@ fn run(
         say(format_args!("unmounted by somebody else"));
     }
     let began = Instant::now();
-    mount.unmount()?;
+    machine.begin_ending();
+    let unmounted = mount.unmount();
     drop(guard);
     machine.stop()?;
+    unmounted?;
     say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
     Ok(ExitCode::SUCCESS)
 }

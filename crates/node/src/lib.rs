@@ -39,6 +39,7 @@ mod status;
 mod store;
 mod stored;
 mod traffic;
+mod unsent;
 mod upgrade;
 mod upstream;
 mod waits;

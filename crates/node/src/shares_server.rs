@@ -172,6 +172,15 @@ impl Shares {
         self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect()
     }
 
+    /// Bytes that these sessions have uploaded, and that the group has not adopted.
+    pub(crate) fn unpublished(&self, sessions: impl Iterator<Item = (MachineId, SessionId)>) -> u64 {
+        let uploaders = self.uploaders.lock().clone();
+        let accounts =
+            sessions.filter_map(|(machine, session)| uploaders.get(&machine)?.get(&session).copied());
+        let bytes = accounts.filter_map(|account| Some(self.server.usage(account).ok()?.bytes));
+        bytes.fold(0, u64::saturating_add)
+    }
+
     /// The sessions that may have uploaded and are not swept yet.
     pub(crate) fn sessions(&self) -> Vec<(MachineId, SessionId)> {
         let uploaders = self.uploaders.lock();

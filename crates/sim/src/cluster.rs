@@ -208,6 +208,7 @@ impl Cluster {
                 }
                 Output::Store(upload) => self.uploads.push_back(upload),
                 Output::Unneeded(shares) => self.let_go(&shares),
+                Output::Settled(_) => {}
                 Output::Salvage(salvage) => {
                     let Salvage { cut_off, items } = salvage;
                     self.rejected.push(format!(

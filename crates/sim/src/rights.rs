@@ -87,7 +87,7 @@ impl Lab {
                 Output::Answer { ticket, result } => self.answers.push_back((ticket, result)),
                 Output::Salvage(salvage) => self.refused_updates += salvage.items.len(),
                 Output::Yield { number, .. } => yielded.push(number),
-                Output::Store(_) | Output::Unneeded(_) | Output::Invalidate(_) => {}
+                Output::Store(_) | Output::Unneeded(_) | Output::Settled(_) | Output::Invalidate(_) => {}
             }
         }
         // There is nothing below.

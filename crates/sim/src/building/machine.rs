@@ -1,5 +1,6 @@
 //! A machine: the host of a client, with a clock of its own, programs, and a way to the server.
 
+use super::ending::Left;
 use super::events::Event;
 use super::history::{Life, tick_of, wall};
 use super::kernel::{Kernel, locks};
@@ -16,6 +17,8 @@ use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
 const TICK_MS: u64 = 100;
 /// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
 const ASK_MS: u64 = 300;
+/// How long a machine that crashed is away, ms at most.
+const CRASHED_MS: u64 = 5_000;
 /// The number of such a question: none that its client has.
 pub(super) const QUESTION: u64 = u64::MAX;
 
@@ -45,6 +48,13 @@ pub(super) struct Machine {
     rate_ppm: u64,
     offset: u64,
     pub kernel: Kernel,
+    /// What is to be stored and is not yet, by number.
+    pub unstored: BTreeMap<u64, Upload>,
+    /// What an orderly end has left, until the server has it.
+    pub left: Option<Left>,
+    /// Since when its connection is up, ms; and until when, at least, something else is in the way of what it says.
+    pub steady: Option<u64>,
+    pub rough_until: u64,
     /// Waiting calls: what each is to the history, and which program made it.
     pub calls: BTreeMap<Ticket, (usize, usize)>,
     /// Programs whose call gave way and was made again.
@@ -89,6 +99,10 @@ impl Building {
             rate_ppm,
             offset,
             kernel: Kernel::new(self.weather.lie),
+            unstored: BTreeMap::new(),
+            left: None,
+            steady: None,
+            rough_until: 0,
             calls: BTreeMap::new(),
             gave_way: BTreeSet::new(),
         });
@@ -103,7 +117,7 @@ impl Building {
         }
     }
 
-    fn new_client(&mut self) -> Client {
+    pub(super) fn new_client(&mut self) -> Client {
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
         // Small bounds, so that every limit is met.
@@ -182,9 +196,13 @@ impl Building {
             self.happened.questions += u64::from(asked);
             return Ok(());
         }
+        if self.machines[at].left.is_some() {
+            return self.goes_on_hears(at, &message);
+        }
         let fenced = matches!(message, ToClient::Fenced);
         if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
             self.machines[at].session = self.machines[at].welcomed;
+            self.machines[at].steady = Some(self.now);
         }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
         self.happened.heard += u64::from(matches!(message, ToClient::Heard { goes_on: true, .. }));
@@ -236,6 +254,7 @@ impl Building {
                     self.told(at, call, program, result, now)?;
                 }
                 Output::Store(upload) => {
+                    self.machines[at].unstored.insert(upload.upload, upload.clone());
                     let (wait, life) = (1 + self.below(400), self.machines[at].incarnation);
                     self.later(wait, Event::Uploads(at, life, Box::new(upload)));
                 }
@@ -259,14 +278,14 @@ impl Building {
                     self.later(wait, Event::Yields(at, incarnation, number, what, 0));
                 }
                 Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what]),
-                Output::Unneeded(_) => {}
+                Output::Unneeded(_) | Output::Settled(_) => {}
             }
         }
         Ok(())
     }
 
     /// The client says something to the server, if there is a connection.
-    fn says(&mut self, at: usize, message: ToServer) {
+    pub(super) fn says(&mut self, at: usize, message: ToServer) {
         let Some(connection) = self.machines[at].connection else { return };
         if self.weather.lie == Some(Lie::HeardEarly)
             && let ToServer::Log { first, entries, .. } = &message
@@ -287,7 +306,7 @@ impl Building {
         mut what: Vec<Invalidation>,
         tries: u32,
     ) -> Result<(), Violation> {
-        let gone = self.machines[at].incarnation != incarnation;
+        let gone = self.machines[at].incarnation != incarnation || self.machines[at].left.is_some();
         if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone(), tries)) {
             return Ok(());
         }
@@ -356,7 +375,7 @@ impl Building {
         incarnation: u64,
         upload: Box<Upload>,
     ) -> Result<(), Violation> {
-        if self.machines[at].incarnation != incarnation {
+        if self.machines[at].incarnation != incarnation || self.machines[at].left.is_some() {
             return Ok(());
         }
         let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.group.is_up();
@@ -367,28 +386,23 @@ impl Building {
         let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
         let (bytes, hashes) = content::seal_share(&upload.key, pieces);
         self.shares.insert(upload.share, bytes);
+        self.machines[at].unstored.remove(&upload.upload);
         self.input(at, Input::Stored { upload: upload.upload, result: Ok(hashes) })
     }
 
     /// The machine's process ends, and begins anew.
-    pub(super) fn crashes(&mut self, at: usize) {
+    pub(super) fn crashes(&mut self, at: usize) -> Result<(), Violation> {
         self.happened.crashes += 1;
-        self.links[at].loses();
-        self.programs_end(at);
-        let (client, life) = (self.new_client(), self.history.new_life(at));
+        if self.machines[at].left.is_some() {
+            self.crashes_going_on(at);
+            return Ok(());
+        }
+        self.check_soon(at, self.machines[at].life)?;
+        self.begins_anew(at, CRASHED_MS);
+        let life = self.history.new_life(at);
         let machine = &mut self.machines[at];
-        let calls = std::mem::take(&mut machine.calls);
-        machine.client = client;
-        machine.kernel = Kernel::new(self.weather.lie);
-        machine.gave_way.clear();
         machine.life = life;
         machine.incarnation += 1;
-        (machine.connection, machine.session) = (None, None);
-        let programs: Vec<usize> = calls.into_values().map(|(_, program)| program).collect();
-        let pause = 10 + self.below(5_000);
-        self.later(pause, Event::Dials(at));
-        for program in programs {
-            self.later(pause, Event::Calls(at, program));
-        }
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@
 
 mod checks;
 mod election;
+mod ending;
 mod events;
 mod faults;
 mod group;
@@ -77,6 +78,10 @@ pub struct Happened {
     pub lost: u64,
     /// Times a machine's process ended and began again.
     pub crashes: u64,
+    /// Times one ended in order.
+    pub ends: u64,
+    /// Times that the next start went on with what that had left.
+    pub went_on: u64,
     /// Times that processes of servers ended and began again.
     pub restarts: u64,
     /// Leaders of groups of servers.
@@ -128,6 +133,8 @@ impl std::ops::AddAssign for Happened {
             fenced,
             lost,
             crashes,
+            ends,
+            went_on,
             restarts,
             elections,
             snapshots,
@@ -158,6 +165,8 @@ impl std::ops::AddAssign for Happened {
         self.fenced += fenced;
         self.lost += lost;
         self.crashes += crashes;
+        self.ends += ends;
+        self.went_on += went_on;
         self.restarts += restarts;
         self.elections += elections;
         self.snapshots += snapshots;
@@ -346,10 +355,7 @@ impl Building {
             Event::Watches => self.watches(),
             Event::Repairs(repaired) => self.repairs(repaired),
             Event::Fault => self.fault(),
-            Event::Upgrades => {
-                self.upgrades();
-                Ok(())
-            }
+            Event::Upgrades => self.upgrades(),
             Event::Mends(at, mended) => self.mends(at, mended),
             Event::Looks => self.looks(),
         }

@@ -257,8 +257,8 @@ impl Building {
         self.links[at].connects(connection, server);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
-        let (incarnation, session) =
-            (machine.incarnation, machine.session.filter(|_| machine.client.has_session()));
+        let may_go_on = machine.left.is_some() || machine.client.has_session();
+        let (incarnation, session) = (machine.incarnation, machine.session.filter(|_| may_go_on));
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())
@@ -281,12 +281,13 @@ impl Building {
     }
 
     /// The machine gives its connection up. What it has sent may still come.
-    fn leaves(&mut self, at: usize) {
+    pub(super) fn leaves(&mut self, at: usize) {
         self.links[at].leaves();
         self.hangs_up(at);
     }
 
     fn hangs_up(&mut self, at: usize) {
+        self.machines[at].steady = None;
         if self.machines[at].connection.take().is_some() {
             let pause = self.below(2_000);
             self.later(pause, Event::Dials(at));

@@ -29,7 +29,7 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing`, `full`, `directories` or `passing` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing`, `full`, `directories`, `passing`, `ending` or `dying` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -53,6 +53,8 @@ fn one_seed() {
             Ok("full") => FULL,
             Ok("directories") => DIRECTORIES,
             Ok("passing") => PASSING,
+            Ok("ending") => ENDING,
+            Ok("dying") => DYING,
             _ => Weather::of(seed),
         };
         let (aloud, servers) = (of("ALOUD", 0) > 0, of("SERVERS", weather.servers));
@@ -81,6 +83,7 @@ const SLOW: Weather = Weather {
     slow_ms: 2_400,
     partitions: 4,
     crashes: 0,
+    ends: 0,
     restarts: 0,
     drift_ppm: 0,
     ..Weather::FOUL
@@ -153,6 +156,7 @@ const BREAKING: Weather = Weather {
     partitions: 0,
     freezes: 0,
     crashes: 0,
+    ends: 0,
     restarts: 0,
     ..Weather::FOUL
 };
@@ -184,6 +188,7 @@ const SPLIT: Weather = Weather {
     slows: 0,
     freezes: 0,
     crashes: 0,
+    ends: 0,
     splits: 8,
     stops: 2,
     slow_disks: 2,
@@ -458,6 +463,40 @@ fn in_the_same_weather_nothing_is_found_without_the_fault() {
     assert_eq!(is_found(SLOW, 0..12, 8, 2_000), None);
     assert_eq!(is_found(BREAKING, 0..12, 8, 2_000), None);
     assert_eq!(is_found(Weather { breaks: 20, calm_ms: 300, ..Weather::FOUL }, 0..12, 8, 2_000), None);
+}
+
+/// Machines end in order all the time, and servers are away while they do.
+const ENDING: Weather = Weather {
+    calm_ms: 1_500,
+    ends: 6,
+    crashes: 1,
+    restarts: 3,
+    partitions: 2,
+    breaks: 1,
+    slow_ms: 500,
+    ..Weather::FAIR
+};
+
+/// What was done before an orderly end is there after the next start, whatever was away meanwhile.
+#[test]
+fn what_an_orderly_end_leaves_goes_on_at_the_next_start() {
+    let mut all = all_of(ENDING, 0..12, 6, 1_500);
+    all += all_of(Weather { servers: 3, ..ENDING }, 12..18, 6, 1_500);
+    println!("{all:?}");
+    assert!(all.ends > 100 && all.went_on > 30, "{all:?}");
+}
+
+/// Nothing goes wrong but that machines crash, whose programs often do nothing: so what they did waits for its age alone.
+const DYING: Weather =
+    Weather { calm_ms: 3_000, crashes: 1, idles: 3, drift_ppm: Weather::DRIFT_PPM, ..Weather::FAIR };
+
+/// Names and content alike are at the server within five seconds.
+#[test]
+fn what_was_done_five_seconds_before_a_crash_is_there() {
+    let mut all = all_of(DYING, 0..12, 3, 600);
+    all += all_of(Weather { servers: 3, ..DYING }, 12..16, 3, 600);
+    println!("{all:?}");
+    assert!(all.crashes > 200, "{all:?}");
 }
 
 /// The weather of that seed, and one server.

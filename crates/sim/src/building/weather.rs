@@ -56,6 +56,8 @@ pub struct Weather {
     pub freezes: u64,
     /// Machines' processes end, and begin anew.
     pub crashes: u64,
+    /// Machines' processes end in order, and begin anew: with what they could not get applied.
+    pub ends: u64,
     /// Servers' processes end, and begin anew: the leader's, another, a minority, all of them.
     pub restarts: u64,
     /// Servers are cut off from each other: one way or both, one pair or one from all.
@@ -85,6 +87,8 @@ pub struct Weather {
     pub moves: u64,
     /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
     pub passes: u64,
+    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
+    pub idles: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -116,6 +120,7 @@ impl Weather {
         slows: 0,
         freezes: 0,
         crashes: 0,
+        ends: 0,
         restarts: 0,
         splits: 0,
         stops: 0,
@@ -128,6 +133,7 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -149,6 +155,7 @@ impl Weather {
         slows: 2,
         freezes: 3,
         crashes: 2,
+        ends: 2,
         restarts: 1,
         splits: 3,
         stops: 1,
@@ -161,6 +168,7 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -236,6 +244,7 @@ impl Weather {
         weather.rots *= u64::from(below(3) > 0);
         weather.limited = [0, 4][below(2) as usize];
         weather.policies = [0, 10][below(2) as usize];
+        weather.ends *= u64::from(below(3) > 0);
         weather
     }
 }

@@ -35,6 +35,8 @@ const PROGRAMS: usize = 2;
 pub(super) const NOBODY: usize = usize::MAX;
 /// Files that a machine remembers it has seen.
 const SEEN_MAX: usize = 8;
+/// How long a program does nothing, ms at most, where programs do so.
+const IDLE_MS: u64 = 15_000;
 /// Words of a write that goes into shares.
 const LARGE: u64 = 9_000;
 /// Content is cut off where it becomes longer than this.
@@ -227,7 +229,11 @@ impl Building {
         now: Now,
     ) -> Result<(), Violation> {
         if program != NOBODY {
-            let pause = if self.one_in(8) { self.below(1_500) } else { self.below(150) };
+            let pause = match self.happens(self.weather.idles) {
+                true => self.below(IDLE_MS),
+                false if self.one_in(8) => self.below(1_500),
+                false => self.below(150),
+            };
             self.later(pause, Event::Calls(at, program));
         }
         let Some(called) = self.history.calls.get(number) else { return Ok(()) };
@@ -240,7 +246,7 @@ impl Building {
                     _ => None,
                 };
                 self.check_done_within(at, &call)?;
-                self.history.done(number, tick, made);
+                self.history.done(number, tick, self.now, made);
                 self.observes(at, number, &call, reply.told(), tick)
             }
             Err(Error::CutOff) => {
@@ -275,11 +281,16 @@ impl Building {
             (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
                 let key = Key::Name(dir.clone(), label.clone());
                 self.history.observe(number, key, Seen::Value(Value::Bound(entry.file.clone())), tick);
-                self.observes_stat(number, &entry.file, &stat, tick);
+                self.history.inodes.told(&entry.file, entry.ino)?;
+                self.observes_stat(number, &entry.file, &stat, tick)?;
                 self.remember(at, entry);
             }
-            (Call::Create { .. }, Reply::Node(entry, _)) => self.remember(at, entry),
-            (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick),
+            (Call::Create { .. }, Reply::Node(entry, stat)) => {
+                self.history.inodes.told(&entry.file, stat.attributes.ino)?;
+                self.history.inodes.told(&entry.file, entry.ino)?;
+                self.remember(at, entry);
+            }
+            (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick)?,
             (Call::GetXattr { file, .. }, Reply::Bytes(policy)) => {
                 let seen = Seen::Value(Value::Policy(Some(policy)));
                 self.history.observe(number, Key::Policy(file.clone()), seen, tick);
@@ -289,6 +300,9 @@ impl Building {
                 self.history.observe(number, Key::Content(file.clone()), Seen::Value(content(&bytes)), tick);
             }
             (Call::List { dir, .. }, Reply::Listing { entries, .. }) => {
+                for listed in &entries {
+                    self.history.inodes.told(&listed.entry.file, listed.entry.ino)?;
+                }
                 for name in self.known.labels.clone() {
                     let bound = entries.iter().find(|listed| listed.label == name);
                     let value =
@@ -304,7 +318,14 @@ impl Building {
         Ok(())
     }
 
-    fn observes_stat(&mut self, number: CallNumber, file: &FileId, stat: &Stat, tick: u64) {
+    fn observes_stat(
+        &mut self,
+        number: CallNumber,
+        file: &FileId,
+        stat: &Stat,
+        tick: u64,
+    ) -> Result<(), Violation> {
+        self.history.inodes.told(file, stat.attributes.ino)?;
         let namespace::Attributes { uid, mode, kind, .. } = stat.attributes;
         let seen = Seen::Value(Value::Attributes(uid, mode));
         self.history.observe(number, Key::Attributes(file.clone()), seen, tick);
@@ -314,6 +335,7 @@ impl Building {
         if kind == FileKind::Directory {
             self.history.look(number, file, tick_of(stat.mtime));
         }
+        Ok(())
     }
 
     fn observes_refusal(
@@ -419,7 +441,8 @@ impl Building {
             4 => create(dir, name, FileKind::Directory),
             5..8 => Call::Unlink { dir, label: name, directory: false },
             8 => Call::Unlink { dir, label: name, directory: true },
-            9..13 => {
+            9 | 10 => self.some_save(at, dir, name),
+            11..13 => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.some_label(), RenameMode::Replace);
                 Call::Rename { from_dir: dir, from: name, to_dir, to, mode }
             }
@@ -436,6 +459,27 @@ impl Building {
                 Call::SetAttributes { file, change, size: None, through_handle: false }
             }
         }
+    }
+
+    /// As editors save: a file that this machine has just written, if it knows of one, takes the place of what is called so.
+    fn some_save(&mut self, at: usize, to_dir: FileId, to: Label) -> Call {
+        let life = self.machines[at].life;
+        let is_written = |file: &FileId| !self.history.unpublished(file, life).is_empty();
+        let names: Vec<(FileId, Label)> = self
+            .known
+            .dirs
+            .iter()
+            .flat_map(|dir| self.known.labels.iter().map(|label| (dir.clone(), label.clone())))
+            .filter(|(dir, label)| match self.history.now(&Key::Name(dir.clone(), label.clone())) {
+                Some(Value::Bound(file)) => is_written(&file) && (dir, label) != (&to_dir, &to),
+                _ => false,
+            })
+            .collect();
+        let (from_dir, from) = match self.below(names.len() as u64) as usize {
+            at if at < names.len() => names[at].clone(),
+            _ => (self.some_dir(at), self.some_label()),
+        };
+        Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }
     }
 
     /// Directories that go to and fro between two of those that stay: names that everybody looks at, and that only the server can move.
