@@ -2,6 +2,7 @@
 
 use crate::evict::Hand;
 use crate::known::Files;
+use crate::lingering::Lingering;
 use crate::log::Log;
 use crate::publish::Publishing;
 use crate::recall::{Flushing, Yields};
@@ -104,6 +105,10 @@ pub struct Client {
     pub(crate) session: Session,
     /// What programs opened in sessions that are over.
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
+    /// Whether there is something below that keeps what it is told of files.
+    pub(crate) is_handed_out: bool,
+    /// Files that have no name any more and are known below.
+    pub(crate) lingering: Lingering,
     /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
@@ -142,6 +147,8 @@ impl Client {
             rules: Rules::NEWEST,
             session: Session::default(),
             reopening: BTreeMap::new(),
+            is_handed_out: false,
+            lingering: Lingering::default(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
         }
@@ -194,6 +201,7 @@ impl Client {
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Yielded { number } => self.on_yielded(now, number, out),
+            Input::Forgotten(files) => self.on_forgotten(now, files, out),
             Input::Tick => self.on_tick(now, out),
         }
         self.settle(now, out);
@@ -209,7 +217,8 @@ impl Client {
         let flush = unsent.map(|since| since.after_ms(self.settings.flush_after_ms));
         let publish =
             self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
-        [flush, publish, self.session_deadline()].into_iter().flatten().min()
+        let lingering = self.lingering_deadline();
+        [flush, publish, lingering, self.session_deadline()].into_iter().flatten().min()
     }
 
     /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
@@ -450,6 +459,7 @@ impl Client {
             self.flush_log(out);
         }
         self.publish_old(now, out);
+        self.end_lingering(now, out);
         self.keep_session(now, out);
     }
 

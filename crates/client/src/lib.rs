@@ -12,6 +12,7 @@ mod evict;
 mod file_io;
 mod handles;
 mod known;
+mod lingering;
 mod locks;
 mod log;
 mod merge;

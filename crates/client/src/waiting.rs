@@ -99,6 +99,8 @@ pub(crate) struct Waiting {
     pub since: Time,
     /// It is no call at all, but this client opening the file anew.
     pub reopens: Option<FileId>,
+    /// Nobody called: this client closes what lingers no more.
+    pub is_own: bool,
     pub on: On,
     lost_races: u8,
     /// What the server told without a lease, for the next try.
@@ -121,6 +123,7 @@ impl Waiting {
             call,
             since: now.time,
             reopens: None,
+            is_own: false,
             on: On::Answered,
             lost_races: 0,
             told: Vec::new(),
@@ -162,6 +165,8 @@ impl Client {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
                 let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
                     AskMode::Ship
+                } else if waiting.keeps_losing() && waiting.call.is_question() {
+                    AskMode::Values
                 } else if waiting.call.takes_report() {
                     AskMode::LeaseOrReport
                 } else {
@@ -266,8 +271,9 @@ impl Client {
         };
         match waiting.reopens {
             Some(file) => self.reopened(now, &file, &result, out),
+            None if waiting.is_own => {}
             None => {
-                let bound = self.bound_without_lease(&waiting);
+                let bound = self.told_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });
                 out.extend(bound.map(Output::Invalidate));
             }

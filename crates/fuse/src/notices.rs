@@ -6,6 +6,7 @@
 use client::Invalidation;
 use node::{Again, Below};
 use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -72,14 +73,15 @@ impl Below for Notices {
     fn has(&self, what: &Invalidation) -> bool {
         let nodes = &self.front.nodes;
         match what {
-            Invalidation::Entry(dir, label) => nodes.node(dir).is_some_and(|dir| {
-                nodes.entry_given(dir, label) || !self.front.flight.idle(Whose::Node(dir))
-            }),
+            Invalidation::Entry(dir, label) => nodes
+                .of(dir)
+                .into_iter()
+                .any(|dir| nodes.entry_given(dir, label) || !self.front.flight.idle(Whose::Node(dir))),
             Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
+                !nodes.of(file).is_empty() || !self.front.flight.idle(Whose::Anyone)
             }
             // Names that are not there, too, may have been given.
-            Invalidation::Entries(dir) => nodes.node(dir).is_some(),
+            Invalidation::Entries(dir) => !nodes.of(dir).is_empty(),
             Invalidation::Everything => true,
         }
     }
@@ -118,14 +120,21 @@ impl Notices {
         })
     }
 
-    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet.
+    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet, or has it under several numbers.
     fn whose(&self, what: &Invalidation) -> Whose {
+        match self.nodes_of(what)[..] {
+            [node] => Whose::Node(node),
+            _ => Whose::Anyone,
+        }
+    }
+
+    fn nodes_of(&self, what: &Invalidation) -> SmallVec<[u64; 1]> {
         match what {
             Invalidation::Entry(file, _)
             | Invalidation::Entries(file)
             | Invalidation::Attributes(file)
-            | Invalidation::Pages(file) => self.front.nodes.node(file).map_or(Whose::Anyone, Whose::Node),
-            Invalidation::Everything => Whose::Anyone,
+            | Invalidation::Pages(file) => self.front.nodes.of(file),
+            Invalidation::Everything => SmallVec::new(),
         }
     }
 
@@ -160,11 +169,11 @@ impl Notices {
             let nodes = &self.front.nodes;
             match &what {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
-                    nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir));
+                    nodes.of(dir).into_iter().for_each(|dir| nodes.contend(dir));
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => match nodes.node(file) {
-                    Some(node) => nodes.doubt(node),
-                    None => nodes.miss(),
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => match nodes.of(file) {
+                    has if has.is_empty() => nodes.miss(),
+                    has => has.into_iter().for_each(|node| nodes.doubt(node)),
                 },
                 Invalidation::Everything => {}
             }
@@ -220,10 +229,13 @@ impl Notices {
     fn send(&self, what: &Invalidation) {
         let deadline = Instant::now() + SETTLE;
         for _ in 0..ROUNDS_MAX {
-            let (whose, before) = (self.whose(what), self.quiet_since(what));
+            let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
+            let whose = self.whose(what);
             // What is given meanwhile is given for no time: [`Nodes::miss`](crate::nodes::Nodes::miss).
-            let Whose::Node(node) = whose else { return };
-            log(what, self.notify_given(node, what));
+            if nodes.is_empty() {
+                return;
+            }
+            nodes.into_iter().for_each(|node| log(what, self.notify_given(node, what)));
             let quiet = before.is_some() && self.quiet_since(what) == before;
             if quiet || !self.front.flight.settle(whose, deadline) {
                 return;
@@ -316,6 +328,8 @@ mod tests {
         }
 
         fn cancel(&self, _: client::Ticket) {}
+
+        fn forgotten(&self, _: Vec<FileId>) {}
 
         fn valid_for(&self) -> Duration {
             Duration::from_secs(30)
@@ -436,7 +450,7 @@ mod tests {
         let (notices, recorder, _) = sending();
         recorder.has_not.store(1000, SeqCst);
         let front = Arc::clone(&notices.front);
-        *recorder.meanwhile.lock() = Some(Box::new(move || front.nodes.forget(5, 1)));
+        *recorder.meanwhile.lock() = Some(Box::new(move || assert!(front.nodes.forget(5, 1).is_none())));
         assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"]);
     }
 
@@ -452,7 +466,7 @@ mod tests {
             let (tell, told) = std::sync::mpsc::channel();
             notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
             let Ok(Ok(Found::File(shown))) = told.recv() else { panic!("nothing found") };
-            notices.front.nodes.forget(5, 1);
+            assert!(notices.front.nodes.forget(5, 1).is_none());
             shown.ttl
         };
         assert_eq!(look(), Duration::from_secs(30));

@@ -53,6 +53,8 @@ fn one_seed() {
             Ok("full") => FULL,
             Ok("directories") => DIRECTORIES,
             Ok("passing") => PASSING,
+            Ok("replacing") => REPLACING,
+            Ok("fair") => Weather { replaces: 1, ..Weather::FAIR },
             _ => Weather::of(seed),
         };
         let (aloud, servers) = (of("ALOUD", 0) > 0, of("SERVERS", weather.servers));
@@ -109,6 +111,20 @@ fn a_kernel_is_never_behind_what_the_server_does_for_its_machine() {
     let found = is_found(Weather { lie, ..DIRECTORIES }, 0..4, 6, 2_000);
     println!("{found:?}");
     assert!(found.is_some());
+}
+
+/// Files are replaced by rename all the time, and looked for by name.
+const REPLACING: Weather = Weather { replaces: 1, restarts: 0, crashes: 0, ..Weather::FOUL };
+
+/// A kernel makes two requests of a call on a path, and what the first has found is good for the second, whoever replaces it meanwhile; nobody waits for long because of it.
+#[test]
+fn a_name_that_always_exists_can_always_be_used() {
+    let fair = Weather { replaces: 1, ..Weather::FAIR };
+    let mut all = all_of(fair, 0..6, 2, 1_500);
+    all += all_of(fair, 6..10, 6, 3_000);
+    println!("{all:?}");
+    let all = all_of(REPLACING, 0..12, 4, 2_000);
+    println!("{all:?}");
 }
 
 /// A small file passes from one machine to the others all the time, while much goes wrong.

@@ -83,6 +83,8 @@ pub struct Weather {
     pub moves: u64,
     /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
     pub passes: u64,
+    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: [`super::paths`].
+    pub replaces: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -126,6 +128,7 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        replaces: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -159,6 +162,7 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        replaces: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -166,6 +170,11 @@ impl Weather {
         aloud: false,
         lie: None,
     };
+
+    /// Whether nothing goes wrong.
+    pub(super) fn is_fair(&self) -> bool {
+        self.calm_ms == Weather::FAIR.calm_ms && self.loses == 0 && self.doubles == 0
+    }
 
     /// What the seed chooses for three or five servers that run the shipped code.
     pub fn shipped(seed: u64) -> Weather {
