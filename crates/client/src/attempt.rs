@@ -156,8 +156,7 @@ impl Client {
             }
             stat => Some(stat?),
         };
-        // Whoever keeps losing leases is told values, and does without this one.
-        wants.extend(self.look_up(now, &entry).filter(|_| !waiting.keeps_losing()));
+        wants.extend(self.look_up(now, &entry));
         match stat.filter(|_| wants.is_empty()) {
             Some(stat) => Ok(Reply::Node(entry, stat)),
             None => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),

@@ -137,12 +137,9 @@ impl Client {
         }
     }
 
-    /// The name that the server has bound for this call, or told it of, if no lease says that it still is so: who is told may not keep it.
-    pub(crate) fn told_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
+    /// The name that the server has bound for this call, if no lease says that it still is: who is told of it may not keep it.
+    pub(crate) fn bound_without_lease(&self, waiting: &Waiting) -> Option<Invalidation> {
         match &waiting.call {
-            Call::Lookup { dir, label } if !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) => {
-                Some(Invalidation::Entry(dir.clone(), label.clone()))
-            }
             Call::Create { dir, label, .. } | Call::Link { dir, label, .. }
                 if matches!(waiting.shipped, Some(Ok(_)))
                     && !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) =>

@@ -273,7 +273,7 @@ impl Client {
             Some(file) => self.reopened(now, &file, &result, out),
             None if waiting.is_own => {}
             None => {
-                let bound = self.told_without_lease(&waiting);
+                let bound = self.bound_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });
                 out.extend(bound.map(Output::Invalidate));
             }

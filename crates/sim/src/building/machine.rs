@@ -105,7 +105,9 @@ impl Building {
             names_max: 4,
             ..Settings::new(seed)
         });
-        client.has_below();
+        if self.weather.lie != Some(Lie::NothingBelow) {
+            client.has_below();
+        }
         client
     }
 

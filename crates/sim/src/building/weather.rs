@@ -31,6 +31,8 @@ pub enum Lie {
     HeardEarly,
     /// Servers do not know what machines may not do.
     ForgetsRights,
+    /// Clients do not know that there is a kernel, which comes back for what it has looked up.
+    NothingBelow,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
