@@ -44,7 +44,7 @@ impl Client {
         }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
-            Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
+            Call::Lookup { dir, label } => self.lookup(now, waiting, dir, label),
             Call::Parent { dir } => self.parent(now, &dir),
             Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
             Call::Glance { file } => self.glance(&file),
@@ -143,9 +143,26 @@ impl Client {
         decided
     }
 
-    fn lookup(&mut self, now: Now, dir: FileId, label: Label, cred: Cred) -> Tried {
+    fn lookup(&mut self, now: Now, waiting: &Waiting, dir: FileId, label: Label) -> Tried {
         self.used(&dir);
-        self.answer(now, Operation::Lookup { dir, label, cred })
+        let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
+        let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
+            return Err(Stop::Error(Error::Invalid));
+        };
+        // What else the reply takes is asked for by the name, all at once: the file that it stands for may be another by then.
+        let mut wants = Vec::new();
+        let stat = match self.stat(now, &entry.file) {
+            Err(Stop::Need(Need::Leases { wants: missing, .. })) => {
+                wants = missing;
+                None
+            }
+            stat => Some(stat?),
+        };
+        wants.extend(self.look_up(now, &entry));
+        match stat.filter(|_| wants.is_empty()) {
+            Some(stat) => Ok(Reply::Node(entry, stat)),
+            None => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),
+        }
     }
 
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
@@ -273,8 +290,18 @@ impl Client {
 
     fn unlink(&mut self, now: Now, cred: Cred, dir: FileId, label: Label, directory: bool) -> Tried {
         self.require_quiet()?;
-        let open = self.has_open(&dir, &label);
-        self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })
+        let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
+        let open = lingers.is_some() || self.has_open(&dir, &label);
+        let reply =
+            self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })?;
+        Ok(self.removed(lingers, reply))
+    }
+
+    /// What an operation replies that was done, and has taken the last name of a file that lingers.
+    fn removed(&mut self, lingers: Option<FileId>, reply: Reply) -> Reply {
+        let Some(file) = lingers else { return reply };
+        self.lingers(&file);
+        Reply::Lingers(file)
     }
 
     fn rename(
@@ -296,7 +323,11 @@ impl Client {
                 self.publish_before(now, &replaced.file, out)?;
             }
         }
-        let open = self.has_open(&to_dir, &to);
+        let replaced = self.files.child(&to_dir, &to, Kind::Read);
+        let lingers = self.would_linger(&replaced).filter(|file| {
+            mode == RenameMode::Replace && !matches!(&moved, Known::Used(moved) if moved.file == *file)
+        });
+        let open = lingers.is_some() || self.has_open(&to_dir, &to);
         if mode == RenameMode::Exchange && from_dir == to_dir && self.has_one_integer(&to_dir) {
             // Two in a row are needed, and this block has but one: on to the next.
             self.take_integer(&to_dir, out);
@@ -342,7 +373,7 @@ impl Client {
         if exchange {
             self.take_integer(&from_dir, out);
         }
-        Ok(Reply::Nothing)
+        Ok(self.removed(lingers, Reply::Nothing))
     }
 
     fn has_one_integer(&self, dir: &FileId) -> bool {

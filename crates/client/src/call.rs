@@ -37,9 +37,9 @@ pub enum Call {
     },
     /// Links `file` once more: [`Reply::Node`].
     Link { file: FileId, dir: FileId, label: Label },
-    /// unlink; rmdir if `directory`: [`Reply::Nothing`].
+    /// unlink; rmdir if `directory`: [`Reply::Nothing`] or [`Reply::Lingers`].
     Unlink { dir: FileId, label: Label, directory: bool },
-    /// [`Reply::Nothing`].
+    /// [`Reply::Nothing`] or [`Reply::Lingers`].
     Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode },
     /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by a handle opened for writing, so
     /// permissions are not checked again.
@@ -167,6 +167,8 @@ pub enum Allocate {
 pub enum Reply {
     /// Done.
     Nothing,
+    /// Done. This file has lost its last name by that, and stays until the front door has forgotten it, which it is to say ([`crate::Input::Forgotten`]): at once, if it does not know the file.
+    Lingers(FileId),
     /// A file found or made, and its stat.
     Node(Entry, Stat),
     /// Everything that stat shows.

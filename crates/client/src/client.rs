@@ -2,6 +2,7 @@
 
 use crate::evict::Hand;
 use crate::known::Files;
+use crate::lingering::Lingering;
 use crate::log::Log;
 use crate::promised::Promised;
 use crate::publish::Publishing;
@@ -109,6 +110,10 @@ pub struct Client {
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
     /// The machine is about to end: what is still written is taken, whatever becomes of it.
     pub(crate) ending: bool,
+    /// Whether there is something below that keeps what it is told of files.
+    pub(crate) is_handed_out: bool,
+    /// Files that have no name any more and are known below.
+    pub(crate) lingering: Lingering,
     /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
@@ -149,6 +154,8 @@ impl Client {
             session: Session::default(),
             reopening: BTreeMap::new(),
             ending: false,
+            is_handed_out: false,
+            lingering: Lingering::default(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
         }
@@ -201,6 +208,7 @@ impl Client {
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Yielded { number } => self.on_yielded(now, number, out),
+            Input::Forgotten(files) => self.on_forgotten(now, files, out),
             Input::Tick => self.on_tick(now, out),
         }
         self.settle(now, out);
@@ -215,7 +223,8 @@ impl Client {
         let unsent = self.unsent_since.filter(|_| self.session.is_connected());
         let flush = unsent.map(|since| since.after_ms(self.settings.flush_after_ms));
         let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.publish_after_ms()));
-        [flush, publish, self.session_deadline()].into_iter().flatten().min()
+        let lingering = self.lingering_deadline();
+        [flush, publish, lingering, self.session_deadline()].into_iter().flatten().min()
     }
 
     /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
@@ -464,6 +473,7 @@ impl Client {
             self.publish_all(now, out);
             self.flush_log(out);
         }
+        self.end_lingering(now, out);
         self.keep_session(now, out);
     }
 

@@ -1,6 +1,7 @@
 //! What this client knows, file by file, and by which leases.
 
 use crate::handles::Handles;
+use crate::lingering::LookedUp;
 use crate::locks::KnownLocks;
 use crate::through::Writes;
 use content::FileContent;
@@ -29,6 +30,8 @@ pub(crate) struct KnownFile {
     pub buried: bool,
     /// Used since the eviction hand last passed.
     pub recent: bool,
+    /// When somebody who may come back for the file was told of it last.
+    pub looked_up: LookedUp,
     /// Extended attributes that are not in `xattrs` are known not to exist.
     pub xattrs_complete: bool,
     /// Open handles, if there are any. Which of this client's own values they make true only changes under `SelfWrite`.

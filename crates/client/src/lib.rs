@@ -14,6 +14,7 @@ mod file_io;
 mod given;
 mod handles;
 mod known;
+mod lingering;
 mod locks;
 mod log;
 mod merge;

@@ -1,5 +1,6 @@
 //! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
 
+use ident::FileId;
 use lease::Released;
 use namespace::{Error, Operation, Rules};
 use std::collections::VecDeque;
@@ -14,6 +15,9 @@ const BYTES_PER_MESSAGE: usize = 512 << 10;
 const ENTRIES_MAX: usize = 64_000;
 /// And so many bytes, about.
 const BYTES_MAX: usize = 64 << 20;
+
+/// A file that lingers is forgotten within so many entries, or the server hears of it.
+const FORGOTTEN_WITHIN: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
@@ -160,6 +164,34 @@ impl Log {
         }
     }
 
+    /// The entry `removed` took the last name of `file` while this client had it open, and was to stay until that is over: it is over, and goes with the name after all. Not if the server has been told
+    /// otherwise, or may be told more of the file.
+    pub fn removes_at_once(&mut self, removed: u64, file: &FileId) -> bool {
+        let Some(at) = removed.checked_sub(self.first).map(|at| at as usize) else { return false };
+        let concerns = |(entry, _): &(LogEntry, usize)| match entry {
+            LogEntry::Update { operation, .. } => operation.files().contains(&file),
+            LogEntry::Release(released) => released.iter().any(|released| released.file == *file),
+            LogEntry::Return { file: of, .. }
+            | LogEntry::Wrote { file: of }
+            | LogEntry::FlushedThrough { file: of, .. } => of == file,
+            LogEntry::Flushed { .. } => false,
+        };
+        if at < self.sent
+            || self.entries.len() - at > FORGOTTEN_WITHIN
+            || self.entries.range(at + 1..).any(concerns)
+        {
+            return false;
+        }
+        let operation = match self.entries.get_mut(at) {
+            Some((LogEntry::Update { operation, .. }, _)) => operation,
+            _ => return false,
+        };
+        match operation {
+            Operation::Unlink { open, .. } | Operation::Rename { open, .. } => std::mem::take(open),
+            _ => false,
+        }
+    }
+
     /// The updates that are not acknowledged, in order.
     pub fn updates(&self) -> impl Iterator<Item = &Operation> {
         self.entries.iter().filter_map(|(entry, _)| match entry {
@@ -258,7 +290,7 @@ mod tests {
     #[test]
     fn an_answer_that_lets_go_of_nothing_counts_over_its_own_connection_only() {
         let mut log = Log::new();
-        let released = |field| Released { file: ident::FileId::root(), field, keep: None };
+        let released = |field| Released { file: FileId::root(), field, keep: None };
         let (held, other) = (released(Field::Children), released(Field::Times));
         log.push_release(vec![held.clone(), other.clone()], vec![other.clone()]);
         log.push_release(vec![other.clone()], vec![other.clone()]);

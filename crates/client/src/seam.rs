@@ -52,6 +52,8 @@ pub enum Input {
         /// Which.
         number: u64,
     },
+    /// Front doors have forgotten these, of which they were told that they linger ([`Reply::Lingers`]).
+    Forgotten(Vec<FileId>),
     /// Time has passed; spurious ones do no harm.
     Tick,
 }

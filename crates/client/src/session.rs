@@ -205,13 +205,14 @@ impl Client {
         self.session.ended = now.time;
         let items = self.what_is_lost();
         self.note_unsaved(&items);
+        self.forget_lingering();
         self.keep_handles();
         self.forget_session();
         out.push(Output::Salvage(Salvage { cut_off: true, items }));
         out.push(Output::Invalidate(Invalidation::Everything));
         for (ticket, waiting) in std::mem::take(&mut self.waiting) {
             match waiting.call {
-                _ if waiting.reopens.is_some() => {}
+                _ if waiting.reopens.is_some() || waiting.is_own => {}
                 Call::Close { file, open } => {
                     self.close_lost(&file, open);
                     out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });

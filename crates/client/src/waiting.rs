@@ -99,6 +99,8 @@ pub(crate) struct Waiting {
     pub since: Time,
     /// It is no call at all, but this client opening the file anew.
     pub reopens: Option<FileId>,
+    /// Nobody called: this client closes what lingers no more.
+    pub is_own: bool,
     pub on: On,
     lost_races: u8,
     /// The next question is for what is so now, and for no lease.
@@ -125,6 +127,7 @@ impl Waiting {
             call,
             since: now.time,
             reopens: None,
+            is_own: false,
             on: On::Answered,
             lost_races: 0,
             hurries: false,
@@ -177,6 +180,8 @@ impl Client {
                     AskMode::Ship
                 } else if std::mem::take(&mut waiting.hurries) {
                     AskMode::Report
+                } else if waiting.keeps_losing() && waiting.call.is_question() {
+                    AskMode::Values
                 } else if waiting.call.takes_report() {
                     AskMode::LeaseOrReport
                 } else {
@@ -330,6 +335,7 @@ impl Client {
         };
         match waiting.reopens {
             Some(file) => self.reopened(now, &file, &result, out),
+            None if waiting.is_own => {}
             None => {
                 let bound = self.bound_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });

@@ -338,7 +338,7 @@ impl Turn<'_> {
             let (whole, excluded, excluded_xattrs) = Default::default();
             FileGrant { file, whole, fields, excluded, excluded_xattrs, values }
         });
-        debug_assert_eq!(request.mode, AskMode::Report);
+        debug_assert!(matches!(request.mode, AskMode::Report | AskMode::Values));
         told.collect()
     }
 

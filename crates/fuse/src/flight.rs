@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 /// Counters that nodes share: so many that two nodes in use seldom do, and what is under way on one is not taken for the other's.
 const SLOTS: usize = 4096;
 
+/// No node: what is under way on it are renames.
+pub(crate) const RENAMES: u64 = u64::MAX;
+
 /// Requests begun and answered, by node and in all.
 #[derive(Debug)]
 pub(crate) struct Flight {

@@ -12,6 +12,7 @@ mod mount;
 mod mountpoint;
 mod nodes;
 mod notices;
+mod places;
 mod syscall;
 mod transport;
 mod way;

@@ -15,6 +15,7 @@ use std::sync::atomic::{
 use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
+use crate::places::{FIRST_FURTHER, Place, Places};
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -37,11 +38,13 @@ const GIVEN_MAX: usize = 1 << 19;
 /// The nodes of one mount.
 ///
 /// A node's id is the file's inode number, the root's excepted: inode numbers are unique in the cluster and never reused, so generations are all
-/// 0. The table says which file a node is, and how often the kernel was given it.
+/// 0. The table says which file a node is, and how often the kernel was given it. A directory that another machine has moved may have further nodes, with numbers of this mount's: [`Places`].
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// Of what is mounted.
     root: FileId,
+    /// Where the kernel has directories. Locked before `chunks`.
+    places: Places,
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
@@ -118,6 +121,8 @@ struct Node {
     file: FileId,
     /// Of a directory.
     directory: Option<Box<Directory>>,
+    /// It has no name any more, and stays until the kernel has forgotten it.
+    lingers: bool,
     /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
     lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
@@ -139,6 +144,7 @@ impl Nodes {
     pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
             root: root.clone(),
+            places: Places::default(),
             contended: Lately::default(),
             passing: Lately::default(),
             missed: AtomicU64::default(),
@@ -150,7 +156,8 @@ impl Nodes {
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false };
+        let node =
+            Node { file: root.clone(), directory: None, lingers: false, lookups: u32::MAX, setid: false };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -163,18 +170,52 @@ impl Nodes {
 
     /// The nodes of `file` that the kernel has.
     pub(crate) fn of(&self, file: &FileId) -> SmallVec<[u64; 1]> {
-        self.back(file).read().get(file).copied().into_iter().collect()
+        let first = self.back(file).read().get(file).copied();
+        first.into_iter().chain(self.places.further(file)).collect()
     }
 
     /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget comes first.
     pub(crate) fn give(&self, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
-        let node = stat.attributes.ino;
         // Whatever number the directory has of its own, that is the kernel's for a root.
         if *file == self.root {
             return Ok(ROOT);
         }
-        if node <= ROOT {
-            tracing::error!(%file, node, "an inode number that only the root may have");
+        self.give_as(stat.attributes.ino, file, stat)
+    }
+
+    /// The same of what is called `label` in directory `dir`. `can_splice` says whether the kernel can move a directory there that it has in another one, given by its number.
+    /// Otherwise the directory gets a node of its own there, if it may (`anew`), or is not given.
+    pub(crate) fn give_at(
+        &self,
+        (dir, label): (u64, &Label),
+        file: &FileId,
+        stat: &Stat,
+        anew: bool,
+        can_splice: impl Fn(u64) -> bool,
+    ) -> Result<Option<u64>, Errno> {
+        if *file == self.root || stat.attributes.kind != FileKind::Directory {
+            return self.give(file, stat).map(Some);
+        }
+        let (place, ino) = (Place::new(dir, label), stat.attributes.ino);
+        let first = || self.back(file).read().get(file).copied();
+        let places = self.places.0.read();
+        if first() == Some(ino) && places.is_settled(place, ino) {
+            return self.give_as(ino, file, stat).map(Some);
+        }
+        drop(places);
+        let mut places = self.places.0.write();
+        let Some(node) = places.choose(place, file, first(), ino, anew, can_splice) else { return Ok(None) };
+        self.give_as(node, file, stat).map(Some)
+    }
+
+    /// The kernel has moved what it had as `from` to `to`, and with `exchange` the other way round, too.
+    pub(crate) fn moved(&self, from: (u64, &Label), to: (u64, &Label), exchange: bool) {
+        self.places.0.write().moved(Place::new(from.0, from.1), Place::new(to.0, to.1), exchange);
+    }
+
+    fn give_as(&self, node: u64, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
+        if node <= ROOT || stat.attributes.ino >= FIRST_FURTHER {
+            tracing::error!(%file, node, "an inode number that no file may have");
             return Err(Errno::IO);
         }
         let setid = may_have_setid(stat);
@@ -195,8 +236,10 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid });
-                self.back(file).write().insert(file.clone(), node);
+                *empty = Some(Node { file: file.clone(), directory, lingers: false, lookups: 1, setid });
+                if node < FIRST_FURTHER {
+                    self.back(file).write().insert(file.clone(), node);
+                }
             }
         }
         Ok(node)
@@ -213,22 +256,45 @@ impl Nodes {
         self.missed.load(SeqCst)
     }
 
-    /// The kernel has dropped `lookups` of what it was given.
-    pub(crate) fn forget(&self, node: u64, lookups: u64) {
+    /// `file` has lost its last name, and stays until the kernel has forgotten it; whether it has the file at all.
+    pub(crate) fn linger(&self, file: &FileId) -> bool {
+        let Some(node) = self.back(file).read().get(file).copied() else { return false };
+        let mut is_known = false;
+        self.change(node, |n| {
+            is_known = n.file == *file;
+            n.lingers |= is_known;
+        });
+        is_known
+    }
+
+    /// The kernel has dropped `lookups` of what it was given. The file, if that were all and it lingers no more.
+    #[must_use = "what lingers is to be let go"]
+    pub(crate) fn forget(&self, node: u64, lookups: u64) -> Option<FileId> {
         let mut shard = self.shard(node).write();
-        let Some(chunk) = shard.get_mut(&(node / CHUNK)) else { return };
+        let chunk = shard.get_mut(&(node / CHUNK))?;
         let place = &mut chunk[slot(node)];
-        let Some(known) = place.as_mut().filter(|known| known.lookups != u32::MAX) else { return };
+        let known = place.as_mut().filter(|known| known.lookups != u32::MAX)?;
         known.lookups = known.lookups.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
-        if known.lookups == 0
-            && let Some(gone) = place.take()
-        {
+        if known.lookups > 0 {
+            return None;
+        }
+        let gone = place.take()?;
+        self.given.fetch_sub(gone.directory.as_ref().map_or(0, |directory| directory.given.len()), Relaxed);
+        if node < FIRST_FURTHER {
             self.back(&gone.file).write().remove(&gone.file);
-            self.given.fetch_sub(gone.directory.map_or(0, |directory| directory.given.len()), Relaxed);
-            if chunk.iter().all(Option::is_none) {
-                shard.remove(&(node / CHUNK));
+        }
+        if chunk.iter().all(Option::is_none) {
+            shard.remove(&(node / CHUNK));
+        }
+        drop(shard);
+        if gone.directory.is_some() {
+            let mut places = self.places.0.write();
+            // It may have been given again since.
+            if self.look(node, |_| ()).is_none() {
+                places.forget(node, &gone.file);
             }
         }
+        gone.lingers.then_some(gone.file)
     }
 
     /// `stat` of `node` was seen: remembers whether it may have set-id bits.
@@ -420,7 +486,7 @@ fn may_have_setid(stat: &Stat) -> bool {
     stat.attributes.kind == FileKind::Regular && mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
-fn hash(value: impl Hash) -> u64 {
+pub(crate) fn hash(value: impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     value.hash(&mut hasher);
     hasher.finish()
@@ -455,11 +521,11 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(nodes.give(&file, &stat(5, 0)), Ok(5));
         }
-        nodes.forget(5, 2);
-        assert_eq!((nodes.file(5), nodes.of(&file).to_vec()), (Ok(file.clone()), vec![5]));
-        nodes.forget(5, 1);
-        assert_eq!((nodes.file(5), nodes.of(&file).to_vec()), (Err(Errno::STALE), vec![]));
-        nodes.forget(ROOT, u64::MAX);
+        assert_eq!(nodes.forget(5, 2), None);
+        assert_eq!((nodes.file(5), &nodes.of(&file)[..]), (Ok(file.clone()), &[5][..]));
+        assert_eq!(nodes.forget(5, 1), None);
+        assert_eq!((nodes.file(5), &nodes.of(&file)[..]), (Err(Errno::STALE), &[][..]));
+        assert_eq!(nodes.forget(ROOT, u64::MAX), None);
         assert_eq!(nodes.file(ROOT), Ok(FileId::root()));
         assert_eq!(nodes.all(), [ROOT]);
     }
@@ -510,7 +576,7 @@ mod tests {
         old.iter().for_each(|(dir, entries)| nodes.taken_back(*dir, entries, false));
         let is_given = |n: usize| nodes.has_entries(ROOT, Some(&label(&n.to_string())));
         assert!(!is_given(0) && is_given(GIVEN_MAX));
-        nodes.forget(5, 1);
+        assert_eq!(nodes.forget(5, 1), None);
         assert_eq!(
             nodes.given.load(Relaxed),
             nodes.entries(ROOT, None).len(),
@@ -552,5 +618,63 @@ mod tests {
         assert!(!nodes.may_have_setid(5));
         nodes.see(5, &stat(5, 0o4755));
         assert!(nodes.may_have_setid(5));
+    }
+
+    #[test]
+    fn a_file_that_lingers_is_let_go_with_its_last_lookup() {
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
+        assert!(!nodes.linger(&file), "the kernel does not have it");
+        for _ in 0..2 {
+            nodes.give(&file, &stat(5, 0)).unwrap();
+        }
+        assert!(nodes.linger(&file));
+        assert_eq!((nodes.forget(5, 1), nodes.forget(5, 1)), (None, Some(file.clone())));
+        nodes.give(&file, &stat(5, 0)).unwrap();
+        assert_eq!(nodes.forget(5, 1), None, "it was let go");
+    }
+
+    /// A directory with this inode number, as the kernel is given it; and whether it could move an entry.
+    fn place(nodes: &Nodes, (dir, name): (u64, &str), ino: u64, can_splice: bool) -> u64 {
+        let mut stat = stat(ino, 0);
+        stat.attributes.kind = FileKind::Directory;
+        let (file, label) = (FileId::root().child(ino), Label::new(name.as_bytes()).unwrap());
+        nodes.give_at((dir, &label), &file, &stat, true, |_| can_splice).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_directory_that_the_kernel_cannot_move_gets_a_node_of_its_own() {
+        let nodes = Nodes::new(FileId::root());
+        let (from, to) = (place(&nodes, (ROOT, "from"), 2, false), place(&nodes, (ROOT, "to"), 3, false));
+        assert_eq!((from, to, place(&nodes, (from, "x"), 7, false)), (2, 3, 7));
+        assert_eq!(place(&nodes, (from, "x"), 7, false), 7, "it is where it was");
+        assert_eq!(
+            place(&nodes, (from, "y"), 7, false),
+            7,
+            "within a directory the kernel can always move it"
+        );
+        assert_eq!(place(&nodes, (to, "x"), 7, true), 7, "and so it can here");
+        // It may not have been able to after all.
+        let further = place(&nodes, (to, "x"), 7, false);
+        assert_eq!((further, place(&nodes, (to, "x"), 7, false)), (FIRST_FURTHER, FIRST_FURTHER));
+        assert_eq!((nodes.file(7), nodes.file(further)), (nodes.file(further), nodes.file(7)));
+        let file = FileId::root().child(7);
+        assert_eq!(nodes.of(&file)[..], [7, further]);
+        // The kernel moves its own entry, and that is where it is from then on.
+        let label = |name: &str| Label::new(name.as_bytes()).unwrap();
+        nodes.moved((to, &label("x")), (from, &label("z")), false);
+        assert_eq!(place(&nodes, (from, "z"), 7, false), further);
+        assert_eq!(nodes.forget(further, 4), None);
+        assert_eq!((&nodes.of(&file)[..], nodes.file(further)), (&[7][..], Err(Errno::STALE)));
+        assert_eq!(nodes.forget(7, 9), None);
+        assert_eq!(place(&nodes, (to, "x"), 7, false), 7, "what it has forgotten it has nowhere");
+    }
+
+    #[test]
+    fn the_kernel_moves_no_directory_into_itself() {
+        let nodes = Nodes::new(FileId::root());
+        let (above, below) = (place(&nodes, (ROOT, "a"), 2, false), place(&nodes, (2, "b"), 3, false));
+        assert_eq!((above, below), (2, 3));
+        // Another machine has turned them round; whoever is in `b` comes to `a` from there.
+        assert_eq!(place(&nodes, (below, "a"), 2, true), FIRST_FURTHER);
     }
 }

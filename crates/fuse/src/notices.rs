@@ -406,6 +406,7 @@ mod tests {
         fn cancel(&self, _: client::Ticket) {}
 
         fn give_way(&self, _: client::Ticket) {}
+        fn forgotten(&self, _: Vec<FileId>) {}
 
         fn valid_for(&self) -> Duration {
             Duration::from_secs(30)
@@ -526,7 +527,7 @@ mod tests {
         let (notices, recorder, _) = sending();
         recorder.has_not.store(1000, SeqCst);
         let front = Arc::clone(&notices.front);
-        *recorder.meanwhile.lock() = Some(Box::new(move || front.nodes.forget(5, 1)));
+        *recorder.meanwhile.lock() = Some(Box::new(move || assert!(front.nodes.forget(5, 1).is_none())));
         assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"]);
     }
 
@@ -542,7 +543,7 @@ mod tests {
             let (tell, told) = std::sync::mpsc::channel();
             notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
             let Ok(Ok(Found::File(shown))) = told.recv() else { panic!("nothing found") };
-            notices.front.nodes.forget(5, 1);
+            assert!(notices.front.nodes.forget(5, 1).is_none());
             shown.ttl
         };
         assert_eq!(look(), Duration::from_secs(30));
@@ -663,6 +664,8 @@ mod tests {
         }
 
         fn cancel(&self, _: client::Ticket) {}
+
+        fn forgotten(&self, _: Vec<FileId>) {}
 
         fn give_way(&self, ticket: client::Ticket) {
             let answers: Vec<_> = self.0.lock().extract_if(.., |(waits, _)| *waits == ticket).collect();

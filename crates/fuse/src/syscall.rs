@@ -55,6 +55,20 @@ pub(crate) fn retries(tid: u32) -> Option<SystemCall> {
     of(tid).filter(|call| BLIND.contains(&call.number))
 }
 
+/// Whether `tid` may hold a lock for renaming: it renames, or nobody can see what it does.
+pub(crate) fn may_rename(tid: u32) -> bool {
+    of(tid).is_none_or(|call| RENAMING.contains(&call.number))
+}
+
+const RENAMING: &[i64] = &[
+    libc::SYS_renameat2,
+    libc::SYS_io_uring_enter,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_renameat,
+];
+
 /// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size by that. Trap: what a mapping is written to beyond the size that the kernel has
 /// is lost, so who may map it so must be told the true one.
 pub(crate) fn opens_one_way(tid: u32) -> bool {
@@ -143,6 +157,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_be_seen_may_see_times_and_may_not_read() {
+        assert!(may_rename(u32::MAX));
         assert!(may_see_times(u32::MAX) && !reads(u32::MAX, 1) && !opens_one_way(u32::MAX));
     }
 

@@ -233,6 +233,83 @@ fn an_unlinked_file_stays_while_it_is_open() {
     eventually("the file goes with its last handle", || count() == 1);
 }
 
+/// What was found by its name is good for the second request of a call, and for as long as somebody holds on to it.
+#[test]
+fn an_unlinked_file_stays_until_the_kernel_has_forgotten_it() {
+    let Some(m) = Mounted::new() else { return };
+    let count = || m.memory.elsewhere(|tree| tree.len());
+    for replaces in [false, true] {
+        fs::write(m.at("f"), "here").unwrap();
+        let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(m.at("f")).unwrap();
+        if replaces {
+            fs::write(m.at("g"), "other").unwrap();
+            fs::rename(m.at("g"), m.at("f")).unwrap();
+        }
+        fs::remove_file(m.at("f")).unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "here");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let stat = found.metadata().unwrap();
+        assert_eq!((stat.nlink(), stat.mode() & 0o777), (0, 0o600));
+        assert_eq!(count(), 2);
+        drop(found);
+        eventually("it goes once it is forgotten", || count() == 1);
+    }
+}
+
+/// Trap: Linux finds a directory that another machine has moved under its old name, and cannot move that while it renames.
+#[test]
+fn a_directory_that_another_machine_has_moved_can_be_renamed() {
+    let Some(m) = Mounted::new() else { return };
+    let flags = [
+        rustix::fs::RenameFlags::empty(),
+        rustix::fs::RenameFlags::NOREPLACE,
+        rustix::fs::RenameFlags::EXCHANGE,
+    ];
+    for (round, flags) in flags.into_iter().enumerate() {
+        let at = |name: &str| m.at(&format!("{round}/{name}"));
+        for name in ["", "from", "to", "further", "from/x", "from/x/below", "from/y", "further/y"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at("from/x/file"), "content").unwrap();
+        let inside = File::open(at("from/x")).unwrap();
+        let number = fs::metadata(at("from/x")).unwrap().ino();
+        let dir = |path: &str| {
+            let find = |of: FileId, name: &str| {
+                m.memory.elsewhere(|tree| tree.find(&of, &label(name)).unwrap().file)
+            };
+            path.split('/').fold(FileId::root(), find)
+        };
+        let (from, to) = (dir(&format!("{round}/from")), dir(&format!("{round}/to")));
+        for name in ["x", "y"] {
+            let (mode, name) = (namespace::RenameMode::Replace, label(name));
+            m.memory.elsewhere(|tree| tree.rename((&from, &name), (&to, &name), mode)).unwrap();
+            m.memory.invalidate(&Invalidation::Entry(from.clone(), name.clone()));
+            m.memory.invalidate(&Invalidation::Entry(to.clone(), name));
+        }
+        let rename = |from: &str, to: &str| {
+            rustix::fs::renameat_with(rustix::fs::CWD, at(from), rustix::fs::CWD, at(to), flags)
+        };
+        // As what is moved; and as what is in the way, or is exchanged with.
+        let exchanges = flags.contains(rustix::fs::RenameFlags::EXCHANGE);
+        rename("to/x", if exchanges { "further/y" } else { "further/x" }).unwrap();
+        let moved = if exchanges { "further/y" } else { "further/x" };
+        assert_eq!(fs::metadata(at(moved)).unwrap().ino(), number);
+        assert_eq!(fs::read_to_string(at(moved).join("file")).unwrap(), "content");
+        if flags.is_empty() {
+            rename("further/y", "to/y").unwrap();
+        }
+        // Whoever is in there stays in there.
+        fs::write(at(moved).join("new"), "").unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&inside));
+        let mut within = names(Path::new(&path));
+        within.sort();
+        assert_eq!(within, ["below", "file", "new"]);
+        fs::remove_dir(at(moved).join("below")).unwrap();
+        assert!(!Path::new(&path).join("below").exists());
+    }
+}
+
 #[test]
 fn large_requests_and_the_page_cache() {
     let Some(m) = Mounted::new() else { return };

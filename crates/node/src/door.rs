@@ -36,6 +36,8 @@ pub trait Door: Send + Sync + 'static {
     fn root(&self) -> FileId;
     /// For how long from now the kernel (or an SMB client) may keep what it is told: what is left of the session.
     fn valid_for(&self) -> Duration;
+    /// The kernel has forgotten these files, of which this front door was told that they linger ([`Reply::Lingers`]).
+    fn forgotten(&self, files: Vec<FileId>);
     /// Registers who has handed out something below.
     fn hand_out(&self, below: Arc<dyn Below>);
 }

@@ -881,7 +881,16 @@ impl Door for Engine {
         Duration::from_millis(self.hosted.lock().client.valid_for_ms(clock::time()))
     }
 
+    fn forgotten(&self, files: Vec<FileId>) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Forgotten(files), &mut after);
+        drop(hosted);
+        self.finish(after, false);
+    }
+
     fn hand_out(&self, below: Arc<dyn Below>) {
+        self.hosted.lock().client.has_below();
         self.below.write().push(below);
     }
 }

@@ -102,6 +102,8 @@ pub enum AskMode {
     /// For a question whose answer nobody is going to keep. As `Lease`, but what passes to and fro between machines is told as in `Report`, in a request for that
     /// alone: what else is missing is granted first.
     LeaseOrReport,
+    /// As `Lease`, in its turn and once nobody is in the way, but only the values are told, as in `Report`: for a question that has lost again and again what it was granted before it could use it.
+    Values,
 }
 
 /// An entry of a client's log.

@@ -199,18 +199,18 @@ impl Front {
     /// What is left of a directory that is gone.
     fn removed(&self, node: u64) -> Outcome<Shown> {
         let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
-        Ok(self.show(stat).passing())
+        Ok(self.show(node, stat).passing())
     }
 
     fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Stat(stat)) => {
                 self.nodes.see(node, &stat);
-                Ok(self.show(stat))
+                Ok(self.show(node, stat))
             }
             Told::Passing(Reply::Stat(stat)) => {
                 self.nodes.see(node, &stat);
-                Ok(self.show(stat).passing())
+                Ok(self.show(node, stat).passing())
             }
             other => Err(unexpected(&other)),
         }

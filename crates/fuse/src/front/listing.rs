@@ -96,7 +96,7 @@ impl Front {
             Call::Stat { file: to.file.clone() },
             move |front, told| match told {
                 Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
-                    let own = front.show(own);
+                    let own = front.show(dir, own);
                     let parent = Call::Parent { dir: to.file.clone() };
                     front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
                         let parent = match told {
@@ -165,8 +165,9 @@ impl Front {
     fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed) -> Outcome<bool> {
         let Listed { label, entry, stat, passing } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
-        let shown =
-            stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat, to.since)).transpose()?;
+        let place = (to.asker, to.dir, label);
+        let given = |stat| self.give(place, entry, stat, false, to.since);
+        let shown = stat.filter(|_| to.page.plus()).map(given).transpose()?.flatten();
         let kept = to.given && !passing;
         if kept && shown.is_some() {
             self.nodes.give_entry(to.dir, label);
@@ -177,8 +178,8 @@ impl Front {
             (to.lines, to.after, to.cookie) = (to.lines + 1, entry.position, cookie);
             return Ok(true);
         }
-        if shown.is_some() {
-            self.nodes.forget(entry.ino, 1);
+        if let Some(shown) = shown {
+            self.forget([(shown.node, 1)]);
         }
         Ok(false)
     }

@@ -47,6 +47,8 @@ pub(crate) struct Front {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) stat: Stat,
+    /// What the kernel calls the file.
+    pub(crate) node: u64,
     pub(crate) ttl: Duration,
     pub(crate) entry_ttl: Duration,
 }
@@ -150,10 +152,10 @@ impl Front {
         }
     }
 
-    fn show(&self, stat: Stat) -> Shown {
+    fn show(&self, node: u64, stat: Stat) -> Shown {
         // Trap: the kernel's time-outs never exceed the session's remaining time.
         let ttl = self.door.valid_for();
-        Shown { stat, ttl, entry_ttl: ttl }
+        Shown { stat, node, ttl, entry_ttl: ttl }
     }
 }
 
@@ -173,7 +175,7 @@ impl<F: FnOnce(&Arc<Front>, Result<Told, Error>) + Send + 'static> Then for F {}
 /// Nothing but success was asked for.
 fn done(told: Result<Told, Error>) -> Outcome<()> {
     match told? {
-        Told::Reply(Reply::Nothing) => Ok(()),
+        Told::Reply(Reply::Nothing | Reply::Lingers(_)) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

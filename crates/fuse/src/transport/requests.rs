@@ -11,6 +11,7 @@ use super::Serve;
 use super::call::{Call, Lock, Request, SetAttr};
 use super::reply::{Attr, Entry, Lines, Pages, Reply, Totals};
 use crate::errno::Errno;
+use crate::flight::RENAMES;
 use crate::front::{
     Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space,
 };
@@ -35,9 +36,7 @@ impl Serve for Requests {
                 Err(errno) => reply.error(errno),
             }),
             Call::Forget(forgotten) => {
-                for of in forgotten {
-                    front.forget(of.node, of.times);
-                }
+                front.forget(forgotten.iter().map(|of| (of.node, of.times)));
             }
             Call::GetAttr => front.getattr(asker, node, move |shown| attributes(shown, reply)),
             Call::SetAttr(change) => {
@@ -130,11 +129,11 @@ fn is_kept(call: &Call) -> bool {
 
 /// The answer is under way from before anything is asked until the kernel has it.
 fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply {
-    let other = match call {
-        Call::Rename { to, .. } if *to != node => Some(*to),
-        _ => None,
+    let (other, renames) = match call {
+        Call::Rename { to, .. } => (Some(*to).filter(|to| *to != node), Some(RENAMES)),
+        _ => (None, None),
     };
-    let nodes = [Some(node), other];
+    let nodes = [Some(node), other, renames];
     nodes.iter().flatten().for_each(|node| front.flight.begin(*node));
     let front = Arc::clone(front);
     reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
@@ -315,7 +314,7 @@ fn sized(value: Outcome<Vec<u8>>, room: u32, reply: Reply) {
 
 fn entry(shown: &Shown) -> Entry {
     let attr = attr(&shown.stat);
-    Entry { node: attr.ino, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
+    Entry { node: shown.node, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
 }
 
 /// What a name that is known to be none is told as: node 0, which the kernel caches as a negative entry.
@@ -400,7 +399,7 @@ impl Page for Listing {
 
     fn push(&mut self, line: &Line<'_>) -> bool {
         let entry = self.plus.then(|| match &line.shown {
-            Some(shown) => Entry { node: line.ino, ..entry(shown) },
+            Some(shown) => entry(shown),
             None => missing(Duration::ZERO),
         });
         self.lines.push(entry.as_ref(), line.ino, line.cookie, mode_of_kind(line.kind), line.name)

@@ -148,6 +148,11 @@ impl Door for Memory {
         self.cancel(ticket);
     }
 
+    fn forgotten(&self, files: Vec<FileId>) {
+        let mut tree = self.tree.lock();
+        files.iter().for_each(|file| drop(tree.close(file).unwrap()));
+    }
+
     fn root(&self) -> FileId {
         FileId::root()
     }
@@ -207,9 +212,11 @@ impl Tree {
                 self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open.is_some())?
             }
             Call::Link { file, dir, label } => self.link(&file, &dir, &label)?,
-            Call::Unlink { dir, label, directory } => self.unlink(&dir, &label, directory)?,
+            Call::Unlink { dir, label, directory } => {
+                self.lingering((&dir, &label), |tree| tree.unlink(&dir, &label, directory))?
+            }
             Call::Rename { from_dir, from, to_dir, to, mode } => {
-                self.rename((&from_dir, &from), (&to_dir, &to), mode)?
+                self.lingering((&to_dir, &to), |tree| tree.rename((&from_dir, &from), (&to_dir, &to), mode))?
             }
             Call::SetAttributes { file, change, size, .. } => {
                 self.set_attributes(cred, &file, change, size)?

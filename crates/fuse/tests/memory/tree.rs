@@ -169,6 +169,23 @@ impl Tree {
         Ok(Reply::Nothing)
     }
 
+    /// What takes the name `place`, of a file that stays until the kernel has forgotten it if that was its last.
+    pub fn lingering(
+        &mut self,
+        place: Place<'_>,
+        takes: impl FnOnce(&mut Tree) -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        let of = self.find(place.0, place.1).ok().filter(|entry| entry.kind != FileKind::Directory);
+        let Some(Entry { file, .. }) = of else { return takes(self) };
+        self.file_mut(&file)?.open += 1;
+        let reply = takes(self);
+        if reply.is_ok() && self.file(&file)?.attributes.links == 0 {
+            return Ok(Reply::Lingers(file));
+        }
+        self.close(&file)?;
+        reply
+    }
+
     fn drop_link(&mut self, id: &FileId) -> Result<(), Error> {
         let file = self.file_mut(id)?;
         file.attributes.links -= 1;

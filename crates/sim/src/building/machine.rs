@@ -121,12 +121,16 @@ impl Building {
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
         // Small bounds, so that every limit is met.
-        Client::new(Settings {
+        let mut client = Client::new(Settings {
             dirty_bytes_max: 512 << 10,
             files_max: 24,
             names_max: 4,
             ..Settings::new(seed)
-        })
+        });
+        if self.weather.lie != Some(Lie::NothingBelow) {
+            client.has_below();
+        }
+        client
     }
 
     /// What the machine's clock shows.

@@ -20,6 +20,7 @@ mod lone;
 mod machine;
 mod members;
 mod net;
+mod paths;
 mod replica;
 mod rows;
 mod server;
@@ -43,6 +44,7 @@ use machine::Machine;
 use members::Members;
 use namespace::ShareId;
 use net::Link;
+use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use shipped::Shipped;
@@ -68,6 +70,8 @@ pub struct Happened {
     pub stuck: u64,
     /// Changes that were written through.
     pub heard: u64,
+    /// The longest that a program waited which asked for what others replaced, ms.
+    pub waited_ms: u64,
     /// Messages that arrived.
     pub messages: u64,
     /// Times a session went on over another connection.
@@ -128,6 +132,7 @@ impl std::ops::AddAssign for Happened {
             gave_way,
             stuck,
             heard,
+            waited_ms,
             messages,
             resumed,
             fenced,
@@ -160,6 +165,7 @@ impl std::ops::AddAssign for Happened {
         self.gave_way += gave_way;
         self.stuck += stuck;
         self.heard += heard;
+        self.waited_ms = self.waited_ms.max(waited_ms);
         self.messages += messages;
         self.resumed += resumed;
         self.fenced += fenced;
@@ -205,6 +211,7 @@ pub struct Building {
     shares: BTreeMap<ShareId, Vec<u8>>,
     history: History,
     known: Known,
+    paths: Paths,
     limits: Limits,
     /// Calls that are still to be begun.
     calls_left: u64,
@@ -270,6 +277,7 @@ impl Building {
             shares: BTreeMap::new(),
             history: History::default(),
             known: Known::default(),
+            paths: Paths::default(),
             limits: Limits::default(),
             calls_left: calls,
             healed: false,
@@ -280,6 +288,7 @@ impl Building {
             building.add_machine(at);
         }
         building.make_directories()?;
+        building.make_paths()?;
         building.admits_limited(full, machines)?;
         building.programs_begin();
         building.begin_faults();
@@ -335,6 +344,7 @@ impl Building {
             Event::Ticks(at) => self.machine_ticks(at),
             Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
+            Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
             Event::Yields(at, incarnation, number, what, tries) => {
                 self.yields((at, incarnation), number, what, tries)

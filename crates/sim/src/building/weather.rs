@@ -33,6 +33,8 @@ pub enum Lie {
     HeardEarly,
     /// Servers do not know what machines may not do.
     ForgetsRights,
+    /// Clients do not know that there is a kernel, which comes back for what it has looked up.
+    NothingBelow,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
@@ -89,6 +91,8 @@ pub struct Weather {
     pub passes: u64,
     /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
     pub idles: u64,
+    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: [`super::paths`].
+    pub replaces: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -134,6 +138,7 @@ impl Weather {
         moves: 0,
         passes: 0,
         idles: 0,
+        replaces: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -169,6 +174,7 @@ impl Weather {
         moves: 0,
         passes: 0,
         idles: 0,
+        replaces: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -176,6 +182,11 @@ impl Weather {
         aloud: false,
         lie: None,
     };
+
+    /// Whether nothing goes wrong.
+    pub(super) fn is_fair(&self) -> bool {
+        self.calm_ms == Weather::FAIR.calm_ms && self.loses == 0 && self.doubles == 0
+    }
 
     /// What the seed chooses for three or five servers that run the shipped code.
     pub fn shipped(seed: u64) -> Weather {

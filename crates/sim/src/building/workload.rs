@@ -139,8 +139,12 @@ impl Building {
         self.happened.calls += 1;
         let now = self.read_clocks(at);
         self.notes(|| format!("machine {at} is called at {}: {call:?}", tick_of(now.wall)));
+        let life = self.machines[at].life;
+        let number = self.history.called(life, call.clone(), tick_of(now.wall));
+        if program != NOBODY {
+            self.path_begun(number);
+        }
         let machine = &mut self.machines[at];
-        let number = self.history.called(machine.life, call.clone(), tick_of(now.wall));
         if let Call::Close { file, open } = &call {
             let open_files = &mut self.known.open[at];
             if let Some(index) = open_files.iter().position(|it| (&it.0, &it.1) == (file, open)) {
@@ -187,6 +191,7 @@ impl Building {
             let until = now.time.after_ms(client.valid_for_ms(now.time));
             kernel.given(now.time, &called.call, &result, until);
         }
+        self.is_told_to_linger(at, &result);
         self.answered(at, number, program, result, now)
     }
 
@@ -229,15 +234,20 @@ impl Building {
         now: Now,
     ) -> Result<(), Violation> {
         if program != NOBODY {
-            let pause = match self.happens(self.weather.idles) {
-                true => self.below(IDLE_MS),
-                false if self.one_in(8) => self.below(1_500),
-                false => self.below(150),
+            let pause = if self.weather.replaces > 0 {
+                self.path_pause()
+            } else if self.happens(self.weather.idles) {
+                self.below(IDLE_MS)
+            } else if self.one_in(8) {
+                self.below(1_500)
+            } else {
+                self.below(150)
             };
             self.later(pause, Event::Calls(at, program));
         }
         let Some(called) = self.history.calls.get(number) else { return Ok(()) };
         let (call, tick) = (called.call.clone(), tick_of(now.wall));
+        self.path_answered(at, (number, program), &call, &result)?;
         match result {
             Ok(reply) => {
                 self.happened.answered += 1;
@@ -413,8 +423,11 @@ impl Building {
     }
 
     fn some_call(&mut self, at: usize, program: usize) -> Call {
-        if self.weather.policies > 0 && self.one_in(self.weather.policies) {
+        if self.weather.replaces == 0 && self.weather.policies > 0 && self.one_in(self.weather.policies) {
             return self.some_policy_call(at, program);
+        }
+        if self.weather.replaces > 0 {
+            return self.some_path_call(at, program);
         }
         if self.weather.moves > 0 {
             return self.some_move();

@@ -134,7 +134,7 @@ every! { account_answers -> AccountAnswer {
 every! { account_refusals -> AccountRefusal {
     Signature, Unknown, Replayed, Malformed, Quota, Taken, Busy, NoSpace, Failed,
 } }
-every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport } }
+every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, Values } }
 every! { log_entries -> LogEntry {
     Update { rules: 300, operation: Operation::Dispose { file: file(), time: at(9) } },
     Release(released()),
