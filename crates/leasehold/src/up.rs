@@ -5,7 +5,10 @@ use crate::guard::Guard;
 use crate::{Failure, places};
 use clap::Args;
 use fuse::Options;
-use node::{BackupOrder, BackupSchedule, GroupSettings, Listen, Machine, MachineSettings, Version, Versions};
+use node::{
+    BackupOrder, BackupSchedule, Expiry, GroupSettings, Listen, Machine, MachineSettings, ShareSettings,
+    Version, Versions,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -39,6 +42,10 @@ pub struct Up {
     /// endpoint and keys are in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
     #[arg(long, value_name = "URL")]
     content: Option<node::Location>,
+    /// When leases of keys' accounts at this server expire: when they say (age), so many days after they were renewed last, whatever they say (after=DAYS), or if that was before a time
+    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. What the cluster's own files refer to expires by no setting.
+    #[arg(long, value_name = "age|after=DAYS|before=SECONDS", value_parser = expiry)]
+    expire_leases: Option<Expiry>,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -60,6 +67,16 @@ pub struct Up {
 fn hours(text: &str) -> Result<f64, String> {
     let hours = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
+}
+
+/// When leases of keys' accounts expire.
+fn expiry(text: &str) -> Result<Expiry, String> {
+    match text.split_once('=') {
+        None if text == "age" => Ok(Expiry::Age),
+        Some(("after", span)) => crate::shares::days(span).map(Expiry::Override),
+        Some(("before", time)) => time.parse().map(Expiry::CutOff).map_err(|_| "not a number".to_owned()),
+        _ => Err("one of age, after=DAYS, before=SECONDS".to_owned()),
+    }
 }
 
 /// Somewhere to call.
@@ -119,7 +136,7 @@ impl Up {
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
             at: self.at,
             knows: knows(self.hold_version),
-            content: self.content,
+            shares: ShareSettings { content: self.content, expiry: self.expire_leases },
             ..MachineSettings::default()
         };
         let (every, keep) = (self.backup_every, self.backup_keep.map(|keep| keep as usize));
