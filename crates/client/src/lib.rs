@@ -30,7 +30,7 @@ mod tests;
 mod through;
 mod waiting;
 
-pub use call::{Allocate, Call, Listed, Reply};
+pub use call::{Allocate, Call, Listed, Reply, Upto};
 pub use client::{Client, Settings};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};

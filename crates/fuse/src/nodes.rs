@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
+use crate::forgotten::Forgotten;
+use crate::front::is_sparse;
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -46,6 +48,7 @@ pub(crate) struct Nodes {
     passing: Lately<Passing>,
     /// How often something was taken back of a file that is no node.
     missed: AtomicU64,
+    forgotten: Forgotten,
 }
 
 /// What of a node passes to and fro between machines.
@@ -102,6 +105,8 @@ struct Node {
     lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
     setid: bool,
+    /// It has holes, by what the kernel was told last.
+    sparse: bool,
 }
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
@@ -137,10 +142,12 @@ impl Nodes {
             contended: Lately::default(),
             passing: Lately::default(),
             missed: AtomicU64::default(),
+            forgotten: Forgotten::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false };
+        let node =
+            Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false, sparse: false };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -167,7 +174,7 @@ impl Nodes {
             tracing::error!(%file, node, "an inode number that only the root may have");
             return Err(Errno::IO);
         }
-        let setid = may_have_setid(stat);
+        let (setid, sparse) = (may_have_setid(stat), is_sparse(stat));
         let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
@@ -177,7 +184,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                known.setid = setid;
+                (known.setid, known.sparse) = (setid, sparse);
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -185,7 +192,7 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid });
+                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid, sparse });
                 self.back(file).write().insert(file.clone(), node);
             }
         }
@@ -214,17 +221,18 @@ impl Nodes {
             && let Some(gone) = place.take()
         {
             self.back(&gone.file).write().remove(&gone.file);
+            self.forgotten.add(node, gone.file);
             if chunk.iter().all(Option::is_none) {
                 shard.remove(&(node / CHUNK));
             }
         }
     }
 
-    /// `stat` of `node` was seen: remembers whether it may have set-id bits.
+    /// `stat` of `node` was seen: remembers whether it may have set-id bits, and holes.
     pub(crate) fn see(&self, node: u64, stat: &Stat) {
-        let setid = may_have_setid(stat);
-        if self.look(node, |n| n.setid) == Some(!setid) {
-            self.change(node, |n| n.setid = setid);
+        let (setid, sparse) = (may_have_setid(stat), is_sparse(stat));
+        if self.look(node, |n| n.setid != setid || n.sparse != sparse) == Some(true) {
+            self.change(node, |n| (n.setid, n.sparse) = (setid, sparse));
         }
     }
 
@@ -236,6 +244,16 @@ impl Nodes {
     /// Whether `node` may have set-id bits.
     pub(crate) fn may_have_setid(&self, node: u64) -> bool {
         self.look(node, |n| n.setid).unwrap_or(false)
+    }
+
+    /// Whether `node` has holes, by what was seen last.
+    pub(crate) fn is_sparse(&self, node: u64) -> bool {
+        self.look(node, |n| n.sparse).unwrap_or(false)
+    }
+
+    /// The file of a node that the kernel may have forgotten, and still holds a file handle of.
+    pub(crate) fn file_of_handle(&self, node: u64) -> Result<FileId, Errno> {
+        self.file(node).or_else(|errno| self.forgotten.file(node).ok_or(errno))
     }
 
     /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing.

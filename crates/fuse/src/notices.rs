@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::flight::Whose;
-use crate::front::Front;
+use crate::front::{Dirty, Drop, Front, Written};
 
 /// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at once concern most of what the kernel has anyway.
 const QUEUE_MAX: usize = 4096;
@@ -39,6 +39,8 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
     fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
     fn invalidate_pages(&self, node: u64) -> io::Result<()>;
+    /// Of pages from an offset on so many bytes, what is dirty of them is written back first.
+    fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
     fn drop_all_entries(&self) -> io::Result<()>;
 }
 
@@ -59,6 +61,8 @@ pub(crate) struct Notices {
 #[derive(Default)]
 struct State {
     queue: VecDeque<(Invalidation, Batch)>,
+    /// What front doors wait for: it goes before what is recalled, since that may wait for it.
+    drops: VecDeque<(u64, Drop, Written)>,
     /// The queue overflowed: everything is to go, and with it what these count.
     everything: Vec<Batch>,
     closed: bool,
@@ -86,6 +90,14 @@ impl Below for Notices {
 
     fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
+        for what in &had {
+            // What a program appends in one call comes whole, or another machine appends in the middle of it.
+            if let Invalidation::Pages(file) = what
+                && let Some(node) = self.front.nodes.node(file)
+            {
+                self.front.appends.settle(node);
+            }
+        }
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
         // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
@@ -107,15 +119,25 @@ impl Below for Notices {
     }
 }
 
+impl Dirty for Notices {
+    fn drop_and_tell(&self, node: u64, what: Drop, then: Written) {
+        self.state.lock().drops.push_back((node, what, then));
+        self.queued.notify_one();
+    }
+}
+
 impl Notices {
     pub(crate) fn new(front: Arc<Front>, kernel: Box<dyn Kernel>) -> Arc<Notices> {
-        Arc::new(Notices {
+        let notices = Arc::new(Notices {
             front,
             kernel,
             state: Mutex::default(),
             queued: Condvar::new(),
             sent: Condvar::new(),
-        })
+        });
+        let told_by: Arc<dyn Dirty> = notices.clone();
+        notices.front.mapped.tell_by(Arc::downgrade(&told_by));
+        notices
     }
 
     /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet.
@@ -131,9 +153,7 @@ impl Notices {
 
     /// If no request is under way that may bring `what` back: how many have begun so far. If that is still so many later, nothing has brought it back.
     fn quiet_since(&self, what: &Invalidation) -> Option<u64> {
-        let (flight, whose) = (&self.front.flight, self.whose(what));
-        let begun = flight.begun(whose);
-        (flight.idle(whose) && flight.begun(whose) == begun).then_some(begun)
+        self.front.flight.quiet_since(self.whose(what))
     }
 
     fn queue_and_wait(&self, what: &[Invalidation]) {
@@ -184,11 +204,21 @@ impl Notices {
     pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
-            while state.queue.is_empty() && state.everything.is_empty() && !state.closed {
+            while state.queue.is_empty()
+                && state.everything.is_empty()
+                && state.drops.is_empty()
+                && !state.closed
+            {
                 self.queued.wait(&mut state);
             }
             if state.closed {
                 return;
+            }
+            if let Some((node, what, then)) = state.drops.pop_front() {
+                drop(state);
+                log("what is dirty", self.drop_of(node, what));
+                then();
+                continue;
             }
             let mut done = std::mem::take(&mut state.everything);
             let next = if done.is_empty() { state.queue.pop_front() } else { None };
@@ -248,6 +278,13 @@ impl Notices {
                 }
                 told => return told,
             }
+        }
+    }
+
+    fn drop_of(&self, node: u64, what: Drop) -> io::Result<()> {
+        match what {
+            Drop::Attributes => self.kernel.invalidate_attributes(node),
+            Drop::Pages(offset, length) => self.kernel.write_back(node, offset, length),
         }
     }
 
@@ -353,6 +390,10 @@ mod tests {
 
         fn invalidate_pages(&self, node: u64) -> io::Result<()> {
             self.note(format!("pages {node}"))
+        }
+
+        fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+            self.note(format!("written back {node} {offset} {length}"))
         }
 
         fn drop_all_entries(&self) -> io::Result<()> {

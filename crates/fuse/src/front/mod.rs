@@ -3,16 +3,20 @@
 //! Each request takes a closure that is given the result; it may run on another thread, later. So no thread of the transport ever
 //! waits: a request that has to (for a lease that is recalled elsewhere) is answered when it can be, and the door bounds how long that takes.
 
+mod appends;
 mod attributes;
 mod content;
 mod listing;
 mod locks;
+mod mapped;
 mod names;
+mod removed;
 
 pub(crate) use attributes::{Change, Space};
-pub(crate) use content::{Handle, Opened};
+pub(crate) use content::{Handle, Opened, Writes};
 pub(crate) use listing::{Line, Page};
 pub(crate) use locks::LockRequest;
+pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
@@ -33,9 +37,15 @@ pub(crate) struct Front {
     door: Arc<dyn Door>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
+    /// Reads alone: what is written past the kernel's pages meanwhile is not in them.
+    pub(crate) reads: Flight,
     pub(crate) waits: Waits,
     lockers: locks::Lockers,
+    pub(crate) mapped: mapped::Mapped,
+    pub(crate) appends: appends::Appends,
+    removed: removed::Removed,
     handles: content::Handles,
+    pub(crate) listings: listing::Listings,
     page_lines: listing::PageLines,
 }
 
@@ -63,9 +73,14 @@ impl Front {
             nodes: Nodes::new(door.root()),
             door,
             flight: Flight::new(),
+            reads: Flight::new(),
             waits: Waits::default(),
             lockers: locks::Lockers::default(),
+            mapped: mapped::Mapped::default(),
+            appends: appends::Appends::default(),
+            removed: removed::Removed::default(),
             handles: content::Handles::default(),
+            listings: listing::Listings::default(),
             page_lines: listing::PageLines::new(),
         })
     }

@@ -52,6 +52,9 @@ impl Front {
         name: &[u8],
         reply: impl FnOnce(Outcome<Found>) + Send + 'static,
     ) {
+        if matches!(name, b"." | b"..") {
+            return self.lookup_node(asker, dir, name == b"..", reply);
+        }
         let (file, label) = match self.place(dir, name) {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
@@ -71,6 +74,41 @@ impl Front {
                 Err(Error::Stale) => Ok(Found::Missing(Duration::ZERO)),
                 told => front.node_of(told, dir, &label, since).map(Found::File),
             });
+        });
+    }
+
+    /// Who has a file handle (`open_by_handle_at`, nfsd) has a node's number, which the kernel may have forgotten; and on its way to the root each parent's.
+    fn lookup_node(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        parent: bool,
+        reply: impl FnOnce(Outcome<Found>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file_of_handle(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let since = self.nodes.missed();
+        let call = match parent {
+            true => Call::Parent { dir: file.clone() },
+            false => Call::Stat { file: file.clone() },
+        };
+        self.call(node, asker, call, move |front, told| {
+            let passing = matches!(told, Ok(Told::Passing(_)));
+            let (entry, stat) = match told {
+                Ok(Told::Reply(Reply::Node(entry, stat)) | Told::Passing(Reply::Node(entry, stat))) => {
+                    (entry, stat)
+                }
+                Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))) => {
+                    let (kind, ino) = (stat.attributes.kind, stat.attributes.ino);
+                    (Entry { file, kind, ino, position: 0 }, stat)
+                }
+                Ok(other) => return reply(Err(unexpected(&other))),
+                Err(error) => return reply(Err(error.into())),
+            };
+            let shown = front.give(&entry, stat, since);
+            reply(shown.map(|shown| Found::File(if passing { shown.passing() } else { shown })));
         });
     }
 
@@ -127,6 +165,7 @@ impl Front {
                 reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
             }),
             told => reply(front.node_of(told, dir, &label, since).map(|shown| {
+                front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
                 let handle = front.handles.next(flags, false);
                 (shown, super::Opened { handle, keep_pages: true })
             })),
@@ -200,7 +239,7 @@ impl Front {
         asker: Asker,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
-        mode: RenameMode,
+        (mode, whiteout): (RenameMode, bool),
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         let places = self.place(from.0, from.1).and_then(|place| Ok((place, self.place(to.0, to.1)?)));
@@ -211,7 +250,7 @@ impl Front {
         // The kernel moves its own entries when this succeeds.
         self.nodes.give_entry(from.0, &from_label);
         self.nodes.give_entry(to.0, &to_label);
-        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode };
+        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
         self.ask(to.0, asker, call, move |_, told| reply(done(told)));
     }
 
@@ -236,6 +275,7 @@ impl Front {
     /// The kernel forgets `node` so many times.
     pub(crate) fn forget(&self, node: u64, lookups: u64) {
         self.nodes.forget(node, lookups);
+        self.removed.forget(node, || self.nodes.file(node).is_err());
     }
 
     /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.` and `..`.
@@ -267,7 +307,8 @@ impl Front {
         stat.attributes.ino = entry.ino;
         self.nodes.give(&entry.file, &stat)?;
         let shown = self.show(stat);
-        Ok(if self.nodes.missed() == since { shown } else { shown.passing() })
+        let keeps = self.nodes.missed() == since && !self.mapped.hides(entry.ino, &stat);
+        Ok(if keeps { shown } else { shown.passing() })
     }
 }
 
