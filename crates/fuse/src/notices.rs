@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::flight::Whose;
-use crate::front::{Dirty, Drop, Front, Written};
+use crate::front::{Dirty, Drop, Front, Settled, Written};
 
 /// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at once concern most of what the kernel has anyway.
 const QUEUE_MAX: usize = 4096;
@@ -90,14 +90,12 @@ impl Below for Notices {
 
     fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
-        for what in &had {
-            // What a program appends in one call comes whole, or another machine appends in the middle of it.
-            if let Invalidation::Pages(file) = what
-                && let Some(node) = self.front.nodes.node(file)
-            {
-                self.front.appends.settle(node);
-            }
-        }
+        // What a program appends in one call comes whole, or another machine appends in the middle of it.
+        let appended = had.iter().filter_map(|what| match what {
+            Invalidation::Pages(file) => self.front.nodes.node(file),
+            _ => None,
+        });
+        let settled: Vec<Settled<'_>> = appended.map(|node| self.front.appends.settle(node)).collect();
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
         // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
@@ -110,6 +108,7 @@ impl Below for Notices {
             let brought_back: Vec<Invalidation> = brought_back.map(|(what, _)| what).collect();
             Box::new(move || {
                 self.queue(brought_back.into_iter().filter(|what| self.has(what)).collect());
+                drop(settled);
             })
         })
     }

@@ -46,6 +46,9 @@ pub struct Up {
     /// (before=SECONDS since 1970 UTC). Never by themselves if absent. What the cluster's own files refer to expires by no setting.
     #[arg(long, value_name = "age|after=DAYS|before=SECONDS", value_parser = expiry)]
     expire_leases: Option<Expiry>,
+    /// Let set-user-id programs and device files on the mount count for nothing, as where the mount is not root's: for whoever does not trust the root of each machine that may make some.
+    #[arg(long)]
+    nosuid: bool,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -115,6 +118,9 @@ pub struct Mount {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// As with up.
+    #[arg(long)]
+    nosuid: bool,
+    /// As with up.
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     at: Vec<String>,
     /// As with up.
@@ -144,7 +150,7 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        run(&data, &dir, settings, schedule)
+        run(&data, &dir, settings, schedule, self.nosuid)
     }
 }
 
@@ -165,7 +171,7 @@ impl Mount {
         }
         let (at, knows) = (self.at, knows(self.hold_version));
         let settings = MachineSettings { at, knows, ..MachineSettings::default() };
-        run(&data, &self.dir, settings, None)
+        run(&data, &self.dir, settings, None, self.nosuid)
     }
 }
 
@@ -174,6 +180,7 @@ fn run(
     dir: &Path,
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
+    nosuid: bool,
 ) -> Result<ExitCode, Failure> {
     // Before anything is started, so that an early Ctrl-C ends in order too.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -189,7 +196,9 @@ fn run(
     if let Some(address) = machine.listens() {
         say(format_args!("other machines can join at {address}: leasehold invite"));
     }
-    let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &Options::default())?);
+    let usual = Options::default();
+    let options = Options { trusted: usual.trusted && !nosuid, ..usual };
+    let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {
         tracing::warn!(%error, "should this process be killed, its mount may hang");

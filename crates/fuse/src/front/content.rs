@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Drop, Front, Outcome, done, unexpected};
-use crate::flight::Whose;
 use crate::groups::Asker;
 use crate::nodes::ROOT;
 use crate::syscall;
@@ -48,7 +47,7 @@ impl Handles {
 pub(crate) enum Writes {
     /// Through the kernel's pages, which have it as well.
     Paged,
-    /// By a handle that goes past them, or with O_DIRECT.
+    /// With O_DIRECT.
     Direct,
     /// At the end, wherever that is.
     Append,
@@ -143,7 +142,7 @@ impl Front {
         node: u64,
         handle: Handle,
         (offset, length): (u64, u32),
-        quietly: bool,
+        flags: i32,
         reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
     ) {
         // Trap: what is mapped is kept in pages however the file was opened, and comes in requests of whole ones.
@@ -152,6 +151,10 @@ impl Front {
         if kept {
             self.mapped.paged(node);
         }
+        if kept && flags & libc::O_DIRECT == 0 {
+            self.beside.paged(node);
+        }
+        let quietly = flags & libc::O_NOATIME != 0;
         match self.nodes.file(node) {
             Ok(file) => {
                 self.call(node, asker, Call::Read { file, offset, length, kept, quietly }, move |_, told| {
@@ -179,14 +182,26 @@ impl Front {
             Ok(file) => file,
             Err(errno) => return reply(Err(errno)),
         };
-        let (length, append) = (data.len() as u64, how == Writes::Append);
-        match how {
-            Writes::Append => self.appends.come(node, asker.pid, length),
-            Writes::Paged => self.mapped.paged(node),
-            Writes::Direct | Writes::Back => {}
+        let length = data.len() as u64;
+        if how == Writes::Paged {
+            self.mapped.paged(node);
+            self.beside.paged(node);
         }
-        let call = Call::Write { file, offset, data, append };
-        let no_reads = (how == Writes::Direct).then(|| self.reads.quiet_since(Whose::Node(node)));
+        let call = Call::Write { file, offset, data, append: how == Writes::Append };
+        let front = Arc::clone(self);
+        let write = move || front.put(asker, node, call, (offset, length), how, reply);
+        if how == Writes::Append { self.appends.come(node, asker.pid, length, write) } else { write() }
+    }
+
+    fn put(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        call: Call,
+        (offset, length): (u64, u64),
+        how: Writes,
+        reply: impl FnOnce(Outcome<u32>) + Send + 'static,
+    ) {
         self.after_clearing_setid(asker, node, move |front| {
             front.call(node, asker, call, move |front, told| {
                 let written = match told {
@@ -194,15 +209,16 @@ impl Front {
                     Ok(other) => Err(unexpected(&other)),
                     Err(error) => Err(error.into()),
                 };
-                if append {
+                if how == Writes::Append {
                     front.appends.done(node, asker.pid, written.is_err());
                 }
-                // Trap: the kernel drops pages before it writes past them, and afterwards only if it has waited. What was read into them meanwhile is of before.
-                match no_reads {
-                    Some(quiet) if quiet.is_none() || front.reads.quiet_since(Whose::Node(node)) != quiet => {
-                        front.after_dropping(node, Drop::Pages(offset, length), move |_| reply(written));
-                    }
-                    _ => reply(written),
+                let due = match how {
+                    Writes::Direct => front.beside.written(node, offset, length),
+                    Writes::Paged | Writes::Append | Writes::Back => None,
+                };
+                match due {
+                    Some(pages) => front.after_dropping(node, pages, move |_| reply(written)),
+                    None => reply(written),
                 }
             });
         });

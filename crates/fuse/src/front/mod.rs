@@ -5,6 +5,7 @@
 
 mod appends;
 mod attributes;
+mod beside;
 mod content;
 mod listing;
 mod locks;
@@ -12,6 +13,7 @@ mod mapped;
 mod names;
 mod removed;
 
+pub(crate) use appends::Settled;
 pub(crate) use attributes::{Change, Space};
 pub(crate) use content::{Handle, Opened, Writes};
 pub(crate) use listing::{Line, Page};
@@ -37,8 +39,7 @@ pub(crate) struct Front {
     door: Arc<dyn Door>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
-    /// Reads alone: what is written past the kernel's pages meanwhile is not in them.
-    pub(crate) reads: Flight,
+    beside: beside::Beside,
     pub(crate) waits: Waits,
     lockers: locks::Lockers,
     pub(crate) mapped: mapped::Mapped,
@@ -73,7 +74,7 @@ impl Front {
             nodes: Nodes::new(door.root()),
             door,
             flight: Flight::new(),
-            reads: Flight::new(),
+            beside: beside::Beside::default(),
             waits: Waits::default(),
             lockers: locks::Lockers::default(),
             mapped: mapped::Mapped::default(),

@@ -276,6 +276,7 @@ impl Front {
     pub(crate) fn forget(&self, node: u64, lookups: u64) {
         self.nodes.forget(node, lookups);
         self.removed.forget(node, || self.nodes.file(node).is_err());
+        self.beside.forget(node, || self.nodes.file(node).is_err());
     }
 
     /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.` and `..`.

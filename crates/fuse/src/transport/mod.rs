@@ -67,8 +67,8 @@ pub(crate) fn mount_any(filesystem: Arc<dyn Serve>, dir: &Path, options: &Option
         MountOption::CUSTOM("subtype=leasehold".into()),
         // The kernel checks permissions by the attributes and ACLs that it has; the door checks them again.
         MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        MountOption::NoSuid,
+        if options.trusted { MountOption::Dev } else { MountOption::NoDev },
+        if options.trusted { MountOption::Suid } else { MountOption::NoSuid },
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     if options.rings {

@@ -57,18 +57,17 @@ impl Serve for Requests {
             }),
             Call::Read { handle, offset, size, flags } => {
                 let range = (offset, size.min(super::REQUEST_BYTES_MAX));
-                let quietly = flags & libc::O_NOATIME != 0;
-                front.read(asker, node, Handle(handle), range, quietly, move |parts| match parts {
+                front.read(asker, node, Handle(handle), range, flags, move |parts| match parts {
                     Ok(parts) => reply.parts(&parts),
                     Err(errno) => reply.error(errno),
                 });
             }
-            Call::Write { handle, offset, data, from_pages, flags } => {
+            Call::Write { offset, data, from_pages, flags, .. } => {
                 // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
                 let how = match () {
                     () if from_pages => Writes::Back,
                     () if flags & libc::O_APPEND != 0 => Writes::Append,
-                    () if flags & libc::O_DIRECT != 0 || !Handle(handle).is_paged() => Writes::Direct,
+                    () if flags & libc::O_DIRECT != 0 => Writes::Direct,
                     () => Writes::Paged,
                 };
                 let asker = if from_pages { Asker::KERNEL } else { asker };
@@ -147,18 +146,9 @@ fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply 
         _ => None,
     };
     let nodes = [Some(node), other];
-    let reads = matches!(call, Call::Read { .. });
     nodes.iter().flatten().for_each(|node| front.flight.begin(*node));
-    if reads {
-        front.reads.begin(node);
-    }
     let front = Arc::clone(front);
-    reply.before(move || {
-        nodes.iter().flatten().for_each(|node| front.flight.end(*node));
-        if reads {
-            front.reads.end(node);
-        }
-    })
+    reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
 }
 
 /// What makes, moves and removes names; and extended attributes, which have some, too.
