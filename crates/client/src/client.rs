@@ -89,6 +89,8 @@ pub struct Client {
     pub(crate) yields: Yields,
     /// Files whose content passes to and fro.
     pub(crate) passing: Passing,
+    /// A call is being tried on what was told for this once, and is not leased.
+    pub(crate) is_told: bool,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
@@ -143,6 +145,7 @@ impl Client {
             unlocked: false,
             yields: Yields::default(),
             passing: Passing::default(),
+            is_told: false,
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             unheard: VecDeque::new(),

@@ -84,16 +84,18 @@ impl Client {
             let head = content.head();
             self.passing.note_read(now.time, file, &head);
         }
-        self.accessed(now, file);
         Ok(Reply::Data(parts))
     }
 
     /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is local and
-    /// at once: nobody waits for an access time, and none is recalled for. What the kernel reads from its pages nobody hears of, as with NFS.
+    /// at once: nobody waits for an access time, and none is recalled for. So what passes to and fro is left out, and what is only told. What the kernel reads from its
+    /// pages nobody hears of, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
+        if self.is_told || self.rights.read_only || self.passing.has(now.time, file) {
+            return;
+        }
         let Some(known) = self.files.get(file) else { return };
-        let Some(attributes) =
-            known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Write))
+        let Some(attributes) = known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Read))
         else {
             return;
         };

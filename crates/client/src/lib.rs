@@ -34,7 +34,7 @@ mod tests;
 mod through;
 mod waiting;
 
-pub use call::{Allocate, Call, Listed, Reply};
+pub use call::{Allocate, Call, Listed, Reply, Upto};
 pub use client::{Client, Settings};
 pub use ending::{Continuation, Heard};
 pub use given::{Entries, Given, When};

@@ -152,7 +152,9 @@ impl Client {
             }
             self.learn_grant(grant);
         }
+        self.is_told = true;
         let reply = self.attempt(now, waiting, out);
+        self.is_told = false;
         self.files.release(&not_held);
         reply.map(|reply| match reply {
             Reply::Node(..) | Reply::Stat(_) => Reply::Passing(Box::new(reply)),

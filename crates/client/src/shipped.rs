@@ -286,7 +286,14 @@ mod tests {
 
     fn moves([from_dir, to_dir, _]: &[FileId; 3]) -> Call {
         let (from_dir, to_dir) = (from_dir.clone(), to_dir.clone());
-        Call::Rename { from_dir, from: label(), to_dir, to: label(), mode: RenameMode::Replace }
+        Call::Rename {
+            from_dir,
+            from: label(),
+            to_dir,
+            to: label(),
+            mode: RenameMode::Replace,
+            whiteout: false,
+        }
     }
 
     fn taken_back(out: &[Output]) -> Option<(u64, Vec<Invalidation>)> {

@@ -378,9 +378,13 @@ impl Turn<'_> {
                 new.file = FileId::for_child(dir, *position, new.ino);
             }
             Operation::Link { dir, position, .. } => *position = self.next_integer(dir),
-            Operation::Rename { from_dir, to_dir, position, back_position, .. } => {
+            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
                 *position = self.next_integer(to_dir);
-                *back_position = self.next_integer(from_dir);
+                if let Some(left) = whiteout {
+                    left.integer = self.next_integer(from_dir);
+                    left.ino = self.state.sessions.next_inode;
+                    self.state.sessions.next_inode += 1;
+                }
             }
             _ => {}
         }

@@ -16,7 +16,7 @@ use crate::versions::InUse;
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
-use namespace::{Effect, Error, Operation, RenameMode};
+use namespace::{Effect, Error, Operation};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -237,17 +237,22 @@ impl Turn<'_> {
             self.files.record(dir).is_some_and(|record| position < record.next_integer)
                 && (unused(dir, position) || self.files.label_at(dir, position).is_none())
         };
+        let is_new = |dir: &FileId, position: u64, file: &FileId| {
+            // Nobody but a file that was made with this integer of this directory ever had this identifier.
+            unused(dir, position) && *file == dir.child(position)
+                || self.files.record(file).is_none() && !self.files.is_dying(file)
+        };
         let fits = match operation {
             Operation::Create { dir, position, new, .. } => {
-                // Nobody but a file that was made at this position of this directory ever had this identifier.
-                let never_used = || unused(dir, *position) && new.file == dir.child(*position);
-                given(dir, *position)
-                    && (never_used()
-                        || self.files.record(&new.file).is_none() && !self.files.is_dying(&new.file))
+                given(dir, *position) && is_new(dir, *position, &new.file)
             }
             Operation::Link { dir, position, .. } => given(dir, *position),
-            Operation::Rename { from_dir, to_dir, position, back_position, mode, .. } => {
-                given(to_dir, *position) && (*mode != RenameMode::Exchange || given(from_dir, *back_position))
+            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
+                given(to_dir, *position)
+                    && whiteout.is_none_or(|left| {
+                        given(from_dir, left.integer)
+                            && is_new(from_dir, left.integer, &left.new_file(from_dir).file)
+                    })
             }
             Operation::Publish { file, change, .. } => {
                 shares_in(change).all(|share| self.files.may_refer(file, &share))

@@ -84,6 +84,7 @@ impl Files<'_> {
                 entries.last().map_or(u64::MAX, |(_, e)| e.position)
             };
             values.children_through = contiguous.then_some(through);
+            values.children_last = record.unused_from.saturating_sub(1);
             let covered = |label: &Label| held.is_whole() || held.kind(&Field::Child(fold(label))).is_some();
             let known: Vec<u64> = values.children.iter().map(|(_, entry)| entry.position).collect();
             let entries = entries

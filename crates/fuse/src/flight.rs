@@ -82,6 +82,12 @@ impl Flight {
         true
     }
 
+    /// If none is under way: how many have begun so far. If that is still so many later, there was none in between.
+    pub(crate) fn quiet_since(&self, whose: Whose) -> Option<u64> {
+        let begun = self.begun(whose);
+        (self.idle(whose) && self.begun(whose) == begun).then_some(begun)
+    }
+
     fn slot(&self, node: u64) -> &Slot {
         &self.by_node[node as usize % SLOTS]
     }

@@ -5,6 +5,7 @@
 pub mod bare;
 mod errno;
 mod flight;
+mod forgotten;
 mod front;
 mod groups;
 mod interrupt;

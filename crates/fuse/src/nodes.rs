@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
 use crate::places::{FIRST_FURTHER, Place, Places};
+use crate::forgotten::Forgotten;
+use crate::front::is_sparse;
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -62,6 +64,7 @@ pub(crate) struct Nodes {
     /// They are too many, or it is over.
     crowd: Mutex<Crowd>,
     crowded: Condvar,
+    forgotten: Forgotten,
 }
 
 /// Whether the oldest entries are to go.
@@ -127,6 +130,8 @@ struct Node {
     lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
     setid: bool,
+    /// It has holes, by what the kernel was told last.
+    sparse: bool,
 }
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
@@ -153,11 +158,12 @@ impl Nodes {
             given: AtomicUsize::default(),
             crowd: Mutex::default(),
             crowded: Condvar::new(),
+            forgotten: Forgotten::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
         let node =
-            Node { file: root.clone(), directory: None, lingers: false, lookups: u32::MAX, setid: false };
+            Node { file: root.clone(), directory: None, lingers: false, lookups: u32::MAX, setid: false, sparse: false };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -218,7 +224,7 @@ impl Nodes {
             tracing::error!(%file, node, "an inode number that no file may have");
             return Err(Errno::IO);
         }
-        let setid = may_have_setid(stat);
+        let (setid, sparse) = (may_have_setid(stat), is_sparse(stat));
         let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
@@ -228,7 +234,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                known.setid = setid;
+                (known.setid, known.sparse) = (setid, sparse);
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -236,7 +242,7 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                *empty = Some(Node { file: file.clone(), directory, lingers: false, lookups: 1, setid });
+                *empty = Some(Node { file: file.clone(), directory, lingers: false, lookups: 1, setid, sparse });
                 if node < FIRST_FURTHER {
                     self.back(file).write().insert(file.clone(), node);
                 }
@@ -287,6 +293,9 @@ impl Nodes {
             shard.remove(&(node / CHUNK));
         }
         drop(shard);
+        if node < FIRST_FURTHER {
+            self.forgotten.add(node, gone.file.clone());
+        }
         if gone.directory.is_some() {
             let mut places = self.places.0.write();
             // It may have been given again since.
@@ -297,11 +306,11 @@ impl Nodes {
         gone.lingers.then_some(gone.file)
     }
 
-    /// `stat` of `node` was seen: remembers whether it may have set-id bits.
+    /// `stat` of `node` was seen: remembers whether it may have set-id bits, and holes.
     pub(crate) fn see(&self, node: u64, stat: &Stat) {
-        let setid = may_have_setid(stat);
-        if self.look(node, |n| n.setid) == Some(!setid) {
-            self.change(node, |n| n.setid = setid);
+        let (setid, sparse) = (may_have_setid(stat), is_sparse(stat));
+        if self.look(node, |n| n.setid != setid || n.sparse != sparse) == Some(true) {
+            self.change(node, |n| (n.setid, n.sparse) = (setid, sparse));
         }
     }
 
@@ -313,6 +322,16 @@ impl Nodes {
     /// Whether `node` may have set-id bits.
     pub(crate) fn may_have_setid(&self, node: u64) -> bool {
         self.look(node, |n| n.setid).unwrap_or(false)
+    }
+
+    /// Whether `node` has holes, by what was seen last.
+    pub(crate) fn is_sparse(&self, node: u64) -> bool {
+        self.look(node, |n| n.sparse).unwrap_or(false)
+    }
+
+    /// The file of a node that the kernel may have forgotten, and still holds a file handle of.
+    pub(crate) fn file_of_handle(&self, node: u64) -> Result<FileId, Errno> {
+        self.file(node).or_else(|errno| self.forgotten.file(node).ok_or(errno))
     }
 
     /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It may hold that until it is taken back or the directory is forgotten: it does not say when it drops an entry.

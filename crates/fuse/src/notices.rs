@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::flight::Whose;
-use crate::front::Front;
+use crate::front::{Dirty, Drop, Front, Settled, Written};
 
 /// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at once concern most of what the kernel has anyway.
 const QUEUE_MAX: usize = 4096;
@@ -48,6 +48,8 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
     fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
     fn invalidate_pages(&self, node: u64) -> io::Result<()>;
+    /// Of pages from an offset on so many bytes, what is dirty of them is written back first.
+    fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
     fn drop_all_entries(&self) -> io::Result<()>;
 }
 
@@ -69,6 +71,8 @@ pub(crate) struct Notices {
 struct State {
     /// Each with whether it is taken back once more, and nobody waits for it.
     queue: VecDeque<(Invalidation, bool, Batch)>,
+    /// What front doors wait for: it goes before what is recalled, since that may wait for it.
+    drops: VecDeque<(u64, Drop, Written)>,
     /// The queue overflowed: everything is to go, and with it what these count.
     everything: Vec<Batch>,
     closed: bool,
@@ -100,6 +104,12 @@ impl Below for Notices {
 
     fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
+        // What a program appends in one call comes whole, or another machine appends in the middle of it.
+        let appended = had.iter().filter_map(|what| match what {
+            Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
+            _ => None,
+        });
+        let settled: Vec<Settled<'_>> = appended.flatten().map(|node| self.front.appends.settle(node)).collect();
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
         // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
@@ -113,6 +123,7 @@ impl Below for Notices {
             Box::new(move || {
                 let had = brought_back.into_iter().filter(|what| of_entries(what) || self.has(what));
                 self.queue_as(had.collect(), true);
+                drop(settled);
             })
         })
     }
@@ -122,15 +133,25 @@ impl Below for Notices {
     }
 }
 
+impl Dirty for Notices {
+    fn drop_and_tell(&self, node: u64, what: Drop, then: Written) {
+        self.state.lock().drops.push_back((node, what, then));
+        self.queued.notify_one();
+    }
+}
+
 impl Notices {
     pub(crate) fn new(front: Arc<Front>, kernel: Box<dyn Kernel>) -> Arc<Notices> {
-        Arc::new(Notices {
+        let notices = Arc::new(Notices {
             front,
             kernel,
             state: Mutex::default(),
             queued: Condvar::new(),
             sent: Condvar::new(),
-        })
+        });
+        let told_by: Arc<dyn Dirty> = notices.clone();
+        notices.front.mapped.tell_by(Arc::downgrade(&told_by));
+        notices
     }
 
     /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet, or has it under several numbers.
@@ -153,9 +174,7 @@ impl Notices {
 
     /// If no request is under way that may bring `what` back: how many have begun so far. If that is still so many later, nothing has brought it back.
     fn quiet_since(&self, what: &Invalidation) -> Option<u64> {
-        let (flight, whose) = (&self.front.flight, self.whose(what));
-        let begun = flight.begun(whose);
-        (flight.idle(whose) && flight.begun(whose) == begun).then_some(begun)
+        self.front.flight.quiet_since(self.whose(what))
     }
 
     fn queue_and_wait(&self, what: &[Invalidation]) {
@@ -239,11 +258,21 @@ impl Notices {
     pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
-            while state.queue.is_empty() && state.everything.is_empty() && !state.closed {
+            while state.queue.is_empty()
+                && state.everything.is_empty()
+                && state.drops.is_empty()
+                && !state.closed
+            {
                 self.queued.wait(&mut state);
             }
             if state.closed {
                 return;
+            }
+            if let Some((node, what, then)) = state.drops.pop_front() {
+                drop(state);
+                log("what is dirty", self.drop_of(node, what));
+                then();
+                continue;
             }
             let mut done = std::mem::take(&mut state.everything);
             let next = if done.is_empty() { state.queue.pop_front() } else { None };
@@ -353,6 +382,13 @@ impl Notices {
         }
     }
 
+    fn drop_of(&self, node: u64, what: Drop) -> io::Result<()> {
+        match what {
+            Drop::Attributes => self.kernel.invalidate_attributes(node),
+            Drop::Pages(offset, length) => self.kernel.write_back(node, offset, length),
+        }
+    }
+
     fn send_everything(&self) {
         let idle = || self.front.flight.idle(Whose::Anyone);
         for node in self.front.nodes.all() {
@@ -444,6 +480,10 @@ mod tests {
 
         fn invalidate_pages(&self, node: u64) -> io::Result<()> {
             self.note(format!("pages {node}"))
+        }
+
+        fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+            self.note(format!("written back {node} {offset} {length}"))
         }
 
         fn drop_all_entries(&self) -> io::Result<()> {
@@ -692,6 +732,10 @@ mod tests {
     }
 
     impl Kernel for Arc<Locking> {
+        fn write_back(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
         fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
             let mut locked = self.locked.lock();
             while *locked {

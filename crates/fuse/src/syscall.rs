@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// A thread that has sent its request may not sleep yet: it is looked at once more, so often at once, and so often after a pause.
@@ -82,6 +83,36 @@ pub(crate) fn opens_one_way(tid: u32) -> bool {
         matches!(flags as i32 & libc::O_ACCMODE, libc::O_RDONLY | libc::O_WRONLY)
     })
 }
+
+/// How many bytes the call writes in which `tid` waits. Those of several pieces are asked of its memory, if so many pieces `matter`.
+pub(crate) fn bytes_written(tid: u32, matter: impl Fn(u64) -> bool) -> Option<u64> {
+    let SystemCall { number, arguments: [_, at, count] } = of(tid)?;
+    match number {
+        libc::SYS_write | libc::SYS_pwrite64 => Some(count),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 if count <= PIECES_MAX && matter(count) => {
+            // `struct iovec`: where, and how many bytes.
+            let mut pieces = vec![0; 16 * count as usize];
+            let memory = File::open(format!("/proc/{tid}/mem")).ok()?;
+            memory.read_exact_at(&mut pieces, at).ok()?;
+            let lengths = pieces.chunks_exact(16).filter_map(|piece| piece.last_chunk());
+            Some(lengths.fold(0, |total, length| total.saturating_add(u64::from_ne_bytes(*length))))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `tid` is in no call that writes any more, or in none at all.
+pub(crate) fn has_left(tid: u32) -> bool {
+    let Ok(line) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else { return true };
+    // One that runs cannot be seen.
+    !line.starts_with("running") && parse(&line).is_none_or(|call| !WRITING.contains(&call.number))
+}
+
+/// `UIO_MAXIOV`.
+const PIECES_MAX: u64 = 1024;
+
+const WRITING: [i64; 5] =
+    [libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2];
 
 /// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any other call, and from none, it may be for a mapping.
 pub(crate) fn reads(tid: u32, node: u64) -> bool {

@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(of(&rmdir(true)), [true; 3], "one that it removes");
         let (from_dir, to_dir) = (one.clone(), two.clone());
         let (from, to, mode) = (label.clone(), label.clone(), RenameMode::Replace);
-        assert_eq!(of(&Call::Rename { from_dir, from, to_dir, to, mode }), [true; 3]);
+        assert_eq!(of(&Call::Rename { from_dir, from, to_dir, to, mode, whiteout: false }), [true; 3]);
         let lookup = Call::Lookup { dir: two.clone(), label };
         assert!(of(&lookup) == [false, true, false] && !Locks::of(&lookup).changes);
         assert_eq!(of(&Call::Stat { file: one.clone() }), [false; 3]);

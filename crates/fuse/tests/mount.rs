@@ -95,10 +95,17 @@ fn renames_replace_or_exchange_or_refuse() {
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
     rename(RenameFlags::EXCHANGE).unwrap();
     assert_eq!((fs::read(m.at("a")).unwrap(), fs::read(m.at("b")).unwrap()), (b"b".to_vec(), b"a".to_vec()));
-    assert_eq!(rename(RenameFlags::WHITEOUT), Err(rustix::io::Errno::INVAL));
     rename(RenameFlags::empty()).unwrap();
     assert_eq!(fs::read(m.at("b")).unwrap(), b"b");
     assert!(!m.at("a").exists());
+    // An overlay's upper directory.
+    fs::write(m.at("a"), b"a").unwrap();
+    rename(RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(fs::read(m.at("b")).unwrap(), b"a");
+    let left = fs::symlink_metadata(m.at("a")).unwrap();
+    assert_eq!((left.mode(), left.rdev()), (libc::S_IFCHR, 0));
+    let both = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert_eq!(rename(both), Err(rustix::io::Errno::INVAL));
 }
 
 #[test]
@@ -122,6 +129,32 @@ fn a_listing_survives_deletions_while_it_is_read() {
     }
     assert_eq!(seen, (0..5000).collect::<Vec<_>>(), "in order of creation, each once");
     assert_eq!(names(&dir).len(), 2500);
+}
+
+/// What is renamed gets a place behind all others: a listing ends all the same, at what was there when it began.
+#[test]
+fn a_listing_ends_though_each_entry_is_renamed_while_it_is_read() {
+    let Some(m) = Mounted::new() else { return };
+    let dir = m.at("many");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..3000 {
+        File::create(dir.join(n.to_string())).unwrap();
+    }
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(&dir).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        fs::rename(dir.join(&name), dir.join(format!("{name} renamed"))).unwrap();
+        assert!(seen.len() < 3000, "{name} comes after all that was there");
+        seen.push(name.parse::<usize>().unwrap());
+    }
+    assert_eq!(seen, (0..3000).collect::<Vec<_>>());
+    // One that begins anew by the same handle sees what is new.
+    let mut handle = rustix::fs::Dir::read_from(File::open(&dir).unwrap()).unwrap();
+    let count = |handle: &mut rustix::fs::Dir| handle.by_ref().map(|line| line.unwrap()).count();
+    assert_eq!(count(&mut handle), 3002);
+    File::create(dir.join("new")).unwrap();
+    handle.rewind();
+    assert_eq!(count(&mut handle), 3003);
 }
 
 #[test]
@@ -413,6 +446,53 @@ fn holes_are_made_and_found() {
         2000,
         "copy_file_range falls back"
     );
+}
+
+/// Runs a program that maps a file of 1 MiB at `name`, writes to the mapping, does what `does` says and goes on.
+fn mapping(m: &Mounted, name: &str, does: &str) {
+    let program = format!(
+        "import mmap, os, sys
+path = sys.argv[1]
+fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644); os.ftruncate(fd, 1 << 20); m = mmap.mmap(fd, 1 << 20)
+m[512 << 10:(512 << 10) + 9] = b'important'
+{does}"
+    );
+    let ran = std::process::Command::new("python3").args(["-c", &program]).arg(m.at(name)).output().unwrap();
+    assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// The kernel tells us of pages that a program has changed when it likes; holes, blocks and times are asked for before.
+#[test]
+fn what_is_written_to_a_mapping_is_no_hole() {
+    let Some(m) = Mounted::new() else { return };
+    if std::process::Command::new("python3").arg("-c").output().is_err() {
+        return eprintln!("SKIPPED: this test maps files with python3, which is not here");
+    }
+    mapping(&m, "data", "assert os.lseek(fd, 0, os.SEEK_DATA) == 512 << 10");
+    mapping(&m, "hole", "assert os.lseek(fd, 512 << 10, os.SEEK_HOLE) == (512 << 10) + 9");
+    // In the middle of a hole it is there.
+    mapping(&m, "middle", "assert os.lseek(fd, 5000, os.SEEK_HOLE) == 5000");
+    // Once more, after the kernel has dropped its pages.
+    mapping(
+        &m,
+        "twice",
+        "assert os.lseek(fd, 0, os.SEEK_DATA) == 512 << 10; m[0] = 1; assert os.lseek(fd, 0, os.SEEK_DATA) == 0",
+    );
+    mapping(&m, "blocks", "assert os.stat(path).st_blocks > 0");
+    mapping(
+        &m,
+        "again",
+        "assert os.stat(path).st_blocks > 0; m[0:4096] = b'x' * 4096; assert os.stat(path).st_blocks >= 8",
+    );
+    mapping(
+        &m,
+        "times",
+        "os.utime(path, (5, 6)); m.close(); os.close(fd); assert os.stat(path).st_mtime == 6, os.stat(path)",
+    );
+    // What was there before it was opened, and the kernel had been told of.
+    File::create(m.at("known")).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(fs::metadata(m.at("known")).unwrap().blocks(), 0);
+    mapping(&m, "known", "assert os.stat(path).st_blocks > 0");
 }
 
 #[test]

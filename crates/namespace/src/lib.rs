@@ -28,7 +28,8 @@ pub use locks::{
     NotATable,
 };
 pub use operation::{
-    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, XattrMode,
+    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, Whiteout,
+    XattrMode,
 };
 pub use rules::Rules;
 pub use share::{NoPolicy, ShareId, Spread};

@@ -7,7 +7,7 @@ use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
-use crate::shares_server::{Shares, SharesError};
+use crate::shares_server::{ShareSettings, Shares, SharesError};
 use crate::space;
 use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{Clock, DatabaseError, Holds, Location, NewShare, ReadError};
+use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -73,13 +73,13 @@ impl Keeper {
     /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`Keeper::run`].
     pub(crate) fn open(
         dir: &Path,
-        content: Option<Location>,
+        settings: ShareSettings,
         clock: Clock,
         peers: Arc<Peers>,
     ) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
         let repair = Arc::new(Repair::default());
         let repairs = repair.clone();
-        let shares = Shares::open(dir, content, clock, Arc::new(move |share| repairs.want(share)))?;
+        let shares = Shares::open(dir, settings, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
         Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))

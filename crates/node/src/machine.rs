@@ -12,7 +12,7 @@ use crate::part::Part;
 use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
-use crate::shares_server::SharesError;
+use crate::shares_server::{ShareSettings, SharesError};
 use crate::spare;
 use crate::upstream::{Upstream, open_here};
 use parking_lot::Mutex;
@@ -147,8 +147,8 @@ pub struct MachineSettings {
     pub listen: Listen,
     /// Where servers may be, `host:port`, beside where they were: for when all have moved.
     pub at: Vec<String>,
-    /// Where its share server is to keep content, if it has none yet; `None`: on this machine, or where it does.
-    pub content: Option<shares::Location>,
+    /// Its share server's, if it has one.
+    pub shares: ShareSettings,
     /// What its program is to know: for who may want to go back to an older one.
     pub knows: Versions,
     /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is only looked at.
@@ -157,8 +157,8 @@ pub struct MachineSettings {
 
 impl Default for MachineSettings {
     fn default() -> MachineSettings {
-        let (group, listen, at) = Default::default();
-        MachineSettings { group, listen, at, content: None, knows: Versions::KNOWN, raises: true }
+        let (group, listen, at, shares) = Default::default();
+        MachineSettings { group, listen, at, shares, knows: Versions::KNOWN, raises: true }
     }
 }
 

@@ -7,6 +7,8 @@ mod cluster;
 #[cfg(test)]
 mod hurry;
 #[cfg(test)]
+mod listing;
+#[cfg(test)]
 mod locks;
 mod many;
 mod model;

@@ -106,7 +106,7 @@ impl Model {
                     _ => Ok(()),
                 }
             }
-            Call::Rename { from_dir, from, to_dir, to, mode } => {
+            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
                 self.refuses_rename((from_dir, from), (to_dir, to), *mode)
             }
             Call::SetXattr { file, name, mode, .. } => {
@@ -195,7 +195,7 @@ impl Model {
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), file.clone()));
             }
             Call::Unlink { dir, label, .. } => self.unlink(dir, label),
-            Call::Rename { from_dir, from, to_dir, to, mode } => {
+            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
                 self.rename((from_dir, from), (to_dir, to), *mode)
             }
             Call::SetAttributes { file, change, size, .. } => self.edit(file, |file| {

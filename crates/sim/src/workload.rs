@@ -65,7 +65,7 @@ impl Cluster {
                 let mode =
                     [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
                         [self.below(4) as usize];
-                Call::Rename { from_dir, from, to_dir, to, mode }
+                Call::Rename { from_dir, from, to_dir, to, mode, whiteout: false }
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
                 Some(file) => Call::Open { file, open: Open::posix(true, true), mask: 6 },
@@ -156,7 +156,7 @@ impl Cluster {
 
     fn read(&mut self, model: &Model, file: FileId) -> Call {
         let (offset, length) = self.range(model, &file);
-        Call::Read { file, offset, length: length as u32, kept: true }
+        Call::Read { file, offset, length: length as u32, kept: true, quietly: false }
     }
 
     fn change_content(&mut self, model: &Model, file: FileId) -> Call {

@@ -225,6 +225,8 @@ pub struct Values {
     /// With an infinite child lease or a page: all entries with positions up to this one that the lease covers are in `children`, or were in earlier
     /// pages; `u64::MAX` when that is all of them.
     pub children_through: Option<u64>,
+    /// With `children_through`: no entry stands, or ever stood, at a greater position. A listing that begins now ends there.
+    pub children_last: u64,
     /// Attributes; with the infinite attribute lease, all that it covers.
     pub xattrs: Vec<(Label, Vec<u8>)>,
     /// Integers for identifiers and positions, with the right to write labels.

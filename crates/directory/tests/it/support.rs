@@ -400,7 +400,7 @@ pub fn rename(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, position
         to: label(to),
         mode: RenameMode::Replace,
         position,
-        back_position: 0,
+        whiteout: None,
         open: false,
         cred: Cred::default(),
         time: at(30),

@@ -1,11 +1,13 @@
 //! Reading directories.
 
-use client::{Call, Listed, Reply};
+use client::{Call, Listed, Reply, Upto};
 use ident::FileId;
 use namespace::{Entry, Error, FileKind};
 use node::Told;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::{Front, Outcome, Shown, unexpected};
@@ -61,12 +63,47 @@ impl PageLines {
     }
 }
 
+/// Directories that are open, and where the listing by each handle ends: what is renamed while it is listed would come again
+/// and again.
+#[derive(Default)]
+pub(crate) struct Listings {
+    opened: AtomicU64,
+    upto: Mutex<FxHashMap<u64, Upto>>,
+}
+
+impl Listings {
+    /// A handle for one more.
+    pub(crate) fn open(&self) -> u64 {
+        self.opened.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn close(&self, handle: u64) {
+        self.upto.lock().remove(&handle);
+    }
+
+    /// Where the listing ends that goes on; nothing of one that begins: at offset 0, as after rewinddir.
+    fn upto(&self, handle: u64, after: u64) -> Option<Upto> {
+        if after == 0 { None } else { self.upto.lock().get(&handle).copied() }
+    }
+
+    fn begin(&self, handle: u64, upto: Upto) {
+        self.upto.lock().insert(handle, upto);
+    }
+}
+
 impl Front {
-    /// What follows cookie `after` in `dir`, as much as fits. Every page asks anew, so entries are current when returned.
+    /// What follows cookie `after` in `dir`, as much as fits, up to where the listing by `handle` ends. Every page asks anew, so
+    /// entries are current when returned.
     ///
-    /// Handles of directories hold nothing, and the kernel caches no listings (`FOPEN_CACHE_DIR`): it would go on returning entries from its
+    /// Handles of directories hold nothing else, and the kernel caches no listings (`FOPEN_CACHE_DIR`): it would go on returning entries from its
     /// copy to whoever is reading already, after they are gone.
-    pub(crate) fn list<P: Page>(self: &Arc<Self>, asker: Asker, dir: u64, after: u64, page: P) {
+    pub(crate) fn list<P: Page>(
+        self: &Arc<Self>,
+        asker: Asker,
+        dir: u64,
+        (handle, after): (u64, u64),
+        page: P,
+    ) {
         let file = match self.nodes.file(dir) {
             Ok(file) => file,
             Err(errno) => return page.finish(Err(errno)),
@@ -76,6 +113,8 @@ impl Front {
             asker,
             dir,
             file,
+            handle,
+            upto: self.listings.upto(handle, after),
             since: self.nodes.missed(),
             page,
             given: false,
@@ -124,10 +163,18 @@ impl Front {
 
     fn list_entries<P: Page>(self: &Arc<Self>, mut to: Filling<P>) {
         let limit = to.ask_for.clamp(1, ENTRIES_MAX);
-        to.given = to.page.plus() && !self.nodes.is_contended(to.dir);
-        let call = Call::List { dir: to.file.clone(), after: to.after, limit, stat: to.page.plus() };
+        if to.page.plus() && !self.nodes.is_contended(to.dir) {
+            to.given = true;
+        }
+        let (after, upto, stat) = (to.after, to.upto, to.page.plus());
+        let call = Call::List { dir: to.file.clone(), after, upto, limit, stat };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
-            Ok(Told::Reply(Reply::Listing { entries, end })) => front.fill(to, entries, 0, end),
+            Ok(Told::Reply(Reply::Listing { entries, upto, end })) => {
+                if to.upto.replace(upto).is_none() {
+                    front.listings.begin(to.handle, upto);
+                }
+                front.fill(to, entries, 0, end)
+            }
             Ok(other) => to.give_up(unexpected(&other)),
             Err(Error::Stale) => to.page.finish(Ok(())),
             Err(error) => to.give_up(error.into()),
@@ -216,6 +263,9 @@ struct Filling<P> {
     asker: Asker,
     dir: u64,
     file: FileId,
+    handle: u64,
+    /// See [`Listings`].
+    upto: Option<Upto>,
     /// See [`Front::give`].
     since: u64,
     page: P,

@@ -3,16 +3,22 @@
 //! Each request takes a closure that is given the result; it may run on another thread, later. So no thread of the transport ever
 //! waits: a request that has to (for a lease that is recalled elsewhere) is answered when it can be, and the door bounds how long that takes.
 
+mod appends;
 mod attributes;
+mod beside;
 mod content;
 mod listing;
 mod locks;
+mod mapped;
 mod names;
+mod removed;
 
+pub(crate) use appends::Settled;
 pub(crate) use attributes::{Change, Space};
-pub(crate) use content::{Handle, Opened};
+pub(crate) use content::{Handle, Opened, Writes};
 pub(crate) use listing::{Line, Page};
 pub(crate) use locks::LockRequest;
+pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
@@ -36,10 +42,15 @@ pub(crate) struct Front {
     door: Arc<dyn Door>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
+    beside: beside::Beside,
     pub(crate) waits: Waits,
     gave: Gave,
     lockers: locks::Lockers,
+    pub(crate) mapped: mapped::Mapped,
+    pub(crate) appends: appends::Appends,
+    removed: removed::Removed,
     handles: content::Handles,
+    pub(crate) listings: listing::Listings,
     page_lines: listing::PageLines,
 }
 
@@ -69,10 +80,15 @@ impl Front {
             nodes: Nodes::new(door.root()),
             door,
             flight: Flight::new(),
+            beside: beside::Beside::default(),
             waits: Waits::default(),
             gave: Gave::default(),
             lockers: locks::Lockers::default(),
+            mapped: mapped::Mapped::default(),
+            appends: appends::Appends::default(),
+            removed: removed::Removed::default(),
             handles: content::Handles::default(),
+            listings: listing::Listings::default(),
             page_lines: listing::PageLines::new(),
         })
     }

@@ -54,6 +54,9 @@ impl Front {
         name: &[u8],
         reply: impl FnOnce(Outcome<Found>) + Send + 'static,
     ) {
+        if matches!(name, b"." | b"..") {
+            return self.lookup_node(asker, dir, name == b"..", reply);
+        }
         let (file, label) = match self.place(dir, name) {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
@@ -79,6 +82,42 @@ impl Front {
                 told => front.node_of(told, (asker, dir, &label), since).map(Found::File),
             };
             reply(found);
+        });
+    }
+
+    /// Who has a file handle (`open_by_handle_at`, nfsd) has a node's number, which the kernel may have forgotten; and on its way to the root each parent's.
+    fn lookup_node(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        parent: bool,
+        reply: impl FnOnce(Outcome<Found>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file_of_handle(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let since = self.nodes.missed();
+        let call = match parent {
+            true => Call::Parent { dir: file.clone() },
+            false => Call::Stat { file: file.clone() },
+        };
+        self.call(node, asker, call, move |front, told| {
+            let passing = matches!(told, Ok(Told::Passing(_)));
+            let (entry, stat) = match told {
+                Ok(Told::Reply(Reply::Node(entry, stat)) | Told::Passing(Reply::Node(entry, stat))) => {
+                    (entry, stat)
+                }
+                Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))) => {
+                    let (kind, ino) = (stat.attributes.kind, stat.attributes.ino);
+                    (Entry { file, kind, ino, position: 0 }, stat)
+                }
+                Ok(other) => return reply(Err(unexpected(&other))),
+                Err(error) => return reply(Err(error.into())),
+            };
+            let shown = front.nodes.give(&entry.file, &stat).map(|node| front.show(node, stat));
+            let passing = passing || front.nodes.missed() != since || front.mapped.hides(entry.ino, &stat);
+            reply(shown.map(|shown| Found::File(if passing { shown.passing() } else { shown })));
         });
     }
 
@@ -135,6 +174,7 @@ impl Front {
                 reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
             }),
             told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
+                front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
                 let handle = front.handles.next(flags, false);
                 (shown, super::Opened { handle, keep_pages: true })
             })),
@@ -217,7 +257,7 @@ impl Front {
         asker: Asker,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
-        mode: RenameMode,
+        (mode, whiteout): (RenameMode, bool),
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         let places = self.place(from.0, from.1).and_then(|place| Ok((place, self.place(to.0, to.1)?)));
@@ -232,7 +272,7 @@ impl Front {
         }
         let (from, to) = (from.0, to.0);
         let (from_name, to_name) = (from_label.clone(), to_label.clone());
-        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode };
+        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
         self.ask(to, asker, call, move |front, told| {
             if told.is_ok() {
                 front.nodes.moved((from, &from_name), (to, &to_name), mode == RenameMode::Exchange);
@@ -272,10 +312,17 @@ impl Front {
     /// The kernel forgets nodes, each so many times.
     pub(crate) fn forget(&self, nodes: impl IntoIterator<Item = (u64, u64)>) {
         let lingered: Vec<ident::FileId> =
-            nodes.into_iter().filter_map(|(node, lookups)| self.nodes.forget(node, lookups)).collect();
+            nodes.into_iter().filter_map(|(node, lookups)| self.forget_one(node, lookups)).collect();
         if !lingered.is_empty() {
             self.door.forgotten(lingered);
         }
+    }
+
+    fn forget_one(&self, node: u64, lookups: u64) -> Option<ident::FileId> {
+        let lingered = self.nodes.forget(node, lookups);
+        self.removed.forget(node, || self.nodes.file(node).is_err());
+        self.beside.forget(node, || self.nodes.file(node).is_err());
+        lingered
     }
 
     /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.` and `..`.
@@ -325,7 +372,8 @@ impl Front {
             return Ok(None);
         };
         let shown = self.show(node, stat);
-        Ok(Some(if self.nodes.missed() == since { shown } else { shown.passing() }))
+        let keeps = self.nodes.missed() == since && !self.mapped.hides(entry.ino, &shown.stat);
+        Ok(Some(if keeps { shown } else { shown.passing() }))
     }
 
     /// Whether the kernel can move an entry from `from` to `to` when it is answered: if nobody renames, nobody changes anything in `from`, and who asks does neither.

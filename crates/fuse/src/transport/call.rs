@@ -28,6 +28,8 @@ pub enum Call {
     },
     Forget(Vec<Forget>),
     GetAttr,
+    /// The same, and when it was born.
+    StatX,
     SetAttr(SetAttr),
     ReadLink,
     Symlink {
@@ -70,6 +72,8 @@ pub enum Call {
         handle: u64,
         offset: u64,
         size: u32,
+        /// As the file was opened.
+        flags: i32,
     },
     Write {
         handle: u64,
@@ -103,11 +107,14 @@ pub enum Call {
     },
     OpenDir,
     ReadDir {
+        handle: u64,
         offset: u64,
         size: u32,
         plus: bool,
     },
-    ReleaseDir,
+    ReleaseDir {
+        handle: u64,
+    },
     GetLock(Lock),
     SetLock {
         lock: Lock,
@@ -258,10 +265,15 @@ impl Header {
                 Call::Forget((0..count).map_while(forget).collect())
             }
             GETATTR => Call::GetAttr,
+            STATX => Call::StatX,
             SETATTR => Call::SetAttr(fields.set_attr()?),
             READLINK => Call::ReadLink,
             OPEN => Call::Open { flags: fields.i32()? },
-            READ => Call::Read { handle: fields.u64()?, offset: fields.u64()?, size: fields.u32()? },
+            READ => {
+                let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
+                let (_read_flags, _owner, flags) = (fields.u32()?, fields.u64()?, fields.i32()?);
+                Call::Read { handle, offset, size, flags }
+            }
             WRITE => {
                 let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
                 let from_pages = fields.u32()? & WRITE_CACHE != 0;
@@ -280,10 +292,10 @@ impl Header {
             }
             OPENDIR => Call::OpenDir,
             READDIR | READDIRPLUS => {
-                let (_handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
-                Call::ReadDir { offset, size, plus: self.operation == READDIRPLUS }
+                let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
+                Call::ReadDir { handle, offset, size, plus: self.operation == READDIRPLUS }
             }
-            RELEASEDIR => Call::ReleaseDir,
+            RELEASEDIR => Call::ReleaseDir { handle: fields.u64()? },
             GETLK => Call::GetLock(fields.lock()?),
             SETLK | SETLKW => Call::SetLock { lock: fields.lock()?, wait: self.operation == SETLKW },
             ACCESS => Call::Access { mask: fields.u32()? },
@@ -402,7 +414,7 @@ fn fixed_bytes(operation: u32) -> usize {
         LINK | RENAME | MKDIR | OPEN | OPENDIR | SETXATTR | GETXATTR | LISTXATTR | ACCESS | FORGET
         | BATCH_FORGET | INTERRUPT => 8,
         MKNOD | RENAME2 | CREATE | GETATTR | FSYNC | FSYNCDIR => 16,
-        RELEASE | RELEASEDIR | FLUSH | LSEEK => 24,
+        RELEASE | RELEASEDIR | FLUSH | LSEEK | STATX => 24,
         FALLOCATE | IOCTL => 32,
         READ | WRITE | READDIR | READDIRPLUS => 40,
         GETLK | SETLK | SETLKW => 48,
@@ -454,6 +466,7 @@ const FALLOCATE: u32 = 43;
 const READDIRPLUS: u32 = 44;
 const RENAME2: u32 = 45;
 const LSEEK: u32 = 46;
+const STATX: u32 = 52;
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use super::reply::{Attr, Entry, Lines, Pages, Reply, Totals};
 use crate::errno::Errno;
 use crate::flight::RENAMES;
 use crate::front::{
-    Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space,
+    Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space, Writes,
 };
 use crate::groups::Asker;
 
@@ -39,6 +39,10 @@ impl Serve for Requests {
                 front.forget(forgotten.iter().map(|of| (of.node, of.times)));
             }
             Call::GetAttr => front.getattr(asker, node, move |shown| attributes(shown, reply)),
+            Call::StatX => front.getattr(asker, node, move |shown| match shown {
+                Ok(shown) => reply.statx(&attr(&shown.stat), shown.ttl),
+                Err(errno) => reply.error(errno),
+            }),
             Call::SetAttr(change) => {
                 front.setattr(asker, node, self::change(&change), move |shown| attributes(shown, reply));
             }
@@ -50,18 +54,23 @@ impl Serve for Requests {
                 Ok(opened) => reply.opened(opened.handle.0, pages(opened)),
                 Err(errno) => reply.error(errno),
             }),
-            Call::Read { handle, offset, size } => {
+            Call::Read { handle, offset, size, flags } => {
                 let range = (offset, size.min(super::REQUEST_BYTES_MAX));
-                front.read(asker, node, Handle(handle), range, move |parts| match parts {
+                front.read(asker, node, Handle(handle), range, flags, move |parts| match parts {
                     Ok(parts) => reply.parts(&parts),
                     Err(errno) => reply.error(errno),
                 });
             }
             Call::Write { offset, data, from_pages, flags, .. } => {
                 // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
-                let append = flags & libc::O_APPEND != 0 && !from_pages;
+                let how = match () {
+                    () if from_pages => Writes::Back,
+                    () if flags & libc::O_APPEND != 0 => Writes::Append,
+                    () if flags & libc::O_DIRECT != 0 => Writes::Direct,
+                    () => Writes::Paged,
+                };
                 let asker = if from_pages { Asker::KERNEL } else { asker };
-                front.write(asker, node, offset, data, append, move |written| match written {
+                front.write(asker, node, (offset, data), how, move |written| match written {
                     Ok(bytes) => reply.written(bytes),
                     Err(errno) => reply.error(errno),
                 });
@@ -71,11 +80,13 @@ impl Serve for Requests {
                 front.release(asker, node, Handle(handle), move |outcome| empty(outcome, reply));
             }
             Call::Fsync => front.sync(asker, node, move |outcome| empty(outcome, reply)),
-            // Handles of directories hold nothing.
-            Call::OpenDir => reply.opened(0, Pages::Drop),
-            Call::ReleaseDir => reply.done(),
-            Call::ReadDir { offset, size, plus } => {
-                front.list(asker, node, offset, Listing { lines: Lines::new(size), plus, reply });
+            Call::OpenDir => reply.opened(front.listings.open(), Pages::Drop),
+            Call::ReleaseDir { handle } => {
+                front.listings.close(handle);
+                reply.done();
+            }
+            Call::ReadDir { handle, offset, size, plus } => {
+                front.list(asker, node, (handle, offset), Listing { lines: Lines::new(size), plus, reply });
             }
             Call::StatFs => front.space(asker, node, move |space| match space {
                 Ok(space) => reply.totals(&totals(&space)),
@@ -119,7 +130,7 @@ fn is_kept(call: &Call) -> bool {
         Call::Forget(_)
             | Call::Flush { .. }
             | Call::Release { .. }
-            | Call::ReleaseDir
+            | Call::ReleaseDir { .. }
             | Call::GetLock(_)
             | Call::SetLock { .. }
             | Call::Interrupt
@@ -174,15 +185,15 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
             front.unlink(asker, node, &name, true, move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::Rename { name, to, to_name, flags } => {
-            let mode = match flags {
+            let whiteout = flags & libc::RENAME_WHITEOUT != 0;
+            let mode = match flags & !libc::RENAME_WHITEOUT {
                 0 => RenameMode::Replace,
                 libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-                libc::RENAME_EXCHANGE => RenameMode::Exchange,
-                // RENAME_WHITEOUT is for overlay file systems.
+                libc::RENAME_EXCHANGE if !whiteout => RenameMode::Exchange,
                 _ => return reply.error(INVALID),
             };
             let (from, to) = ((node, &name[..]), (to, &to_name[..]));
-            front.rename(asker, from, to, mode, move |outcome| empty(outcome.map_err(gives_way), reply));
+            front.rename(asker, from, to, (mode, whiteout), move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::SetXattr { name, value, flags } => {
             let mode = match flags {
@@ -331,6 +342,7 @@ fn attr(stat: &Stat) -> Attr {
         atime: of.atime,
         mtime: stat.mtime,
         ctime: of.ctime,
+        btime: of.btime,
         mode: mode_of_kind(of.kind) | u32::from(of.mode),
         links: of.links,
         uid: of.uid,

@@ -37,13 +37,14 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Reading moves the access time, and no other: what a file is has not changed.
+/// Reading moves the access time, and no other: what a file is has not changed. Whoever may read the attributes may do that, as many as do: the latest counts, in whatever order they
+/// come, and nobody is asked to let go of what it was told for that.
 pub(super) fn accessed<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
     time: Timestamp,
 ) -> Decided {
-    let old = case.attributes(file, Kind::Write)?;
+    let old = case.attributes(file, Kind::Read)?;
     let attributes = Attributes { atime: old.atime.max(time), ..old };
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
     Ok(Answer::Nothing)

@@ -31,13 +31,29 @@ pub(super) fn create<K: Knowledge + ?Sized>(
     if is_privileged(new) && cred.uid != 0 {
         return Err(Error::NotPermitted.into());
     }
-    let born = Born::of(case, dir, &parent, new, cred)?;
+    let entry = make(case, dir, &parent, label, position, new, cred, time)?;
+    case.touch(dir, time);
+    Ok(Answer::Entry(entry))
+}
+
+/// `new` is born and stands at `label`, where there is nothing.
+#[expect(clippy::too_many_arguments, reason = "what an operation has to say of a new file")]
+pub(super) fn make<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    dir: &FileId,
+    parent: &Attributes,
+    label: &Label,
+    position: u64,
+    new: &NewFile,
+    cred: &Cred,
+    time: Timestamp,
+) -> Result<Entry, Stop> {
+    let born = Born::of(case, dir, parent, new, cred)?;
     let entry = Entry { file: new.file.clone(), kind: new.kind, ino: new.ino, position };
     let link = Link { dir: dir.clone(), label: label.clone() };
     case.effects.push(birth(new, &born, time));
     case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
     case.effects.push(Effect::AddLink { file: new.file.clone(), link });
-    case.touch(dir, time);
     for (name, value) in
         [(&ACCESS_LABEL, born.access), (&DEFAULT_LABEL, born.default), (&POLICY_LABEL, born.policy)]
     {
@@ -45,7 +61,7 @@ pub(super) fn create<K: Knowledge + ?Sized>(
             case.effects.push(Effect::Xattr { file: new.file.clone(), name: (**name).clone(), value });
         }
     }
-    Ok(Answer::Entry(entry))
+    Ok(entry)
 }
 
 /// Linux lets anyone make the character device 0: overlays mark what they delete with it.

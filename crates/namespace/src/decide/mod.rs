@@ -87,7 +87,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
         Operation::Unlink { dir, label, directory, open, cred, time } => {
             unlink::unlink(case, dir, label, *directory, *open, cred, *time)
         }
-        Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, open, cred, time } => {
+        Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time } => {
             let rename = rename::Rename {
                 from_dir,
                 from,
@@ -95,7 +95,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
                 to,
                 mode: *mode,
                 position: *position,
-                back_position: *back_position,
+                whiteout: *whiteout,
                 open: *open,
                 cred,
                 time: *time,

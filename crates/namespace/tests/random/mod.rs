@@ -5,7 +5,7 @@ use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
     AttributeChange, ContentChange, Cred, FileKind, LockChange, LockKind, LockRange, LockSpace, NewFile,
-    Operation, RenameMode, SetTime, Timestamp, XattrMode,
+    Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
 };
 
 /// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
@@ -108,7 +108,7 @@ impl World {
                 to: self::label(c),
                 mode: c.of(&[RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace]),
                 position: self.next(),
-                back_position: self.next(),
+                whiteout: (c.pick(4) == 1).then(|| Whiteout { integer: self.next(), ino: self.next() }),
                 open: c.pick(3) == 1,
                 cred,
                 time,

@@ -124,7 +124,7 @@ impl Situation {
     }
 
     pub fn operation(&mut self, words: &[&str]) -> Operation {
-        let (cred, time, position, back_position) = (cred(words[0]), at(NOW), self.number(), self.number());
+        let (cred, time, position) = (cred(words[0]), at(NOW), self.number());
         match words[1..] {
             ["lookup", path] => {
                 let (dir, label) = self.place(path);
@@ -148,26 +148,17 @@ impl Situation {
                     time,
                 }
             }
-            [verb @ ("rename" | "exchange" | "noreplace"), from, to, ref open @ ..] => {
+            [verb @ ("rename" | "leave" | "exchange" | "noreplace"), from, to, ref open @ ..] => {
                 let mode = match verb {
-                    "rename" => RenameMode::Replace,
+                    "rename" | "leave" => RenameMode::Replace,
                     "exchange" => RenameMode::Exchange,
                     _ => RenameMode::NoReplace,
                 };
+                let whiteout =
+                    (verb == "leave").then(|| Whiteout { integer: self.number(), ino: self.number() });
                 let ((from_dir, from), (to_dir, to), open) =
                     (self.place(from), self.place(to), open == ["open"]);
-                Operation::Rename {
-                    from_dir,
-                    from,
-                    to_dir,
-                    to,
-                    mode,
-                    position,
-                    back_position,
-                    open,
-                    cred,
-                    time,
-                }
+                Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time }
             }
             ["chmod", mode, path] => self.set(path, cred, |change| change.mode = Some(octal(mode))),
             ["chown", owner, path] => self.set(path, cred, |change| {

@@ -340,9 +340,14 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
             Effect::AddLink { file, .. } | Effect::DropLink { file, .. } => {
                 (file, vec![(Field::Parent, Kind::Write)])
             }
-            Effect::Attributes { file, .. } | Effect::Orphan { file } => {
-                (file, vec![(Field::Attributes, Kind::Write)])
+            // Many may move an access time.
+            Effect::Attributes { file, attributes } => {
+                let was = proof.tree.files.get(file).map(|file| file.attributes);
+                let only_read =
+                    was.is_some_and(|was| Attributes { atime: attributes.atime, ..was } == *attributes);
+                (file, vec![(Field::Attributes, if only_read { Kind::Read } else { Kind::Write })])
             }
+            Effect::Orphan { file } => (file, vec![(Field::Attributes, Kind::Write)]),
             Effect::Disposition { file, .. } => (file, vec![(Field::Disposition, Kind::Write)]),
             Effect::Lock { file, .. } => (file, vec![(Field::Locks, Kind::Write)]),
             Effect::Touch { dir, .. } => (dir, vec![(Field::Times, Kind::Touch)]),

@@ -106,7 +106,7 @@ impl Building {
         let (new, walk) = (label(new.as_bytes()), self.paths.walks.remove(&(at, program)));
         if walk.is_some() {
             let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
-            return Call::Rename { from_dir, from: new, to_dir, to: label(name.as_bytes()), mode };
+            return Call::Rename { from_dir, from: new, to_dir, to: label(name.as_bytes()), mode, whiteout: false };
         }
         let life = self.machines[at].life;
         let made = Walk { name, found: None, again: false, open: None, life };

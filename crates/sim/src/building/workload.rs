@@ -109,11 +109,15 @@ impl Building {
                 if self.weather.policies > 0 {
                     self.call(at, NOBODY, policy_of(dir.clone()))?;
                 }
-                self.call(at, NOBODY, Call::List { dir, after: 0, limit: 1_000, stat: false })?;
+                self.call(at, NOBODY, Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false })?;
             }
             for file in files {
                 self.call(at, NOBODY, Call::Stat { file: file.clone() })?;
-                self.call(at, NOBODY, Call::Read { file, offset: 0, length: 1 << 20, kept: true })?;
+                self.call(
+                    at,
+                    NOBODY,
+                    Call::Read { file, offset: 0, length: 1 << 20, kept: true, quietly: false },
+                )?;
             }
             self.complete()?;
         }
@@ -457,7 +461,7 @@ impl Building {
             9 | 10 => self.some_save(at, dir, name),
             11..13 => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.some_label(), RenameMode::Replace);
-                Call::Rename { from_dir: dir, from: name, to_dir, to, mode }
+                Call::Rename { from_dir: dir, from: name, to_dir, to, mode, whiteout: false }
             }
             13..15 => Call::Link { file: self.some_file(at), dir, label: name },
             _ => {
@@ -492,7 +496,7 @@ impl Building {
             at if at < names.len() => names[at].clone(),
             _ => (self.some_dir(at), self.some_label()),
         };
-        Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }
+        Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
     }
 
     /// Directories that go to and fro between two of those that stay: names that everybody looks at, and that only the server can move.
@@ -506,7 +510,7 @@ impl Building {
         } else if self.one_in(4) {
             create(from_dir, from, FileKind::Directory)
         } else {
-            Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }
+            Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
         }
     }
 
@@ -519,7 +523,7 @@ impl Building {
         } else if self.one_in(4) {
             Call::Stat { file }
         } else {
-            Call::Read { file, offset: 0, length: 1 << 20, kept: false }
+            Call::Read { file, offset: 0, length: 1 << 20, kept: false, quietly: false }
         }
     }
 
@@ -542,14 +546,14 @@ impl Building {
         let (dir, name) = (self.some_dir(at), self.some_label());
         match self.below(6) {
             0..4 => Call::Lookup { dir, label: name },
-            4 => Call::List { dir, after: 0, limit: 1_000, stat: false },
+            4 => Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false },
             _ => Call::Stat { file: self.some_file(at) },
         }
     }
 
     fn some_read(&mut self, at: usize) -> Call {
         let kept = self.one_in(2);
-        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept }
+        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept, quietly: false }
     }
 
     /// Something that nobody else ever wrote, as long as is said or as comes.
