@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Dirty bytes of one file from which on uploading begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
+/// Likewise, how many ranges of it: each is an extent, or a hole, in one entry of the log.
+const EARLY_RUNS: usize = 4096;
 
 /// What is dirty, and what is on its way to the share servers.
 #[derive(Debug, Default)]
@@ -261,7 +263,7 @@ impl Client {
     /// Begins uploading a file that is being written at length.
     pub(crate) fn publish_early(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) {
         if let Some(KnownContent::Open(content)) = self.files.get(file).map(|known| &known.content)
-            && content.dirty_bytes() >= EARLY_BYTES
+            && (content.dirty_bytes() >= EARLY_BYTES || content.dirty_runs() >= EARLY_RUNS)
         {
             self.publish(now, file, LAZY_BYTES_MAX, out);
         }

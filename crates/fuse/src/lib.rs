@@ -12,6 +12,7 @@ mod mount;
 mod mountpoint;
 mod nodes;
 mod notices;
+mod proc;
 mod syscall;
 mod transport;
 

@@ -102,7 +102,12 @@ struct Node {
     lookups: u32,
     /// It may have set-id bits, which a write by an unprivileged user clears.
     setid: bool,
+    /// A hash of owner, group and mode as the kernel was told them last.
+    told: Told,
 }
+
+/// Of 24 bits, for the room that there is.
+type Told = [u8; 3];
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
@@ -140,7 +145,13 @@ impl Nodes {
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false };
+        let node = Node {
+            file: root.clone(),
+            directory: None,
+            lookups: u32::MAX,
+            setid: false,
+            told: Told::default(),
+        };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -167,7 +178,7 @@ impl Nodes {
             tracing::error!(%file, node, "an inode number that only the root may have");
             return Err(Errno::IO);
         }
-        let setid = may_have_setid(stat);
+        let (setid, told) = (may_have_setid(stat), told(stat));
         let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
@@ -177,7 +188,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                known.setid = setid;
+                (known.setid, known.told) = (setid, told);
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -185,7 +196,7 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid });
+                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid, told });
                 self.back(file).write().insert(file.clone(), node);
             }
         }
@@ -226,6 +237,19 @@ impl Nodes {
         if self.look(node, |n| n.setid) == Some(!setid) {
             self.change(node, |n| n.setid = setid);
         }
+    }
+
+    /// The kernel is about to be told the attributes of `node`.
+    pub(crate) fn tell(&self, node: u64, stat: &Stat) {
+        let (setid, told) = (may_have_setid(stat), told(stat));
+        if self.look(node, |n| (n.setid, n.told)) != Some((setid, told)) {
+            self.change(node, |n| (n.setid, n.told) = (setid, told));
+        }
+    }
+
+    /// Whether owner, group and mode are as the kernel was told them last.
+    pub(crate) fn is_as_told(&self, node: u64, stat: &Stat) -> bool {
+        self.look(node, |n| n.told) == Some(told(stat))
     }
 
     /// What was seen of `node` is no longer certain.
@@ -333,6 +357,12 @@ impl Nodes {
     }
 }
 
+fn told(stat: &Stat) -> Told {
+    let of = &stat.attributes;
+    let [.., a, b, c] = hash((of.uid, of.gid, of.mode)).to_be_bytes();
+    [a, b, c]
+}
+
 fn slot(node: u64) -> usize {
     (node % CHUNK) as usize
 }
@@ -431,6 +461,20 @@ mod tests {
         (0..2 * LATELY_MAX as u64).for_each(|dir| nodes.contend(dir));
         assert!(nodes.is_contended(7));
         assert_eq!(nodes.contended.0.read().len(), LATELY_MAX);
+    }
+
+    #[test]
+    fn what_the_kernel_was_told_is_compared() {
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
+        nodes.give(&file, &stat(5, 0o755)).unwrap();
+        assert!(nodes.is_as_told(5, &stat(5, 0o755)) && !nodes.is_as_told(5, &stat(5, 0o700)));
+        nodes.see(5, &stat(5, 0o700));
+        assert!(!nodes.is_as_told(5, &stat(5, 0o700)), "seen and not told");
+        nodes.tell(5, &stat(5, 0o700));
+        assert!(nodes.is_as_told(5, &stat(5, 0o700)) && !nodes.is_as_told(6, &stat(6, 0o700)));
+        let mut given_away = stat(5, 0o700);
+        given_away.attributes.uid = 7;
+        assert!(!nodes.is_as_told(5, &given_away));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::{Allocate, Call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XattrMode};
+use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
 
 /// Labels are few, so that they collide.
 const LABELS: [&str; 9] = ["a", "b", "c", "d", "A", "file", "File", "dir", "x.tmp"];
@@ -96,7 +96,11 @@ impl Cluster {
                 let (file, name) = (self.dir(model), self.xattr());
                 let value = match name == *POLICY_LABEL {
                     true => POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec(),
-                    false => vec![b'v'; self.below(64) as usize],
+                    // Some fill what a file may have of them.
+                    false => {
+                        let most = if self.one_in(8) { XATTR_BYTES_MAX as u64 + 1 } else { 64 };
+                        vec![b'v'; self.below(most) as usize]
+                    }
                 };
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][self.below(3) as usize];
                 Call::SetXattr { file, name, value, mode }
@@ -124,8 +128,13 @@ impl Cluster {
         if self.one_in(3) {
             return POLICY_LABEL.clone();
         }
-        #[expect(clippy::expect_used, reason = "both are names")]
-        Label::attribute(if self.one_in(2) { b"user.one" } else { b"user.two" }).expect("a name")
+        let name = match self.below(4) {
+            0 => "user.one".to_owned(),
+            1 => "user.two".to_owned(),
+            _ => format!("user.{:n>250}", self.below(10)),
+        };
+        #[expect(clippy::expect_used, reason = "all are names")]
+        Label::attribute(name.as_bytes()).expect("a name")
     }
 
     fn create(&mut self, model: &Model) -> Call {

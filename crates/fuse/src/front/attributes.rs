@@ -132,7 +132,7 @@ impl Front {
             reply(match told {
                 Ok(Told::Reply(Reply::Names(names))) => {
                     // Who copies a file with all that it lists does not mean how it is stored.
-                    let names = names.iter().map(Label::as_bytes).filter(|name| *name != POLICY);
+                    let names = Front::shown_names(asker, &names).filter(|name| *name != POLICY);
                     Ok(names.flat_map(|name| name.iter().copied().chain([0])).collect())
                 }
                 Ok(other) => Err(unexpected(&other)),
@@ -205,11 +205,11 @@ impl Front {
     fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Stat(stat)) => {
-                self.nodes.see(node, &stat);
+                self.nodes.tell(node, &stat);
                 Ok(self.show(stat))
             }
             Told::Passing(Reply::Stat(stat)) => {
-                self.nodes.see(node, &stat);
+                self.nodes.tell(node, &stat);
                 Ok(self.show(stat).passing())
             }
             other => Err(unexpected(&other)),
