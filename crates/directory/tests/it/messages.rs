@@ -25,21 +25,15 @@ fn make(world: &mut World, session: SessionId, n: u64, attributes: usize, pieces
         let value = XATTR_BYTES_MAX.min(attributes - at) - 32;
         assert_eq!(world.update(session, set(&file, &format!("user.{at}"), value)), Ok(()));
     }
-    let change = match pieces {
-        0 => ContentChange::Inline(vec![b'c'; 4096]),
-        _ => ContentChange::Extents {
-            truncate_to: None,
-            punch: Vec::new(),
-            put: Vec::new(),
-            key: Some([7; 32]),
-        },
-    };
-    let size = if pieces == 0 { 4096 } else { 0 };
-    assert_eq!(world.update(session, publish(&file, 1, size, change)), Ok(()));
+    if pieces == 0 {
+        let inline = ContentChange::Inline(vec![b'c'; 4096]);
+        assert_eq!(world.update(session, publish(&file, 1, 4096, inline)), Ok(()));
+    }
     for i in 0..pieces {
         let mut put = extent(u64::from(i * PIECE), PIECE, share(1));
         put.piece.place = Place::Inline(vec![0; PIECE as usize + 16].into());
-        let publish = publish(&file, u64::from(i) + 2, u64::from((i + 1) * PIECE), extents(vec![put], false));
+        let size = u64::from((i + 1) * PIECE);
+        let publish = publish(&file, u64::from(i) + 1, size, extents(vec![put], i == 0));
         assert_eq!(world.update(session, publish), Ok(()));
     }
     file

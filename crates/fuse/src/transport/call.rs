@@ -529,6 +529,7 @@ mod tests {
             mode: Some(0o600),
             atime: Some(Some(Timestamp { secs: -2, nanos: 800_000_000 })),
             mtime: Some(None),
+            keeps_set_ids: true,
             ..SetAttr::default()
         };
         assert_eq!(header(SETATTR).call(&words(&setattr), &[]), Some(Call::SetAttr(changed)));
