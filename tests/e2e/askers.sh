@@ -23,6 +23,7 @@ mkdir "$shared/mnt"
 
 # serve PREPARATION CHECKS
 serve() {
+    : >"$log"
     unshare --pid --fork --mount --propagation unchanged --kill-child \
         sh -c "$1; exec \"\$2\" up --data \"\$3\" --mount \"\$4\"" - "$1" "$leasehold" "$scratch/data2" "$shared/mnt" >"$log" 2>&1 &
     inside=$!
