@@ -290,12 +290,11 @@ impl Knowledge for Files {
         }
     }
 
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         self.under(file, &Field::Xattrs, Kind::Read, |known| {
-            let names = known.xattrs.iter();
-            known
-                .xattrs_complete
-                .then(|| names.filter(|(_, v)| v.is_some()).map(|(n, _)| n.clone()).collect())
+            let size =
+                |(name, value): (&Label, &Option<Vec<u8>>)| Some((name.clone(), value.as_ref()?.len()));
+            known.xattrs_complete.then(|| known.xattrs.iter().filter_map(size).collect())
         })
     }
 

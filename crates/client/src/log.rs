@@ -1,7 +1,7 @@
 //! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
 
 use ident::FileId;
-use lease::Released;
+use lease::{Field, Released};
 use namespace::{Error, Operation, Rules};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer};
@@ -88,7 +88,11 @@ impl Log {
 
     /// Appends a release; `answers` is what of it lets go of nothing.
     pub fn push_release(&mut self, released: Vec<Released>, answers: Vec<Released>) {
-        let bytes = 48 * released.len();
+        let name = |field: &Field| match field {
+            Field::Child(name) | Field::Xattr(name) => name.as_bytes().len(),
+            _ => 0,
+        };
+        let bytes = released.iter().map(|released| 48 + name(&released.field)).sum();
         let sequence = self.push(LogEntry::Release(released), bytes);
         self.answers.extend(answers.into_iter().map(|answer| (sequence, answer)));
     }
@@ -252,25 +256,28 @@ fn entry_weight(entry: &LogEntry) -> usize {
     }
 }
 
-/// About how many bytes an operation takes in a message.
+/// About how many bytes an operation takes in a message, and never many fewer.
 fn weight(operation: &Operation) -> usize {
     use namespace::{ContentChange, Place};
-    match operation {
-        Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
-        Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => put
-            .iter()
-            .map(|extent| 96 + if let Place::Inline(b) = &extent.piece.place { b.len() } else { 0 })
-            .sum(),
-        Operation::SetXattr { value, .. } => 64 + value.len(),
-        Operation::Create { new, .. } => 128 + new.target.len(),
-        _ => 128,
-    }
+    // Somebody may be in tens of thousands.
+    let groups = operation.cred().map_or(0, |cred| 5 * cred.groups.len());
+    groups
+        + match operation {
+            Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
+            Operation::Publish { change: ContentChange::Extents { put, punch, .. }, .. } => {
+                let piece = |place: &Place| if let Place::Inline(b) = place { b.len() } else { 0 };
+                let put = put.iter().map(|extent| 96 + piece(&extent.piece.place)).sum::<usize>();
+                64 + put + 20 * punch.len()
+            }
+            Operation::SetXattr { value, .. } => 128 + value.len(),
+            Operation::Create { new, .. } => 128 + new.target.len(),
+            _ => 128,
+        }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lease::Field;
 
     /// A server that crashed may have forgotten who asked, and give the number to somebody else.
     #[test]

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const EARLY_BYTES: u64 = 8 << 20;
 /// Bytes in shares that are published and not acknowledged, from which on the log is flushed: all of them are kept here, too, since nobody else keeps them for this client should its session end.
 const UNSETTLED_BYTES: u64 = 32 << 20;
+/// Likewise, how many ranges of it: each is an extent, or a hole, in one entry of the log.
+const EARLY_RUNS: usize = 4096;
 
 /// What is dirty, and what is on its way to the share servers.
 #[derive(Debug, Default)]
@@ -308,7 +310,7 @@ impl Client {
     /// Begins uploading a file that is being written at length.
     pub(crate) fn publish_early(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) {
         if let Some(KnownContent::Open(content)) = self.files.get(file).map(|known| &known.content)
-            && content.dirty_bytes() >= EARLY_BYTES
+            && (content.dirty_bytes() >= EARLY_BYTES || content.dirty_runs() >= EARLY_RUNS)
         {
             self.publish(now, file, LAZY_BYTES_MAX, out);
         }

@@ -35,6 +35,8 @@ impl Request {
 }
 
 impl Requests {
+    /// Departs from Farsite §6, as `directory::Turn::will_acknowledge` says.
+    ///
     /// The answer to the request `number` says that the server has the log up to this entry, and has refused none of what it has not said so of: what came before the request it had
     /// seen by then. Of a request that was made before over another connection it says nothing, since that may be what is answered.
     pub fn applied_by(&self, number: u64) -> Option<u64> {

@@ -14,6 +14,9 @@ use wire::{AskMode, ToClient};
 /// So many labels of a directory asked back lately make it one that several machines work in at once.
 const CROWDED: usize = 8;
 
+/// Leases that one message asks back.
+const RECALLED_TOGETHER: usize = 1000;
+
 /// Who has to let go of what before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
 
@@ -54,6 +57,8 @@ impl Turn<'_> {
         Ok(())
     }
 
+    /// Departs from Farsite §6, where recipients need not draw inferences: because a lease that goes to and fro takes a message less each way. Both sides go by one rule, and the simulation compares what they come to.
+    ///
     /// Its answer will say how far the log has come: the client knows how far that was when it asked. Unless another answer, to what it asked before some of that, may come first.
     fn will_acknowledge(&mut self, session: SessionId) {
         if self.state.spoken_in(session).answers_acknowledge()
@@ -283,8 +288,13 @@ impl Turn<'_> {
             let told = self.state.desk.recall(self.now, holder, &released);
             by_holder.entry(holder).or_default().extend(told);
         }
-        for (holder, leases) in by_holder.into_iter().filter(|(_, leases)| !leases.is_empty()) {
-            self.send(holder, ToClient::Recall { leases });
+        by_holder.into_iter().for_each(|(holder, leases)| self.tell_to_let_go(holder, &leases));
+    }
+
+    /// In messages that are not long.
+    pub fn tell_to_let_go(&mut self, holder: SessionId, leases: &[Released]) {
+        for leases in leases.chunks(RECALLED_TOGETHER) {
+            self.send(holder, ToClient::Recall { leases: leases.to_vec() });
         }
     }
 

@@ -16,7 +16,7 @@ use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
@@ -86,6 +86,8 @@ impl Directory {
             sweep: None,
             fading: BTreeSet::new(),
             lockers: BTreeSet::new(),
+            deaf: BTreeMap::new(),
+            led: Time::default(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
             in_use: InUse::found(store, known.newest),

@@ -49,7 +49,7 @@ impl Turn<'_> {
                 LogEntry::Wrote { file } => wrote.push(file),
             }
             if let Some(known) = self.state.sessions.all.get_mut(&session) {
-                known.next_entry = number + 1;
+                (known.next_entry, known.worked) = (number + 1, self.now);
             }
         }
         wrote.into_iter().for_each(|file| self.on_wrote(session, file));

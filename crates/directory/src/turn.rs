@@ -20,10 +20,13 @@ use namespace::{Effect, Error, Operation};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
-use wire::{ToClient, ToServer, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{MachineId, ToClient, ToServer, Version};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
+///
+/// Leases have no expiry beside that (departs from Farsite §3.3: because a machine that is away and in nobody's way would lose what it has done for nothing, a machine that is there renews all at once, and one that is in
+/// somebody's way is fenced when that somebody asks).
 pub const TERM_MS: u64 = 30_000;
 /// Files to go with their last handle that are looked at in one tick, after a session's end.
 const DOOMED_PER_STEP: usize = 256;
@@ -49,6 +52,10 @@ pub(crate) struct State {
     pub fading: BTreeSet<SessionId>,
     /// Sessions that have, or had, locks that others were told of and may be waiting for.
     pub lockers: BTreeSet<SessionId>,
+    /// Machines whose sessions were ended since they answered nothing, and when that was last.
+    pub deaf: BTreeMap<MachineId, Time>,
+    /// When the latest leader began.
+    pub led: Time,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
     /// Machines that are written down, and invitations.
@@ -329,8 +336,7 @@ impl Turn<'_> {
 
     /// Time has passed, or background work goes on: one step of each kind.
     fn tick(&mut self) {
-        let overdue = self.state.desk.overdue(self.now);
-        overdue.into_iter().for_each(|session| self.fence(session, Some(Misdeed::RecallIgnored)));
+        self.fence_the_deaf();
         for session in self.state.sessions.owed() {
             self.acknowledge(session, Vec::new());
         }
@@ -367,8 +373,9 @@ impl Turn<'_> {
     /// A leader that is new knows neither what was sent nor who is still there.
     fn lead(&mut self) {
         for session in self.state.sessions.all.values_mut() {
-            session.renewed = self.now;
+            (session.renewed, session.worked) = (self.now, self.now);
         }
+        self.state.led = self.now;
         self.state.through.end_all();
         self.state.desk.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.desk.queue.recalls.unanswered().collect();

@@ -14,6 +14,7 @@ mod mountpoint;
 mod nodes;
 mod notices;
 mod places;
+mod proc;
 mod syscall;
 mod transport;
 mod way;

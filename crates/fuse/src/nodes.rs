@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
+use std::num::NonZeroU8;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -124,15 +125,50 @@ struct Node {
     file: FileId,
     /// Of a directory.
     directory: Option<Box<Directory>>,
-    /// It has no name any more, and stays until the kernel has forgotten it.
-    lingers: bool,
     /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
     lookups: u32,
-    /// It may have set-id bits, which a write by an unprivileged user clears.
-    setid: bool,
-    /// It has holes, by what the kernel was told last.
-    sparse: bool,
+    marks: Marks,
+    /// A hash of owner, group and mode as the kernel was told them last.
+    told: Told,
 }
+
+/// What is so of a node, a bit each, for the room that there is; never zero, so that an empty place takes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marks(NonZeroU8);
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks(NonZeroU8::MIN)
+    }
+}
+
+impl Marks {
+    /// It may have set-id bits, which a write by an unprivileged user clears.
+    const SETID: u8 = 2;
+    /// It has holes, by what the kernel was told last.
+    const SPARSE: u8 = 4;
+    /// It has no name any more, and stays until the kernel has forgotten it.
+    const LINGERS: u8 = 8;
+
+    fn has(self, mark: u8) -> bool {
+        self.0.get() & mark != 0
+    }
+
+    fn set(&mut self, mark: u8, is: bool) {
+        let others = self.0.get() & !mark;
+        self.0 = NonZeroU8::MIN | others | if is { mark } else { 0 };
+    }
+
+    /// What `stat` says, where `self` says it otherwise.
+    fn seen(mut self, stat: &Stat) -> Marks {
+        self.set(Marks::SETID, may_have_setid(stat));
+        self.set(Marks::SPARSE, is_sparse(stat));
+        self
+    }
+}
+
+/// Of 24 bits, for the room that there is.
+type Told = [u8; 3];
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
@@ -162,8 +198,8 @@ impl Nodes {
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node =
-            Node { file: root.clone(), directory: None, lingers: false, lookups: u32::MAX, setid: false, sparse: false };
+        let (marks, told) = (Marks::default(), Told::default());
+        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, marks, told };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -224,7 +260,6 @@ impl Nodes {
             tracing::error!(%file, node, "an inode number that no file may have");
             return Err(Errno::IO);
         }
-        let (setid, sparse) = (may_have_setid(stat), is_sparse(stat));
         let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
@@ -234,7 +269,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                (known.setid, known.sparse) = (setid, sparse);
+                (known.marks, known.told) = (known.marks.seen(stat), told(stat));
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -242,7 +277,8 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                *empty = Some(Node { file: file.clone(), directory, lingers: false, lookups: 1, setid, sparse });
+                let (marks, told) = (Marks::default().seen(stat), told(stat));
+                *empty = Some(Node { file: file.clone(), directory, lookups: 1, marks, told });
                 if node < FIRST_FURTHER {
                     self.back(file).write().insert(file.clone(), node);
                 }
@@ -268,7 +304,7 @@ impl Nodes {
         let mut is_known = false;
         self.change(node, |n| {
             is_known = n.file == *file;
-            n.lingers |= is_known;
+            n.marks.set(Marks::LINGERS, is_known || n.marks.has(Marks::LINGERS));
         });
         is_known
     }
@@ -303,30 +339,35 @@ impl Nodes {
                 places.forget(node, &gone.file);
             }
         }
-        gone.lingers.then_some(gone.file)
+        gone.marks.has(Marks::LINGERS).then_some(gone.file)
     }
 
-    /// `stat` of `node` was seen: remembers whether it may have set-id bits, and holes.
-    pub(crate) fn see(&self, node: u64, stat: &Stat) {
-        let (setid, sparse) = (may_have_setid(stat), is_sparse(stat));
-        if self.look(node, |n| n.setid != setid || n.sparse != sparse) == Some(true) {
-            self.change(node, |n| (n.setid, n.sparse) = (setid, sparse));
+    /// The kernel is about to be told the attributes of `node`.
+    pub(crate) fn tell(&self, node: u64, stat: &Stat) {
+        let told = told(stat);
+        if self.look(node, |n| n.marks == n.marks.seen(stat) && n.told == told) == Some(false) {
+            self.change(node, |n| (n.marks, n.told) = (n.marks.seen(stat), told));
         }
+    }
+
+    /// Whether owner, group and mode are as the kernel was told them last.
+    pub(crate) fn is_as_told(&self, node: u64, stat: &Stat) -> bool {
+        self.look(node, |n| n.told) == Some(told(stat))
     }
 
     /// What was seen of `node` is no longer certain.
     pub(crate) fn doubt(&self, node: u64) {
-        self.change(node, |n| n.setid = true);
+        self.change(node, |n| n.marks.set(Marks::SETID, true));
     }
 
     /// Whether `node` may have set-id bits.
     pub(crate) fn may_have_setid(&self, node: u64) -> bool {
-        self.look(node, |n| n.setid).unwrap_or(false)
+        self.look(node, |n| n.marks.has(Marks::SETID)).unwrap_or(false)
     }
 
     /// Whether `node` has holes, by what was seen last.
     pub(crate) fn is_sparse(&self, node: u64) -> bool {
-        self.look(node, |n| n.sparse).unwrap_or(false)
+        self.look(node, |n| n.marks.has(Marks::SPARSE)).unwrap_or(false)
     }
 
     /// The file of a node that the kernel may have forgotten, and still holds a file handle of.
@@ -496,6 +537,12 @@ impl Nodes {
     }
 }
 
+fn told(stat: &Stat) -> Told {
+    let of = &stat.attributes;
+    let [.., a, b, c] = hash((of.uid, of.gid, of.mode)).to_be_bytes();
+    [a, b, c]
+}
+
 fn slot(node: u64) -> usize {
     (node % CHUNK) as usize
 }
@@ -627,15 +674,29 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_was_told_is_compared() {
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
+        nodes.give(&file, &stat(5, 0o755)).unwrap();
+        assert!(nodes.is_as_told(5, &stat(5, 0o755)) && !nodes.is_as_told(5, &stat(5, 0o700)));
+        nodes.tell(5, &stat(5, 0o700));
+        assert!(!nodes.is_as_told(5, &stat(5, 0o700)), "seen and not told");
+        nodes.tell(5, &stat(5, 0o700));
+        assert!(nodes.is_as_told(5, &stat(5, 0o700)) && !nodes.is_as_told(6, &stat(6, 0o700)));
+        let mut given_away = stat(5, 0o700);
+        given_away.attributes.uid = 7;
+        assert!(!nodes.is_as_told(5, &given_away));
+    }
+
+    #[test]
     fn set_id_bits_are_doubted_after_an_invalidation() {
         let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         nodes.give(&file, &stat(5, 0o755)).unwrap();
         assert!(!nodes.may_have_setid(5));
         nodes.doubt(5);
         assert!(nodes.may_have_setid(5));
-        nodes.see(5, &stat(5, 0o755));
+        nodes.tell(5, &stat(5, 0o755));
         assert!(!nodes.may_have_setid(5));
-        nodes.see(5, &stat(5, 0o4755));
+        nodes.tell(5, &stat(5, 0o4755));
         assert!(nodes.may_have_setid(5));
     }
 

@@ -774,7 +774,7 @@ mod tests {
             notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
         }
         *kernel.locked.lock() = true;
-        let (asker, answered) = (Asker { uid: 0, gid: 0, pid: tid }, Arc::<Mutex<Option<_>>>::default());
+        let (asker, answered) = (Asker { uid: 0, gid: 0, pid: tid, request: 1, keeps_set_ids: false }, Arc::<Mutex<Option<_>>>::default());
         let (unlocks, tells) = (Arc::clone(&kernel), Arc::clone(&answered));
         let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
         notices.front.flight.begin(ROOT);

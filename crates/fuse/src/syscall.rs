@@ -1,9 +1,10 @@
 //! In which system call a thread waits for our answer. The protocol does not say what a request is for; /proc does.
 
-use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+use crate::proc;
 
 /// A thread that has sent its request may not sleep yet: it is looked at once more, so often at once, and so often after a pause.
 const TRIES: (u32, u32) = (20, 100);
@@ -21,10 +22,10 @@ pub(crate) struct SystemCall {
 
 /// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its own that it needs).
 pub(crate) fn of(tid: u32) -> Option<SystemCall> {
-    let path = format!("/proc/{tid}/syscall");
+    let path = format!("{tid}/syscall");
     let mut line = [0; LINE_BYTES];
     for tries in 0..TRIES.0 + TRIES.1 {
-        let read = File::open(&path).and_then(|mut file| file.read(&mut line));
+        let read = proc::open(&path).and_then(|mut file| file.read(&mut line));
         let Some(line) = read.ok().and_then(|length| line.get(..length)) else { break };
         match line {
             [b'r', ..] if tries < TRIES.0 => std::thread::yield_now(),
@@ -92,7 +93,7 @@ pub(crate) fn bytes_written(tid: u32, matter: impl Fn(u64) -> bool) -> Option<u6
         libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 if count <= PIECES_MAX && matter(count) => {
             // `struct iovec`: where, and how many bytes.
             let mut pieces = vec![0; 16 * count as usize];
-            let memory = File::open(format!("/proc/{tid}/mem")).ok()?;
+            let memory = proc::open(&format!("{tid}/mem")).ok()?;
             memory.read_exact_at(&mut pieces, at).ok()?;
             let lengths = pieces.chunks_exact(16).filter_map(|piece| piece.last_chunk());
             Some(lengths.fold(0, |total, length| total.saturating_add(u64::from_ne_bytes(*length))))
@@ -118,7 +119,7 @@ const WRITING: [i64; 5] =
 pub(crate) fn reads(tid: u32, node: u64) -> bool {
     let reading = of(tid).filter(|call| READING.contains(&call.number));
     let Some(SystemCall { arguments: [handle, ..], .. }) = reading else { return false };
-    let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{handle}")).unwrap_or_default();
+    let info = proc::read(&format!("{tid}/fdinfo/{handle}")).unwrap_or_default();
     info.lines().filter_map(|line| line.strip_prefix("ino:")).any(|ino| ino.trim().parse() == Ok(node))
 }
 
@@ -196,7 +197,7 @@ mod tests {
     fn a_thread_is_seen_to_read_its_file() {
         use std::os::unix::fs::MetadataExt;
         let (reader, writer) = std::io::pipe().unwrap();
-        let ino = File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
+        let ino = std::fs::File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
         let ino = ino.metadata().unwrap().ino();
         let (tell, told) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {

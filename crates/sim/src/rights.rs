@@ -256,7 +256,7 @@ fn all_users_of_a_machine_count_as_one() {
     assert_eq!(lab.write(guest, &secret, b"x").err(), Some(Error::AccessDenied));
     assert_eq!(lab.read(guest, &f), Ok(true));
     assert_eq!(lab.write(guest, &f, b"x").err(), Some(Error::AccessDenied));
-    let someone = Cred { uid: 7, gid: 7, groups: Default::default() };
+    let someone = Cred { uid: 7, gid: 7, ..Cred::default() };
     let remove = Call::Unlink { dir: inside.clone(), label: label("new"), directory: false };
     assert!(lab.call_as(guest, &someone, remove).is_ok());
     lab.call(guest, Call::SyncAll).unwrap();

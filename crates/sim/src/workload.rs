@@ -6,7 +6,7 @@ use bytes::Bytes;
 use client::{Allocate, Call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XattrMode};
+use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
 
 /// Directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
@@ -93,7 +93,11 @@ impl Cluster {
                 let (file, name) = (self.dir(model), self.xattr());
                 let value = match name == *POLICY_LABEL {
                     true => POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec(),
-                    false => vec![b'v'; self.below(64) as usize],
+                    // Some fill what a file may have of them.
+                    false => {
+                        let most = if self.one_in(8) { XATTR_BYTES_MAX as u64 + 1 } else { 64 };
+                        vec![b'v'; self.below(most) as usize]
+                    }
                 };
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][self.below(3) as usize];
                 Call::SetXattr { file, name, value, mode }
@@ -122,7 +126,8 @@ impl Cluster {
             return POLICY_LABEL.clone();
         }
         // Of attributes letters' case counts everywhere.
-        let names: [&[u8]; 4] = [b"user.one", b"user.ONE", b"user.\xff/\n", b"user.two"];
+        let long = format!("user.{:n>250}", self.below(10));
+        let names: [&[u8]; 5] = [b"user.one", b"user.ONE", b"user.\xff/\n", b"user.two", long.as_bytes()];
         let pick = self.below(names.len() as u64) as usize;
         #[expect(clippy::expect_used, reason = "all are names")]
         Label::attribute(names[pick]).expect("a name")

@@ -95,7 +95,8 @@ pub enum AskMode {
     /// Leases and values for a page of a directory: entries whose position is above `after`.
     Page { after: u64 },
     /// The server is to do it: recall, decide on the authoritative state, commit, answer, grant nothing. For what is contended, and for what
-    /// only a server knows.
+    /// only a server knows. (Departs from Farsite §6: because two machines that want the same fields would take them from each other before either has done anything, and what is above what no client can
+    /// lease.)
     Ship,
     /// Only the current values, no lease; a write holder flushes and keeps its lease.
     Report,

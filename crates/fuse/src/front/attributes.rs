@@ -161,7 +161,7 @@ impl Front {
         self.ask(node, asker, Call::ListXattrs { file }, move |front, told| {
             // Who copies a file with all that it lists does not mean how it is stored.
             let listed = |names: Vec<Label>| {
-                let names = names.iter().map(Label::as_bytes).filter(|name| *name != POLICY);
+                let names = Front::shown_names(asker, &names).filter(|name| *name != POLICY);
                 names.flat_map(|name| name.iter().copied().chain([0])).collect()
             };
             reply(match told {
@@ -244,12 +244,12 @@ impl Front {
     fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Stat(stat)) => {
-                self.nodes.see(node, &stat);
+                self.nodes.tell(node, &stat);
                 let shown = self.show(node, stat);
                 Ok(if self.mapped.hides(node, &stat) { shown.passing() } else { shown })
             }
             Told::Passing(Reply::Stat(stat)) => {
-                self.nodes.see(node, &stat);
+                self.nodes.tell(node, &stat);
                 Ok(self.show(node, stat).passing())
             }
             other => Err(unexpected(&other)),

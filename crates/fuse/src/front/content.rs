@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
 use lease::{Mode, Open};
-use namespace::{AttributeChange, Error, FileKind};
+use namespace::{AttributeChange, Cred, Error};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -257,6 +257,8 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let call = Call::Allocate { file, offset: range.0, length: range.1, what };
+        // The kernel does not say of this.
+        let asker = Asker { keeps_set_ids: asker.uid == 0, ..asker };
         self.after_clearing_setid(asker, node, move |front| {
             front.call(node, asker, call, move |_, told| reply(done(told)));
         });
@@ -286,26 +288,26 @@ impl Front {
         });
     }
 
-    /// A change of content by a user without privilege costs a file its set-id bits, as in the kernel's own `file_remove_privs`: set-uid
-    /// always, set-gid if the group may execute. We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks for `security.capability` before each
-    /// write. It is the machine that clears them, not the user, who need not be the owner. Capabilities the kernel removes itself, and a user with
-    /// CAP_FSETID who is not root is the one case where we clear and it would not.
+    /// A change of content by a user without privilege costs a file its set-id bits ([`Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks
+    /// for `security.capability` before each write. It is the machine that clears them, not the user, who need not be the owner. Capabilities the kernel removes itself.
     pub(super) fn after_clearing_setid(
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
         then: impl FnOnce(&Arc<Front>) + Send + 'static,
     ) {
-        if asker.uid == 0 || !self.nodes.may_have_setid(node) {
+        if asker.keeps_set_ids || !self.nodes.may_have_setid(node) {
             return then(self);
         }
         let Ok(file) = self.nodes.file(node) else { return then(self) };
         self.call(node, Asker::KERNEL, Call::Glance { file: file.clone() }, move |front, told| {
             let Ok(Told::Passing(Reply::Stat(stat))) = told else { return then(front) };
-            front.nodes.see(node, &stat);
+            front.nodes.tell(node, &stat);
             let mode = stat.attributes.mode;
-            let cleared = without_setid(mode);
-            if cleared == mode || stat.attributes.kind != FileKind::Regular {
+            // By capabilities as they are seen: root may be without.
+            let writer = Cred { uid: u32::MAX, ..asker.known().cred };
+            let cleared = stat.attributes.mode_after_write(&writer);
+            if cleared == mode {
                 return then(front);
             }
             let change = AttributeChange { mode: Some(cleared), ..AttributeChange::default() };
@@ -313,11 +315,6 @@ impl Front {
             front.call(node, Asker::KERNEL, call, move |front, _| then(front));
         });
     }
-}
-
-fn without_setid(mode: u16) -> u16 {
-    let group_may_execute = mode & 0o010 != 0;
-    mode & !(if group_may_execute { 0o6000 } else { 0o4000 })
 }
 
 #[cfg(test)]
@@ -342,13 +339,5 @@ mod tests {
             assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
         }
         assert_eq!(Handle(u64::MAX).open(), Open::with([]));
-    }
-
-    #[test]
-    fn set_id_bits_that_a_write_costs() {
-        assert_eq!(without_setid(0o6755), 0o755);
-        // Set-gid without group execute used to mean mandatory locking, and stays.
-        assert_eq!(without_setid(0o6745), 0o2745);
-        assert_eq!(without_setid(0o1644), 0o1644);
     }
 }

@@ -11,6 +11,7 @@ mod listing;
 mod locks;
 mod mapped;
 mod names;
+mod permission;
 mod removed;
 
 pub(crate) use appends::Settled;
@@ -23,7 +24,7 @@ pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
 use ident::FileId;
-use namespace::{Error, Stat};
+use namespace::{Cred, Error, Stat};
 use node::{Door, Told};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -32,7 +33,7 @@ use std::time::{Duration, Instant};
 use crate::errno::Errno;
 use crate::flight::Flight;
 use crate::groups::Asker;
-use crate::interrupt::{Wait, Waits};
+use crate::interrupt::{Wait, Waiter, Waits};
 use crate::nodes::Nodes;
 use crate::syscall;
 use crate::way::{Gave, Locks};
@@ -99,26 +100,28 @@ impl Front {
 
     /// Calls for what permissions have no say in, or had it when the file was opened.
     fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(Locks::of(&call), node, asker.pid, &asker.cred(), call, then);
+        self.call_as(Locks::of(&call), node, asker, &asker.cred(), call, then);
     }
 
     /// The same on behalf of a listing of `dir`, which the kernel keeps locked meanwhile.
     fn call_listing(self: &Arc<Self>, dir: &FileId, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(Locks::reading(dir), node, asker.pid, &asker.cred(), call, then);
+        self.call_as(Locks::reading(dir), node, asker, &asker.cred(), call, then);
     }
 
-    /// Calls for `asker`; again with supplementary groups when the first refusal may be for want of them.
+    /// Calls for `asker`, of whom not all is known that the kernel goes by: see [`permission`].
     fn ask(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
         if asker.uid == 0 {
             return self.call(node, asker, call, then);
         }
+        if permission::is_decided_in_silence(&call, self.nodes.may_have_setid(node)) {
+            return self.ask_with_all(node, asker, call, then);
+        }
         let again = call.clone();
-        self.call(node, asker, call, move |front, told| {
-            let refused = matches!(told, Err(Error::AccessDenied | Error::NotPermitted));
-            match refused.then(|| asker.cred_with_groups()).flatten() {
-                Some(cred) => front.call_as(Locks::of(&again), node, asker.pid, &cred, again, then),
-                None => then(front, told),
+        self.call(node, asker, call, move |front, told| match told {
+            Err(error) if permission::may_be_for_want_of(error, &again) => {
+                front.ask_with_all(node, asker, again, then);
             }
+            told => then(front, told),
         });
     }
 
@@ -126,21 +129,21 @@ impl Front {
         self: &Arc<Self>,
         locks: Locks,
         node: u64,
-        tid: u32,
-        cred: &namespace::Cred,
+        asker: Asker,
+        cred: &Cred,
         call: Call,
         then: impl Then,
     ) {
         let interruptible = matches!(call, Call::Lock { .. });
         // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
-        let may_end = tid != 0 && !matches!(call, Call::Close { .. });
-        let answered = may_end.then(Arc::<AtomicBool>::default);
+        let waiter = Waiter::of(asker).filter(|_| !matches!(call, Call::Close { .. }));
+        let waiter = waiter.map(|waiter| (waiter, Arc::<AtomicBool>::default()));
         let resizes = changes_size(&call);
         let front = Arc::clone(self);
-        let is_answered = answered.clone();
-        let changes = locks.changes;
+        let (changes, tid) = (locks.changes, asker.pid);
+        let answered = waiter.as_ref().map(|(_, answered)| Arc::clone(answered));
         let answer = Box::new(move |told| {
-            if let Some(answered) = is_answered {
+            if let Some(answered) = answered {
                 answered.store(true, SeqCst);
             }
             if resizes {
@@ -152,8 +155,8 @@ impl Front {
             then(&front, told);
         });
         let ticket = self.door.call(cred, call, answer);
-        if let (Some(ticket), Some(answered)) = (ticket, answered) {
-            self.waits.add(Wait { locks, ..Wait::new(ticket, tid, interruptible, answered) });
+        if let (Some(ticket), Some((waiter, answered))) = (ticket, waiter) {
+            self.waits.add(Wait { locks, ..Wait::new(ticket, waiter, interruptible, answered) });
         }
     }
 

@@ -44,6 +44,7 @@ impl Serve for Requests {
                 Err(errno) => reply.error(errno),
             }),
             Call::SetAttr(change) => {
+                let asker = Asker { keeps_set_ids: change.keeps_set_ids, ..asker };
                 front.setattr(asker, node, self::change(&change), move |shown| attributes(shown, reply));
             }
             Call::ReadLink => front.readlink(asker, node, move |target| match target {
@@ -61,7 +62,7 @@ impl Serve for Requests {
                     Err(errno) => reply.error(errno),
                 });
             }
-            Call::Write { offset, data, from_pages, flags, .. } => {
+            Call::Write { offset, data, from_pages, flags, keeps_set_ids, .. } => {
                 // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
                 let how = match () {
                     () if from_pages => Writes::Back,
@@ -69,7 +70,7 @@ impl Serve for Requests {
                     () if flags & libc::O_DIRECT != 0 => Writes::Direct,
                     () => Writes::Paged,
                 };
-                let asker = if from_pages { Asker::KERNEL } else { asker };
+                let asker = if from_pages { Asker::KERNEL } else { Asker { keeps_set_ids, ..asker } };
                 front.write(asker, node, (offset, data), how, move |written| match written {
                     Ok(bytes) => reply.written(bytes),
                     Err(errno) => reply.error(errno),
@@ -110,10 +111,11 @@ impl Serve for Requests {
                 None => reply.error(Errno(libc::EOPNOTSUPP)),
             },
             Call::Seek { offset, whence } => seek(front, asker, node, offset, whence, reply),
+            Call::Interrupt { request } => front.waits.interrupt(request),
             Call::IoCtl => reply.error(Errno(libc::ENOTTY)),
             // The kernel does without, then: copy_file_range (it copies by reading and writing), bmap, poll, syncfs (which it sends to file systems on a block device only: `fsync` of a
-            // directory is the way to flush), and FUSE_INTERRUPT: see `crate::interrupt`.
-            Call::Interrupt | Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
+            // directory is the way to flush).
+            Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
             call => names(front, asker, node, call, reply),
         }
     }
@@ -133,7 +135,7 @@ fn is_kept(call: &Call) -> bool {
             | Call::ReleaseDir { .. }
             | Call::GetLock(_)
             | Call::SetLock { .. }
-            | Call::Interrupt
+            | Call::Interrupt { .. }
             | Call::Other(_)
     )
 }
@@ -195,7 +197,8 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
             let (from, to) = ((node, &name[..]), (to, &to_name[..]));
             front.rename(asker, from, to, (mode, whiteout), move |outcome| empty(outcome.map_err(gives_way), reply));
         }
-        Call::SetXattr { name, value, flags } => {
+        Call::SetXattr { name, value, flags, keeps_set_ids } => {
+            let asker = Asker { keeps_set_ids, ..asker };
             let mode = match flags {
                 0 => XattrMode::Set,
                 libc::XATTR_CREATE => XattrMode::Create,

@@ -4,8 +4,8 @@ use crate::tree::{Tree, root};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, ContentChange, Cred, FileKind, LockChange, LockKind, LockRange, LockSpace, NewFile,
-    Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
+    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, LockChange, LockKind,
+    LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
 };
 
 /// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
@@ -246,12 +246,25 @@ fn open(c: &mut Choices<'_>) -> Open {
     Open::with(c.of(&modes))
 }
 
+const CAPABILITIES: [Capabilities; 9] = [
+    Capabilities::NONE.with(Capability::Chown),
+    Capabilities::NONE.with(Capability::DacOverride),
+    Capabilities::NONE.with(Capability::DacReadSearch),
+    Capabilities::NONE.with(Capability::Fowner),
+    Capabilities::NONE.with(Capability::Fsetid),
+    Capabilities::NONE.with(Capability::SysAdmin),
+    Capabilities::NONE.with(Capability::Mknod),
+    Capabilities::NONE.with(Capability::Setfcap),
+    Capabilities::EVERY,
+];
+
 fn cred(c: &mut Choices<'_>) -> Cred {
     let groups = if c.pick(4) == 3 { vec![20].into() } else { Default::default() };
+    let capabilities = if c.pick(4) == 3 { c.of(&CAPABILITIES) } else { Capabilities::NONE };
     c.of(&[
-        Cred { uid: 0, gid: 0, groups: Default::default() },
-        Cred { uid: 1, gid: 10, groups },
-        Cred { uid: 2, gid: 20, groups: Default::default() },
+        Cred::default(),
+        Cred { uid: 1, gid: 10, groups, capabilities },
+        Cred { uid: 2, gid: 20, groups: Default::default(), capabilities },
     ])
 }
 

@@ -195,8 +195,10 @@ impl Knowledge for Tree {
     fn xattr(&self, file: &FileId, name: &Label, _: Kind) -> Known<Vec<u8>> {
         Known::of(self.files.get(file).and_then(|file| file.xattrs.get(name).cloned()))
     }
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
-        Known::of(self.files.get(file).map(|file| file.xattrs.keys().cloned().collect()))
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
+        let sizes =
+            |file: &File| file.xattrs.iter().map(|(name, value)| (name.clone(), value.len())).collect();
+        Known::of(self.files.get(file).map(sizes))
     }
     fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
         Known::of(self.files.get(file).map(|file| file.disposition.clone()))
@@ -253,7 +255,7 @@ impl Knowledge for Seen<'_> {
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>> {
         self.guard(file, Field::Xattr(name.clone()), kind, self.tree.xattr(file, name, kind))
     }
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         self.guard(file, Field::Xattrs, Kind::Read, self.tree.xattrs(file))
     }
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {

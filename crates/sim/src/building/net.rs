@@ -225,7 +225,10 @@ impl Building {
                 self.server_is_greeted(server, at, connection, incarnation, session);
                 Ok(())
             }
-            Packet::Says(message) => self.server_hears(server, at, connection, message),
+            Packet::Says(message) => {
+                fits_a_frame(&message)?;
+                self.server_hears(server, at, connection, message)
+            }
             Packet::Away { leader } => {
                 if self.machines[at].connection == Some(connection) {
                     self.machines[at].server = leader.unwrap_or(self.group.next_after(server));
@@ -237,7 +240,10 @@ impl Building {
                 self.machines[at].opened(connection, session);
                 Ok(())
             }
-            Packet::Tells(message) => self.machine_hears(at, connection, message),
+            Packet::Tells(message) => {
+                fits_a_frame(&message)?;
+                self.machine_hears(at, connection, message)
+            }
         }
     }
 
@@ -305,5 +311,13 @@ impl Building {
             self.machines[at].server = self.group.next_after(self.machines[at].server);
             self.leaves(at);
         }
+    }
+}
+
+/// Whatever is said can be sent.
+fn fits_a_frame(message: &impl serde::Serialize) -> Result<(), Violation> {
+    match wire::encode(message).len() {
+        0..=wire::FRAME_BYTES_MAX => Ok(()),
+        bytes => Err(format!("a message of {bytes} bytes")),
     }
 }

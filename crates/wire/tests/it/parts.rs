@@ -45,7 +45,7 @@ pub fn name() -> Label {
 }
 
 pub fn cred() -> Cred {
-    Cred { uid: 1000, gid: 100, groups: [4, 300].into_iter().collect() }
+    Cred { uid: 1000, gid: 100, groups: [4, 300].into_iter().collect(), capabilities: Capabilities::EVERY }
 }
 
 pub fn at(secs: i64) -> Timestamp {
