@@ -342,6 +342,13 @@ impl Nodes {
         gone.marks.has(Marks::LINGERS).then_some(gone.file)
     }
 
+    /// `stat` of `node` was seen, and the kernel is not told of it.
+    pub(crate) fn see(&self, node: u64, stat: &Stat) {
+        if self.look(node, |n| n.marks == n.marks.seen(stat)) == Some(false) {
+            self.change(node, |n| n.marks = n.marks.seen(stat));
+        }
+    }
+
     /// The kernel is about to be told the attributes of `node`.
     pub(crate) fn tell(&self, node: u64, stat: &Stat) {
         let told = told(stat);
@@ -678,7 +685,7 @@ mod tests {
         let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         nodes.give(&file, &stat(5, 0o755)).unwrap();
         assert!(nodes.is_as_told(5, &stat(5, 0o755)) && !nodes.is_as_told(5, &stat(5, 0o700)));
-        nodes.tell(5, &stat(5, 0o700));
+        nodes.see(5, &stat(5, 0o700));
         assert!(!nodes.is_as_told(5, &stat(5, 0o700)), "seen and not told");
         nodes.tell(5, &stat(5, 0o700));
         assert!(nodes.is_as_told(5, &stat(5, 0o700)) && !nodes.is_as_told(6, &stat(6, 0o700)));

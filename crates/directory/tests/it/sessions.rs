@@ -3,7 +3,7 @@
 use crate::support::*;
 use directory::{Directory, INODE_BLOCK, Input, Misdeed, TERM_MS};
 use ident::FileId;
-use lease::{Field, Kind, SessionId};
+use lease::{Field, Kind, Lease, SessionId};
 use namespace::{ContentChange, FileKind};
 use wire::{AskMode, EnrolError, MachineId, Rights, ToClient, ToServer};
 
@@ -86,7 +86,8 @@ fn a_recall_that_is_never_answered_ends_the_session_though_it_is_renewed() {
         world.send(other, ToServer::Renew);
         let deaf = world.open(1, start);
         world.told(other);
-        let number = world.ask(deaf, lookup(&ROOT, "none"), vec![], AskMode::Lease);
+        let wants = vec![Lease::new(ROOT, Field::Attributes, Kind::Write)];
+        let number = world.ask(deaf, lookup(&ROOT, "none"), wants, AskMode::Lease);
         while world.yields(other) > 0 {}
         assert!(world.grants(deaf, number).is_some());
         let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);

@@ -302,7 +302,7 @@ impl Front {
         let Ok(file) = self.nodes.file(node) else { return then(self) };
         self.call(node, Asker::KERNEL, Call::Glance { file: file.clone() }, move |front, told| {
             let Ok(Told::Passing(Reply::Stat(stat))) = told else { return then(front) };
-            front.nodes.tell(node, &stat);
+            front.nodes.see(node, &stat);
             let mode = stat.attributes.mode;
             // By capabilities as they are seen: root may be without.
             let writer = Cred { uid: u32::MAX, ..asker.known().cred };

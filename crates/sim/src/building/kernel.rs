@@ -60,6 +60,12 @@ impl Kernel {
     /// It is given the answer to a call, to keep until then.
     pub fn given(&mut self, now: Time, call: &Call, result: &Result<Reply, Error>, until: Time) {
         self.contended.retain(|_, until| now < *until);
+        if result.is_ok() && !matches!(call, Call::Lookup { .. } | Call::List { .. }) {
+            // It drops the attributes of a directory whose names it has changed itself.
+            for dir in locks(call).into_iter().flatten() {
+                self.attributes.remove(dir);
+            }
+        }
         match (call, result) {
             (
                 Call::Lookup { dir, label } | Call::Create { dir, label, .. } | Call::Link { dir, label, .. },
