@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{MachineId, ToClient, ToServer};
+use wire::{MachineId, Receipt, Start, ToClient, ToServer};
 
 /// Uploads that one thread takes together, so that they share the disk's flushes.
 const UPLOADS_TOGETHER: usize = 16;
@@ -63,13 +63,39 @@ pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 struct Hosted {
     client: Client,
     answers: BTreeMap<Ticket, Answer>,
-    /// The machine and its incarnation.
-    identity: (MachineId, u64),
+    /// The machine and this start of it.
+    identity: (MachineId, Start),
+    /// What the server has said last of how far it has the log.
+    receipt: Option<Receipt>,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
     /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
     session: Option<SessionId>,
     open: bool,
+}
+
+/// What a machine says to a server over a new connection.
+pub(crate) struct Greeting {
+    pub machine: MachineId,
+    pub start: Start,
+    /// The session that it had.
+    pub session: Option<SessionId>,
+    pub receipt: Option<Receipt>,
+}
+
+impl Hosted {
+    /// A server that has less of this client's log than it had acknowledged has forgotten it: for this client its session is over, and nothing that it says next rests on what it had.
+    fn unless_forgotten(&self, message: ToClient) -> ToClient {
+        match message {
+            ToClient::Resumed { through, .. } if through < self.client.acknowledged() => {
+                tracing::error!(
+                    "the server has forgotten what it had acknowledged: its disk may be an older copy; what it lacks is kept: leasehold salvage list"
+                );
+                ToClient::Fenced
+            }
+            message => message,
+        }
+    }
 }
 
 /// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::take_back`].
@@ -106,8 +132,12 @@ struct After {
 }
 
 impl Engine {
-    /// Of the machine `identity`, which starts now as this incarnation. The way to the server comes by [`Engine::connect`].
-    pub(crate) fn new(seed: [u8; 32], identity: (MachineId, u64), salvage: SalvageStore) -> (Engine, Queues) {
+    /// Of the machine `identity`, which starts now so. The way to the server comes by [`Engine::connect`].
+    pub(crate) fn new(
+        seed: [u8; 32],
+        identity: (MachineId, Start),
+        salvage: SalvageStore,
+    ) -> (Engine, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
         let (to_yield, yields) = channel();
@@ -115,6 +145,7 @@ impl Engine {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
             identity,
+            receipt: None,
             welcomed: None,
             session: None,
             open: false,
@@ -189,16 +220,27 @@ impl Engine {
         self.hosted.lock().session
     }
 
-    /// What a greeting says: the machine, its incarnation, the session that it had. The client's time counts from here.
-    pub(crate) fn greet(&self) -> (MachineId, u64, Option<SessionId>) {
+    /// What a greeting says. The client's time counts from here.
+    pub(crate) fn greet(&self) -> Greeting {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         self.input(&mut hosted, Input::Greeting, &mut after);
         let session = hosted.session.filter(|_| hosted.client.has_session());
-        let (machine, incarnation) = hosted.identity;
+        let ((machine, start), receipt) = (hosted.identity.clone(), hosted.receipt);
         drop(hosted);
         self.finish(after, false);
-        (machine, incarnation, session)
+        Greeting { machine, start, session, receipt }
+    }
+
+    /// The server knows this later start of the machine, whose directory is an older copy: it counts from there. False if it has had a session since it started: then another process has
+    /// started after it.
+    pub(crate) fn counts_from(&self, incarnation: u64) -> bool {
+        let mut hosted = self.hosted.lock();
+        let counts = !hosted.open;
+        if counts {
+            hosted.identity.1.incarnation = incarnation + 1;
+        }
+        counts
     }
 
     /// Waits for the session, unless the server refuses it.
@@ -253,7 +295,9 @@ impl Engine {
                     hosted.welcomed = Some(session);
                     self.refused.store(false, Ordering::SeqCst);
                 }
+                Down::Message(ToClient::Receipt(receipt)) => hosted.receipt = Some(receipt),
                 Down::Message(message) => {
+                    let message = hosted.unless_forgotten(message);
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
