@@ -7,6 +7,7 @@ mod chain;
 mod clock;
 mod cluster;
 mod control;
+mod control_socket;
 mod copies;
 mod data;
 mod disk;

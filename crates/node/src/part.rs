@@ -17,6 +17,7 @@ use crate::net::{
 use crate::peers::Peers;
 use crate::server::{Server, servers};
 use crate::shares_server::{SharesError, wall_clock};
+use crate::small::remove_file;
 use crate::store::stop;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
@@ -437,6 +438,8 @@ impl Part {
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let kept =
             Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));
+        // What certifies machines is for servers.
+        let kept = kept.and_then(|()| remove_file(&self.dir, "authority.key"));
         if let Err(error) = kept {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
