@@ -193,7 +193,7 @@ impl Log {
 fn weight(operation: &Operation) -> usize {
     use namespace::{ContentChange, Place};
     match operation {
-        Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
+        Operation::Publish { change: ContentChange::Inline { sealed, .. }, .. } => 64 + sealed.len(),
         Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => put
             .iter()
             .map(|extent| 96 + if let Place::Inline(b) = &extent.piece.place { b.len() } else { 0 })

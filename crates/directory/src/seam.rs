@@ -1,5 +1,6 @@
 //! What the host gives the server and takes from it.
 
+use crate::certification::{Authority, Known};
 use lease::{SessionId, Time};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -91,6 +92,22 @@ pub enum Input {
         /// Which.
         machine: MachineId,
     },
+    /// Another authority certifies machines from now on: if it is the next one, by number.
+    Authorize {
+        /// Its number, from 1 on.
+        number: u64,
+        /// With its key, which only servers have.
+        authority: Authority,
+    },
+    /// A machine has shown a certificate.
+    Known {
+        /// The machine.
+        machine: MachineId,
+        /// With which key, and of which authority.
+        known: Known,
+        /// It is the machine of the server that says so.
+        itself: bool,
+    },
     /// A session's peer has sent something that is no message.
     NoMessage {
         /// Whose.
@@ -167,6 +184,13 @@ pub enum Output {
         machine: MachineId,
         /// Whether it was.
         result: Result<(), ExpelError>,
+    },
+    /// Answers [`Input::Authorize`]: machines are to greet anew, since with the answer they are given certificates.
+    Authorized {
+        /// The authority's number.
+        number: u64,
+        /// Whether it was the next one.
+        done: bool,
     },
     /// Answers [`Input::Raise`]: machines are to greet anew, since with the answer they are told the rules.
     Raised {

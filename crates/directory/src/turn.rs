@@ -122,6 +122,8 @@ impl Turn<'_> {
             Input::Invite { token, rights, until } => self.invite(token, rights, until),
             Input::Enrol { token, name, key, connection } => self.enrol(&token, name, key, connection),
             Input::Expel { machine } => self.expel(machine),
+            Input::Authorize { number, authority } => self.authorize(number, authority),
+            Input::Known { machine, known, itself } => self.known(machine, known, itself),
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
             Input::Restored { at } => self.restored(at),
             Input::Raise { to } => self.raise(to),

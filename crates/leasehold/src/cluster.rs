@@ -117,7 +117,8 @@ pub struct Expel {
 impl Expel {
     /// Expels it.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        node::expel(&self.data.unwrap_or_else(places::data), &self.machine)?;
+        let data = self.data.unwrap_or_else(places::data);
+        node::expel(&data, &self.machine, &mut |progress| drop(say(format_args!("{progress}"))))?;
         say(format_args!("{} is no machine of this cluster any more", self.machine))?;
         Ok(ExitCode::SUCCESS)
     }

@@ -18,7 +18,7 @@ pub use attributes::{
     Attributes, ContentHead, Cred, Disposition, Entry, FileKind, Link, Links, Times, Timestamp,
 };
 pub use decide::{
-    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POLICY, POLICY_LABEL, POSITION_MAX, SEAL_BYTES,
+    INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, LINKS_MAX, PIECE_BYTES_MAX, POLICY, POLICY_LABEL, POSITION_MAX, SEAL_BYTES,
     TARGET_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,
 };
 pub use fold::fold;

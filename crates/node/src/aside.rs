@@ -7,7 +7,9 @@
 
 use crate::data::{DataError, io, sync_dir};
 use crate::shares_server::utc_secs;
+use shares::private;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "server.damaged-";
@@ -20,7 +22,8 @@ pub(crate) fn put(dir: &Path, why: &str) -> Result<PathBuf, DataError> {
     let aside = dir.join(format!("{PREFIX}{at}"));
     let note = server.join("why");
     // For people: without it, the log says it.
-    let _ = fs::write(&note, format!("{why}\n"));
+    let file = private::options().write(true).create(true).truncate(true).open(&note);
+    let _ = file.and_then(|mut file| writeln!(file, "{why}"));
     fs::rename(&server, &aside).map_err(io("put aside", &server))?;
     sync_dir(dir)?;
     Ok(aside)

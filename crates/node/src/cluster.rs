@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use wire::{MachineId, Rights};
+use wire::{ExpelError, MachineId, Rights};
 
 /// How long the directory may take to do what it is asked.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -102,14 +102,17 @@ impl Server {
         self.group().propose(Input::Invite { token, rights, until });
         let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
         result.map_err(|error| error.to_string())?;
-        Ok(Token { addresses, authority: listener.authority(), secret })
+        Ok(Token { addresses, authority: self.identity().authority(), secret })
     }
 
-    /// Expels a machine, by its name or its number, and hangs up on it.
-    pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
+    /// Expels a machine, by its name or its number, and hangs up on it. A server is made an ordinary machine first.
+    pub(crate) fn expel(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
         let machine = self.machine(who)?;
+        if machine == directory::FOUNDER {
+            return Err(ExpelError::Founder.to_string());
+        }
         if self.member_on(machine).is_some() {
-            return Err(format!("{who} is a server: leasehold server remove {who} first"));
+            self.remove_server(who, progress)?;
         }
         let (tell, told) = sync_channel(1);
         self.waiting().lock().expelled.insert(machine, tell);

@@ -11,8 +11,8 @@ use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, thread};
 use crate::net::{
-    Authority, CertificateError, Credentials, Link, LinkStatus, Listener, MemberNet, NetThread, ServeError,
-    ask_to_serve, tell_ready,
+    Authority, CertificateError, Credentials, Identity, Keys, Link, LinkStatus, Listener, MemberNet, NetThread,
+    ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::server::{Server, servers};
@@ -45,6 +45,8 @@ pub(crate) struct Part {
     peers: Arc<Peers>,
     serving: Mutex<Option<Serving>>,
     link: Mutex<Option<(Arc<Link>, NetThread)>>,
+    /// As what it calls and is called, once that is needed.
+    identity: Mutex<Option<Arc<Identity>>>,
     /// Held by a thread that changes what the machine is.
     changing: Mutex<()>,
     stopping: AtomicBool,
@@ -76,6 +78,7 @@ impl Part {
             peers,
             serving: Mutex::new(None),
             link: Mutex::new(None),
+            identity: Mutex::default(),
             changing: Mutex::default(),
             stopping: AtomicBool::new(false),
         })
@@ -153,12 +156,25 @@ impl Part {
         Ok(Credentials::open(&self.dir)?.of_who_knows(self.settings.knows))
     }
 
+    /// As what it calls and is called.
+    pub(crate) fn identity(&self) -> Result<Arc<Identity>, CertificateError> {
+        let mut identity = self.identity.lock();
+        if let Some(identity) = &*identity {
+            return Ok(identity.clone());
+        }
+        let opened = Arc::new(Identity::open(&self.dir, self.machine, self.settings.knows)?);
+        *identity = Some(opened.clone());
+        Ok(opened)
+    }
+
     /// Starts the server `member`, which listened there before.
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
-        let authority = Authority::open(&self.dir)?;
-        let credentials = authority.credentials(&self.dir, self.machine)?.of_who_knows(self.settings.knows);
-        let wires = Arc::new(MemberNet::new(&credentials, self.settings.at.clone())?);
-        self.peers.know(&credentials)?;
+        if !self.dir.join("machine.crt").exists() {
+            // A new cluster, or one that was restored.
+            Authority::open(&self.dir)?.credentials(&self.dir, self.machine)?;
+        }
+        let identity = self.identity()?;
+        self.peers.know(identity.caller());
         if member == FOUNDER {
             // Unless the group says otherwise.
             self.peers
@@ -181,13 +197,24 @@ impl Part {
                 part.change(move |part| part.lose(&why));
             }
         });
-        let server = Server::new(&self.dir, keeper.clone(), self.settings.raises, standing, damaged);
+        let server = Server::new(
+            &self.dir,
+            keeper.clone(),
+            identity.clone(),
+            self.settings.raises,
+            standing,
+            damaged,
+        );
+        let knowing = Arc::downgrade(&server);
+        let keys: Keys = Arc::new(move |machine| knowing.upgrade()?.known(machine).1?.key);
+        let wires = Arc::new(MemberNet::new(identity.caller(), keys, self.settings.at.clone()));
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
         let place = Place { member, host, founds: member == FOUNDER, knows: self.settings.knows };
         server.serve(&self.engine, self.settings.group, place, wires).inspect_err(|_| {
             // It would go on having the shares.
             self.engine.copies().set_here(None);
         })?;
+        server.tend_identity();
         let ledger: Arc<dyn Ledger> = server.clone();
         let (ticker, surveyor, scrub) = (server.clone(), server.clone(), server.clone());
         let threads = vec![
@@ -197,7 +224,7 @@ impl Part {
             thread("scrub", move || scrub.run_scrub())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
-        match self.listen(&serving, listened, &credentials) {
+        match self.listen(&serving, listened, &identity) {
             Ok(listener) => {
                 serving.listener = listener;
                 if let Some(listener) = &serving.listener {
@@ -223,7 +250,7 @@ impl Part {
         &self,
         serving: &Serving,
         listened: Option<SocketAddr>,
-        credentials: &Credentials,
+        identity: &Arc<Identity>,
     ) -> Result<Option<Arc<Listener>>, MachineError> {
         let only = serving.member == FOUNDER;
         let places = match self.settings.listen {
@@ -235,8 +262,7 @@ impl Part {
         };
         let mut last = Ok(None);
         for place in places {
-            let authority = Authority::open(&self.dir)?;
-            match Listener::start(self.me.clone(), serving.server.clone(), authority, credentials, place) {
+            match Listener::start(self.me.clone(), serving.server.clone(), identity.clone(), place) {
                 Ok(listener) => return Ok(Some(Arc::new(listener))),
                 Err(error) => last = Err(error.into()),
             }
@@ -288,8 +314,8 @@ impl Part {
                 part.hear(servers, serve);
             }
         });
-        let credentials = self.credentials()?;
-        self.peers.know(&credentials)?;
+        let identity = self.identity()?;
+        self.peers.know(identity.caller());
         if self.peers.hosts().now().all().is_empty() {
             // Until it is told who else there is.
             let founder =
@@ -300,7 +326,7 @@ impl Part {
         let own = self.addresses().unwrap_or_default();
         let beside = own.into_iter().chain(self.settings.at.clone()).collect();
         let engine = Arc::downgrade(&self.engine);
-        let (link, thread) = Link::start(addresses, beside, &credentials, engine, servers)?;
+        let (link, thread) = Link::start(addresses, beside, identity, engine, servers)?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));
@@ -393,10 +419,10 @@ impl Part {
             return Ok(());
         }
         let credentials = self.credentials()?;
-        let (member, certificate, authority_key) = ask_to_serve(&self.leader(), &credentials)?;
+        let (member, (certificate, authority)) = ask_to_serve(&self.leader(), &credentials)?;
         // What an earlier member on this machine knew is not this one's.
         discard(&self.dir)?;
-        Credentials::keep_server(&self.dir, &certificate, &authority_key)?;
+        self.identity()?.renew(certificate, authority)?;
         let before = Cluster::of(&self.dir)?.unwrap_or_default();
         let serving = self.serve(member, before.listens);
         let serving = serving.map_err(|error| ServeError::Machine(Box::new(error)))?;
@@ -434,6 +460,9 @@ impl Part {
         tracing::warn!("this machine is no server any more");
         self.engine.copies().set_here(None);
         serving.end();
+        if let Some(identity) = &*self.identity.lock() {
+            identity.retire();
+        }
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let kept =
             Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));

@@ -2,7 +2,7 @@
 
 use crate::hosts::{HostList, Hosts};
 use crate::net::{
-    Caller, CertificateError, Credentials, NetThread, Pending, ShareClient, ShareLink, client_config,
+    Caller, NetThread, Pending, ShareClient, ShareLink,
 };
 use bytes::Bytes;
 use namespace::Error;
@@ -50,10 +50,9 @@ impl Peers {
         &self.hosts
     }
 
-    /// From now on it calls with these.
-    pub(crate) fn know(&self, credentials: &Credentials) -> Result<(), CertificateError> {
-        self.connections.lock().config = Some(client_config(credentials)?);
-        Ok(())
+    /// From now on it calls so.
+    pub(crate) fn know(&self, caller: Caller) {
+        self.connections.lock().config = Some(caller);
     }
 
     /// Ends all connections: whoever waits is told that there is no answer.

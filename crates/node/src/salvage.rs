@@ -12,6 +12,7 @@ use client::{KnownPath, Lost, LostWhat, Salvage};
 use content::Part;
 use namespace::Error;
 use serde::{Deserialize, Serialize};
+use shares::private;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -128,7 +129,7 @@ impl SalvageStore {
                 file.as_mut_os_string().push(".partial");
             }
             if let Some(parent) = file.parent() {
-                fs::create_dir_all(parent).map_err(io("make", parent))?;
+                private::make_dir(parent).map_err(io("make", parent))?;
             }
             let kept = self.of(number).join(&content.name);
             let hash = hash(&kept).map_err(io("read", &kept))?;
@@ -136,7 +137,8 @@ impl SalvageStore {
                 return Err(DataError::Damaged { file: kept, why: "it is not what was kept".to_owned() });
             }
             let mut from = File::open(&kept).map_err(io("open", &kept))?;
-            let mut out = File::create_new(&file).map_err(io("make", &file))?;
+            let out = private::options().write(true).create_new(true).open(&file);
+            let mut out = out.map_err(io("make", &file))?;
             std::io::copy(&mut from, &mut out).and_then(|_| out.sync_all()).map_err(io("write", &file))?;
             restored.push(file);
         }
@@ -176,7 +178,7 @@ impl SalvageStore {
         gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
     ) -> Result<(), DataError> {
         let dir = self.of(number);
-        fs::create_dir_all(&dir).map_err(io("make", &dir))?;
+        private::make_dir(&dir).map_err(io("make", &dir))?;
         let mut items = Vec::with_capacity(salvage.items.len());
         for (index, Lost { path, what, .. }) in salvage.items.into_iter().enumerate() {
             let (what, content) = match what {
@@ -212,7 +214,8 @@ fn write_content(
     ranges: Vec<(u64, Part)>,
     gather: &impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
 ) -> Result<SalvagedContent, DataError> {
-    let mut out = File::create(file).map_err(io("make", file))?;
+    let out = private::options().write(true).create(true).truncate(true).open(file);
+    let mut out = out.map_err(io("make", file))?;
     let mut kept = Vec::with_capacity(ranges.len());
     for (at, part) in ranges {
         // What cannot be fetched any more is a hole, and not among what is said to be here.

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
+use crate::net::Identity;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
 use crate::shares_server::Shares;
@@ -13,7 +14,7 @@ use crate::space;
 use crate::traffic::Traffic;
 use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
-use directory::{Input, Output};
+use directory::{Authority, Input, Known, Output};
 use lease::SessionId;
 use namespace::Attributes;
 use parking_lot::Mutex;
@@ -33,6 +34,10 @@ const TICK: Duration = Duration::from_millis(500);
 pub(crate) struct Server {
     group: OnceLock<Group>,
     keeper: Arc<Keeper>,
+    /// As what this machine is called.
+    identity: Arc<Identity>,
+    /// Which machines were servers, and the number of the latest authority, when nobody else was known to have its key.
+    holders: Mutex<(Vec<MachineId>, u64)>,
     routes: Mutex<Routes>,
     traffic: Traffic,
     /// The client of this very machine.
@@ -66,6 +71,7 @@ pub(crate) type Damaged = Box<dyn Fn(String) + Send + Sync>;
 pub(crate) struct Waiting {
     pub invited: BTreeMap<[u8; 32], SyncSender<Result<(), InviteError>>>,
     pub expelled: BTreeMap<MachineId, SyncSender<Result<(), ExpelError>>>,
+    pub authorized: BTreeMap<u64, SyncSender<bool>>,
 }
 
 impl Server {
@@ -73,6 +79,7 @@ impl Server {
     pub(crate) fn new(
         dir: &Path,
         keeper: Arc<Keeper>,
+        identity: Arc<Identity>,
         raises: bool,
         standing: Standings,
         damaged: Damaged,
@@ -80,6 +87,8 @@ impl Server {
         Arc::new(Server {
             group: OnceLock::new(),
             keeper,
+            identity,
+            holders: Mutex::default(),
             routes: Mutex::default(),
             traffic: Traffic::default(),
             here: OnceLock::new(),
@@ -107,7 +116,7 @@ impl Server {
     ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
-        std::fs::create_dir_all(&dir).map_err(|source| DataError::Io {
+        shares::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
             source,
@@ -214,6 +223,33 @@ impl Server {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// As what this machine is called.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn holders(&self) -> &Mutex<(Vec<MachineId>, u64)> {
+        &self.holders
+    }
+
+    /// The machine's data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The authorities that certify machines, the latest last. None before the first leader has said which.
+    pub(crate) fn authorities(&self) -> Vec<(u64, Authority)> {
+        self.group().query(|directory, store| directory.authorities(store))
+    }
+
+    /// The number of the latest authority, and as what a machine is known.
+    pub(crate) fn known(&self, machine: MachineId) -> (u64, Option<Known>) {
+        self.group().query(|directory, store| {
+            let latest = directory.authorities(store).last().map_or(0, |(number, _)| *number);
+            (latest, directory.known(machine, store))
+        })
+    }
+
     /// What this program knows.
     pub(crate) fn knows(&self) -> Versions {
         self.group().knows()
@@ -290,7 +326,7 @@ impl Server {
         // Its client calls over the network once there are several servers.
         let engine = self.here.get().and_then(Weak::upgrade).filter(|engine| !engine.is_remote());
         let mut its_session = engine.as_ref().and_then(|engine| engine.session());
-        let (mut opened, mut raised) = (None, None);
+        let (mut opened, mut raised, mut authorized) = (None, None, false);
         let mut routes = self.routes.lock();
         for output in outputs {
             match output {
@@ -338,6 +374,11 @@ impl Server {
                 }
                 Output::Shares(work) => self.keeper.work(work),
                 Output::Again => self.group().propose(Input::Tick),
+                Output::Authorized { number, done } => {
+                    let told = self.waiting.lock().authorized.remove(&number);
+                    told.map(|tell| tell.try_send(done));
+                    authorized |= done;
+                }
                 Output::Sync => {}
                 Output::Raised { version } => raised = Some(version),
             }
@@ -345,6 +386,10 @@ impl Server {
         if let Some(version) = raised {
             // With the answers to their next greetings machines are told the rules.
             tracing::info!(%version, "the cluster's version is raised");
+            routes.hang_up();
+        }
+        if authorized {
+            // With the answers to their next greetings machines are given certificates.
             routes.hang_up();
         }
         drop(routes);
@@ -362,6 +407,7 @@ impl Server {
         let mut said = LongWaits::default();
         while !self.is_stopping() {
             std::thread::sleep(TICK);
+            self.tend_identity();
             if !self.group().leads() {
                 continue;
             }

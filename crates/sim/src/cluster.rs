@@ -284,6 +284,7 @@ impl Cluster {
                 directory::Output::Sync => {}
                 // Of the founder only.
                 directory::Output::Refused { .. }
+                | directory::Output::Authorized { .. }
                 | directory::Output::Raised { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }

@@ -77,6 +77,8 @@ pub enum Welcome {
         servers: Vec<ServerAt>,
         /// This machine is to become a server: see [`Purpose::Serve`].
         serve: bool,
+        /// Its certificate and the authority's (DER), if it is to have others than it has shown. It greets anew with these.
+        certificates: Option<(Vec<u8>, Vec<u8>)>,
     },
     /// To the share server.
     Content,
@@ -98,10 +100,8 @@ pub enum Welcome {
     Serve {
         /// Its number in the group.
         member: u64,
-        /// Its certificate as a server (DER).
-        certificate: Vec<u8>,
-        /// The authority's key (PKCS #8), with which a server lets machines in.
-        authority_key: Vec<u8>,
+        /// Its certificate as a server and the authority's (DER).
+        certificates: (Vec<u8>, Vec<u8>),
     },
     /// It is done.
     Done,

@@ -4,7 +4,7 @@ use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Polic
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
-    Attributes, ContentChange, Cred, Extent, FileKind, NewFile, Operation, Piece, Place, RenameMode, Rules,
+    Attributes, ContentChange, Cred, Extent, FileKind, INLINE_SEAL_BYTES, NewFile, Operation, Piece, Place, RenameMode, Rules,
     ShareId, Timestamp,
 };
 use std::collections::BTreeMap;
@@ -31,6 +31,7 @@ pub struct World {
     /// Machines that got no session, and why.
     pub refused: Vec<Refusal>,
     pub raised: Vec<Version>,
+    pub authorized: Vec<(u64, bool)>,
     pub invited: Vec<Result<(), InviteError>>,
     pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
     pub expelled: Vec<Result<(), ExpelError>>,
@@ -69,6 +70,7 @@ impl World {
             checks: true,
             refused: Vec::new(),
             raised: Vec::new(),
+            authorized: Vec::new(),
             invited: Vec::new(),
             enrolled: Vec::new(),
             expelled: Vec::new(),
@@ -109,6 +111,7 @@ impl World {
                 Output::Again => self.again = true,
                 Output::Sync => self.syncs += 1,
                 Output::Raised { version } => self.raised.push(version),
+                Output::Authorized { number, done } => self.authorized.push((number, done)),
                 Output::Refused { why, .. } => self.refused.push(why),
                 Output::Invited { result, .. } => self.invited.push(result),
                 Output::Enrolled { result, .. } => self.enrolled.push(result),
@@ -413,6 +416,15 @@ pub fn publish(file: &FileId, version: u64, size: u64, change: ContentChange) ->
 
 pub fn extents(put: Vec<Extent>, first: bool) -> ContentChange {
     ContentChange::Extents { truncate_to: None, punch: Vec::new(), put, key: first.then_some([7; 32]) }
+}
+
+/// What stands for these bytes, sealed.
+pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+    [&[0xA5; INLINE_SEAL_BYTES], bytes].concat()
+}
+
+pub fn inline(bytes: &[u8]) -> ContentChange {
+    ContentChange::Inline { sealed: sealed(bytes), key: Some([7; 32]) }
 }
 
 pub fn share(n: u8) -> ShareId {

@@ -1,10 +1,11 @@
 //! Certificates: the cluster's authority, which founds machines' identities, and a machine's own.
 //!
-//! A machine's certificate names its number (`machine-7.leasehold`); only the server's is also good for being called
-//! (`server.leasehold`, extended key usage), so that no machine can pass for the server.
+//! A machine's certificate names its number (`machine-7.leasehold`); only a server's is also good for being called
+//! (`server-AUTHORITY.leasehold`, extended key usage), so that no machine can pass for a server. Authorities follow each other: by that name a server knows which of them a
+//! caller expects.
 
 use crate::data::DataError;
-use crate::small::{read_file, replace_file};
+use crate::small::{read_file, remove_file, replace_file};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
@@ -12,11 +13,13 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use wire::{MachineId, Versions};
 
-/// The name that clients call.
-pub(super) const SERVER_NAME: &str = "server.leasehold";
+const SERVER_PREFIX: &str = "server-";
 const MACHINE_SUFFIX: &str = ".leasehold";
+/// Of an authority's fingerprint, so many are in a server's name.
+const NAME_BYTES: usize = 16;
 const MACHINE_PREFIX: &str = "machine-";
 
 /// Something about keys or certificates.
@@ -39,14 +42,15 @@ pub enum CertificateError {
 /// A machine's key, its certificate and the authority's. In the data directory: `machine.key`, `machine.crt`, `authority.crt` (DER).
 #[derive(Debug)]
 pub struct Credentials {
-    key: KeyPair,
+    key: Arc<KeyPair>,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) authority: CertificateDer<'static>,
     /// What this machine's program knows, or is held to: said with each greeting, as the certificate is shown.
     pub(super) knows: Versions,
 }
 
-/// The cluster's authority. Its key is in the data directories of servers (`authority.key`) and nowhere else: each of them must be able to let machines in when the others are gone.
+/// An authority of the cluster. Its key is in the servers' rows and nowhere else: each of them must be able to let machines in when the others are gone. Until there are rows the founder
+/// has it in `authority.key`.
 pub(crate) struct Authority {
     key: KeyPair,
     certificate: CertificateDer<'static>,
@@ -66,6 +70,30 @@ impl PublicKeyData for Ed25519 {
 }
 
 impl Authority {
+    /// Another one.
+    pub(crate) fn generate() -> Result<Authority, CertificateError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let certificate = authority_params()?.self_signed(&key)?.der().clone();
+        Ok(Authority { key, certificate })
+    }
+
+    /// That of a row.
+    pub(crate) fn of_row(row: &directory::Authority) -> Result<Authority, CertificateError> {
+        let key = PrivatePkcs8KeyDer::from(row.key.clone());
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
+        Ok(Authority { key, certificate: row.certificate.clone().into() })
+    }
+
+    /// Its row.
+    pub(crate) fn to_row(&self) -> directory::Authority {
+        directory::Authority { certificate: self.certificate.to_vec(), key: self.key.serialize_der() }
+    }
+
+    /// It stands in the rows: the machine in `dir` needs no key of it beside.
+    pub(crate) fn forget(dir: &Path) -> Result<(), DataError> {
+        if dir.join("authority.key").exists() { remove_file(dir, "authority.key") } else { Ok(()) }
+    }
+
     /// The authority in `dir`, made on the first use.
     pub(crate) fn open(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_in(dir, "authority.key")?;
@@ -80,22 +108,14 @@ impl Authority {
         Ok(Authority { key, certificate })
     }
 
-    /// A certificate for `machine`, whose public key is `key`.
-    pub(crate) fn sign(
+    /// A certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the authority's: what a machine is given.
+    pub(crate) fn certify(
         &self,
         machine: MachineId,
         key: [u8; 32],
-    ) -> Result<CertificateDer<'static>, CertificateError> {
-        self.issue(machine, &Ed25519(key), false)
-    }
-
-    /// A certificate for `machine`, whose public key is `key`, as a server; and the authority's own key (PKCS #8), which a server needs.
-    pub(crate) fn make_server(
-        &self,
-        machine: MachineId,
-        key: [u8; 32],
+        serves: bool,
     ) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
-        Ok((self.issue(machine, &Ed25519(key), true)?.to_vec(), self.key.serialize_der()))
+        Ok((self.issue(machine, &Ed25519(key), serves)?.to_vec(), self.certificate.to_vec()))
     }
 
     /// Their DER.
@@ -119,7 +139,7 @@ impl Authority {
             }
         };
         let authority = self.certificate.clone();
-        Ok(Credentials { key, certificate, authority, knows: Versions::KNOWN })
+        Ok(Credentials { key: Arc::new(key), certificate, authority, knows: Versions::KNOWN })
     }
 
     fn issue(
@@ -131,7 +151,7 @@ impl Authority {
         let mut names = vec![format!("{MACHINE_PREFIX}{}{MACHINE_SUFFIX}", machine.0)];
         let mut usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         if server {
-            names.push(SERVER_NAME.to_owned());
+            names.push(server_name(&fingerprint(&self.certificate)));
             usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         let mut params = CertificateParams::new(names)?;
@@ -156,18 +176,18 @@ impl Credentials {
         public_key(&key_in(dir, "machine.key")?)
     }
 
+    /// The same machine's, by another authority.
+    pub(super) fn certified(&self, certificate: Vec<u8>, authority: Vec<u8>) -> Credentials {
+        let (key, knows) = (self.key.clone(), self.knows);
+        Credentials { key, certificate: certificate.into(), authority: authority.into(), knows }
+    }
+
     /// The public half of the machine's key.
     pub(super) fn public_key(&self) -> Result<[u8; 32], CertificateError> {
         public_key(&self.key)
     }
 
-    /// Keeps what makes the machine in `dir` a server.
-    pub(crate) fn keep_server(dir: &Path, certificate: &[u8], authority_key: &[u8]) -> Result<(), DataError> {
-        replace_file(dir, "authority.key", authority_key)?;
-        replace_file(dir, "machine.crt", certificate)
-    }
-
-    /// Keeps what the authority has given a machine that joins.
+    /// Keeps what an authority has given the machine in `dir`.
     pub(crate) fn keep(dir: &Path, certificate: &[u8], authority: &[u8]) -> Result<(), DataError> {
         replace_file(dir, "machine.crt", certificate)?;
         replace_file(dir, "authority.crt", authority)
@@ -175,7 +195,7 @@ impl Credentials {
 
     /// Those of a machine that has joined.
     pub(crate) fn open(dir: &Path) -> Result<Credentials, CertificateError> {
-        let key = key_in(dir, "machine.key")?;
+        let key = Arc::new(key_in(dir, "machine.key")?);
         let certificate = read(dir, "machine.crt")?.into();
         let authority = read(dir, "authority.crt")?.into();
         Ok(Credentials { key, certificate, authority, knows: Versions::KNOWN })
@@ -203,7 +223,22 @@ pub(super) fn machine_of(certificate: &CertificateDer<'_>) -> Option<MachineId> 
 /// Whether a certificate that was checked against the authority is a server's.
 pub(super) fn is_server(certificate: &CertificateDer<'_>) -> bool {
     let certificate = webpki::EndEntityCert::try_from(certificate);
-    certificate.is_ok_and(|certificate| certificate.valid_dns_names().any(|name| name == SERVER_NAME))
+    certificate.is_ok_and(|certificate| {
+        certificate.valid_dns_names().any(|name| name.starts_with(SERVER_PREFIX))
+    })
+}
+
+/// The public key that a certificate is for, as all of ours are.
+pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<[u8; 32]> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    // Of Ed25519 it is what comes last (RFC 8410).
+    certificate.subject_public_key_info().last_chunk().copied()
+}
+
+/// The name by which a server is called that the authority with this fingerprint certifies.
+pub(super) fn server_name(authority: &[u8; 32]) -> String {
+    let digits: String = authority.iter().take(NAME_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    format!("{SERVER_PREFIX}{digits}{MACHINE_SUFFIX}")
 }
 
 /// Always the same, since the issuer's name is taken from it.

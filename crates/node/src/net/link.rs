@@ -1,11 +1,12 @@
 //! A machine's connection to its server: opened again and again for as long as the machine is up.
 
 use super::NetThread;
-use super::authority::{CertificateError, Credentials, machine_of};
+use super::authority::{CertificateError, machine_of};
 use super::frames::{self, Frames};
 use super::line::Line;
 use super::socket::Socket;
-use super::tls::{self, Caller};
+use super::identity::Identity;
+use super::tls::{Caller, Expected};
 use crate::engine::Engine;
 use crate::routes::Down;
 use bytes::BytesMut;
@@ -59,6 +60,10 @@ pub(super) enum End {
     Over,
     #[error("another server leads")]
     Elsewhere(Vec<String>),
+    #[error("this machine has another certificate")]
+    Certified,
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     #[error("the server has gone silent")]
     Gone,
     #[error("the machine has stopped")]
@@ -113,11 +118,10 @@ impl Link {
     pub(crate) fn start(
         addresses: Vec<String>,
         beside: Vec<String>,
-        credentials: &Credentials,
+        identity: Arc<Identity>,
         engine: Weak<Engine>,
         servers: Servers,
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
-        let config = tls::client(credentials)?;
         let addresses = each_once(addresses.iter().chain(&beside));
         let status = LinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
@@ -136,7 +140,7 @@ impl Link {
         let calling = link.clone();
         let thread = NetThread::spawn("link", move || async move {
             calling.begun.notified().await;
-            calling.keep(config, &engine).await;
+            calling.keep(&identity, &engine).await;
         })
         .map_err(|source| crate::data::DataError::Io {
             verb: "start a thread for",
@@ -201,7 +205,7 @@ impl Link {
         (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
     }
 
-    async fn keep(&self, config: Caller, engine: &Weak<Engine>) {
+    async fn keep(&self, identity: &Identity, engine: &Weak<Engine>) {
         let (mut pause, mut turn, mut within) = (PAUSE.0, 0, CALL_WITHIN.0);
         // How many addresses were silent since one was not.
         let mut silent = 0;
@@ -219,7 +223,7 @@ impl Link {
             }
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
-            let ended = self.hold(&address, &config, engine, (&mut pause, &mut within)).await;
+            let ended = self.hold(&address, identity, engine, (&mut pause, &mut within)).await;
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
@@ -233,7 +237,7 @@ impl Link {
                 tracing::debug!(server = address, why = text, "the server cannot be reached");
             }
             self.went_down(was_up, text);
-            turn += usize::from(!is_hint);
+            turn += usize::from(!is_hint && !matches!(why, End::Certified));
             silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
             if silent >= self.addresses.lock().len() {
                 within = (2 * within).min(CALL_WITHIN.1);
@@ -241,6 +245,11 @@ impl Link {
             }
             match why {
                 End::Over => pause = PAUSE.0,
+                // The same server, which is not to be asked without end.
+                End::Certified => {
+                    hints = vec![address];
+                    tokio::time::sleep(PAUSE.0).await;
+                }
                 End::Elsewhere(_) if is_hint => {
                     // At some of the leader's addresses there may be another server here, or this machine's own. Or it leads no more, and may name one that leads not yet.
                     if hints.is_empty() {
@@ -288,13 +297,13 @@ impl Link {
     async fn hold(
         &self,
         address: &str,
-        config: &Caller,
+        identity: &Identity,
         engine: &Weak<Engine>,
         (pause, within): (&mut Duration, &mut Duration),
     ) -> Result<(), End> {
         let limit = if self.addresses.lock().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
-        let began = Instant::now();
-        let stream = timeout(limit, call(address, config)).await??;
+        let (began, config) = (Instant::now(), identity.caller());
+        let stream = timeout(limit, call(address, &config)).await??;
         *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
         let quiet = *within / QUIET;
         let mut frames = frames::greetings(stream);
@@ -304,7 +313,11 @@ impl Link {
         let purpose = Purpose::Session { incarnation, session };
         let welcome = timeout(limit * GREETING, greet(&mut frames, config.knows, &purpose)).await??;
         let (session, servers, serve) = match welcome {
-            Welcome::Session { session, servers, serve } => (session, servers, serve),
+            Welcome::Session { certificates: Some((certificate, authority)), .. } => {
+                identity.renew(certificate, authority)?;
+                return Err(End::Certified);
+            }
+            Welcome::Session { session, servers, serve, certificates: None } => (session, servers, serve),
             Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
             _ => return Err(GreetingError::Foreign.into()),
         };
@@ -389,11 +402,18 @@ fn tell(engine: &Engine, frames: Vec<BytesMut>) -> Result<(), End> {
     Ok(())
 }
 
-/// Calls `address`.
+/// Calls `address`, where a server that the latest authority certifies is expected.
 pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> {
+    let latest = config.expects().into_iter().next().ok_or(End::Stopped)?;
+    call_as(address, latest).await
+}
+
+/// The same, where such a server is expected.
+pub(super) async fn call_as(address: &str, expected: Expected) -> Result<Stream, End> {
+    let Expected { tls, name } = expected;
     let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
-    let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp));
+    let connecting = TlsConnector::from(tls).connect(name, Socket::new(tcp));
     Ok(timeout(frames::SILENCE, connecting).await??)
 }
 

@@ -1,17 +1,18 @@
 //! The server's side of connections: who calls, and what for.
 
-use super::authority::{Authority, CertificateError, Credentials, fingerprint, is_server, machine_of};
+use super::authority::{Authority, CertificateError};
 use super::frames::{self, Frames};
 use super::movable::Movable;
 use super::serving::serve_shares;
-use super::{NetThread, Token, tls};
+use super::tls::{Reception, Shown};
+use super::{Identity, NetThread, Token};
 use crate::control::answer_server;
 use crate::ledger::Ledger;
 use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
 use bytes::Bytes;
-use directory::Input;
+use directory::{Input, Known};
 use futures_util::{SinkExt, StreamExt};
 use lease::SessionId;
 use std::io;
@@ -39,6 +40,9 @@ const BACKLOG_MAX: usize = 32 << 20;
 /// How long to look away then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
+/// What is said to a machine that may not do what servers do.
+const NO_SERVER: &str = "only servers may ask that, and this machine is none";
+
 /// A stream from whoever calls.
 pub(super) type Stream = TlsStream<Movable>;
 
@@ -46,8 +50,6 @@ pub(super) type Stream = TlsStream<Movable>;
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
-    /// The authority's fingerprint.
-    authority: [u8; 32],
     _thread: NetThread,
     _listening: DropGuard,
 }
@@ -77,7 +79,7 @@ impl From<io::Error> for End {
 struct Host {
     part: Weak<Part>,
     server: Arc<Server>,
-    authority: Authority,
+    identity: Arc<Identity>,
     knows: Versions,
     /// Cancelled when the listener is dropped.
     listening: CancellationToken,
@@ -88,33 +90,25 @@ impl Listener {
     pub(crate) fn start(
         part: Weak<Part>,
         server: Arc<Server>,
-        authority: Authority,
-        credentials: &Credentials,
+        identity: Arc<Identity>,
         address: SocketAddr,
     ) -> Result<Listener, ListenError> {
-        let acceptor = TlsAcceptor::from(tls::server(credentials)?);
         let socket =
             std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let listening = |source| ListenError::Bind { address, source };
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
-        let fingerprint = fingerprint(authority.certificate());
         let token = CancellationToken::new();
-        let host =
-            Arc::new(Host { part, server, authority, knows: credentials.knows, listening: token.clone() });
-        let thread = NetThread::spawn("listen", move || accept(host, acceptor, socket)).map_err(listening)?;
+        let knows = server.knows();
+        let host = Arc::new(Host { part, server, identity, knows, listening: token.clone() });
+        let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
-        Ok(Listener { address, authority: fingerprint, _thread: thread, _listening })
+        Ok(Listener { address, _thread: thread, _listening })
     }
 
     /// Where.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// By what tokens know the cluster's authority.
-    pub(crate) fn authority(&self) -> [u8; 32] {
-        self.authority
     }
 }
 
@@ -135,7 +129,7 @@ pub enum ListenError {
     Certificate(#[from] CertificateError),
 }
 
-async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpListener) {
+async fn accept(host: Arc<Host>, socket: std::net::TcpListener) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
@@ -151,9 +145,11 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
                 continue;
             }
         };
-        let (host, acceptor) = (host.clone(), acceptor.clone());
+        // Until it serves nobody is expected.
+        let Some(reception) = host.identity.reception() else { continue };
+        let host = host.clone();
         tokio::task::spawn_local(async move {
-            let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp)).await;
+            let greeted = timeout(GREETING_TIMEOUT, greet(&reception, host.knows, tcp)).await;
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
                 Ok(Ok(greeted)) => serve(&host, peer, greeted).await,
@@ -173,22 +169,20 @@ fn say_why(peer: SocketAddr, ended: Result<(), End>) {
 /// Who has greeted.
 struct Greeted {
     frames: Frames<Stream>,
-    machine: Option<MachineId>,
-    /// It has a server's certificate.
-    serves: bool,
+    shown: Option<Shown>,
     version: Version,
     purpose: Purpose,
 }
 
-async fn greet(acceptor: &TlsAcceptor, knows: Versions, tcp: TcpStream) -> Result<Greeted, End> {
+async fn greet(reception: &Reception, knows: Versions, tcp: TcpStream) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
-    let stream = acceptor.accept(Movable::Here(tcp)).await?;
+    let stream = TlsAcceptor::from(reception.tls.clone()).accept(Movable::Here(tcp)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
+    let shown = certificate.and_then(|certificate| reception.shown(certificate));
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;
     match wire::read_greeting(knows, &greeting) {
-        Ok((version, purpose)) => Ok(Greeted { frames, machine, serves, version, purpose }),
+        Ok((version, purpose)) => Ok(Greeted { frames, shown, version, purpose }),
         Err(error) => {
             if matches!(error, GreetingError::Version { .. }) {
                 frames::send(&mut frames, wire::answer_other_version(knows)).await?;
@@ -199,24 +193,28 @@ async fn greet(acceptor: &TlsAcceptor, knows: Versions, tcp: TcpStream) -> Resul
 }
 
 async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(), End> {
-    let Greeted { mut frames, machine, serves, version, purpose } = greeted;
+    let Greeted { mut frames, shown, version, purpose } = greeted;
     let is_the_leaders = !matches!(purpose, Purpose::Content | Purpose::Peer);
     if is_the_leaders && !host.server.group().leads() {
         let leader = host.server.group().standing().leader().map(|leader| leader.addresses.clone());
         let elsewhere = Welcome::Elsewhere { addresses: leader.unwrap_or_default() };
         return Ok(frames::send(&mut frames, wire::answer(version, elsewhere)).await?);
     }
-    let refused = match (purpose, machine) {
+    let serves = shown.is_some_and(|shown| shown.serves);
+    let refused = match (purpose, shown.map(|shown| shown.machine)) {
         (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
+        (_, Some(_)) if let Some(why) = shown.and_then(|shown| host.doubts(&shown)) => why,
         (Purpose::Session { incarnation, session }, Some(machine)) => {
             match host.open(machine, incarnation, session, version).await {
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
-                    let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
+                    let certificates = shown.and_then(|shown| host.certify(&shown));
+                    let servers = host.server.servers();
+                    let welcome = Welcome::Session { session, servers, serve, certificates };
                     frames::send(&mut frames, wire::answer(version, welcome)).await?;
                     frames::messages(&mut frames);
                     let talking = host.clone();
@@ -247,7 +245,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Control { request }, Some(machine)) if serves => match host.server.refuses(machine) {
+        (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
                 frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
                 frames::messages(&mut frames);
@@ -255,11 +253,16 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => "only servers may ask that".to_owned(),
+        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => NO_SERVER.to_owned(),
         (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(_))
             if version < host.server.group().version() =>
         {
             too_old_to_serve(version, host.server.group().version())
+        }
+        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(machine))
+            if let Some(why) = host.server.refuses(machine) =>
+        {
+            why
         }
         (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
@@ -315,8 +318,8 @@ impl Host {
         self.server.group().propose(Input::Enrol { token, name, key, connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
-                let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;
-                let certificates = (certificate.to_vec(), self.authority.certificate().to_vec());
+                let certificates = self.authority()?.certify(machine, key, false);
+                let certificates = certificates.map_err(|error| error.to_string())?;
                 Ok(Welcome::Joined { machine, certificates })
             }
             Ok(Some(Down::Refused(why))) => Err(why),
@@ -330,15 +333,65 @@ impl Host {
             .server
             .number_for(machine)
             .ok_or("nobody has asked this machine to serve: leasehold server add")?;
-        let made = self.authority.make_server(machine, key).map_err(|error| error.to_string())?;
-        let (certificate, authority_key) = made;
-        Ok(Welcome::Serve { member, certificate, authority_key })
+        let certificates = self.authority()?.certify(machine, key, true);
+        Ok(Welcome::Serve { member, certificates: certificates.map_err(|error| error.to_string())? })
+    }
+
+    /// The latest authority.
+    fn authority(&self) -> Result<Authority, String> {
+        let authorities = self.server.authorities();
+        let (_, row) = authorities.last().ok_or("this server has only just begun; try again")?;
+        Authority::of_row(row).map_err(|error| error.to_string())
+    }
+
+    /// Why what a certificate says is not believed, though an authority has made it: others may have had that authority's key.
+    fn doubts(&self, shown: &Shown) -> Option<String> {
+        let (latest, known) = self.server.known(shown.machine);
+        let doubts = match known {
+            Some(known) if known.key.is_some_and(|key| key != shown.key) => {
+                "this is not the key with which the machine has joined"
+            }
+            // A new server takes calls as what it was made one by, until it has rows.
+            _ if shown.authority == 0 => return None,
+            Some(known) if shown.authority < known.certified => {
+                "this certificate counts for nothing any more: the machine has a later one"
+            }
+            // Only a server that is behind knows nothing of a machine.
+            None if shown.authority < latest => "this certificate is not of the latest authority",
+            _ => return None,
+        };
+        Some(doubts.to_owned())
+    }
+
+    /// What a machine is to have instead of what it has shown, if that is to be something else. By what it shows it is known from now on.
+    fn certify(&self, shown: &Shown) -> Option<(Vec<u8>, Vec<u8>)> {
+        let (latest, known) = self.server.known(shown.machine);
+        let serves = self.server.may_serve(shown.machine);
+        if shown.authority == latest && shown.serves == serves {
+            let before = known?;
+            let known = Known { key: Some(shown.key), certified: latest, ..before };
+            if known != before {
+                let (machine, itself) = (shown.machine, false);
+                self.server.group().propose(Input::Known { machine, known, itself });
+            }
+            return None;
+        }
+        self.authority().ok()?.certify(shown.machine, shown.key, serves).ok()
     }
 
     /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.
     fn refuses_peer(&self, machine: MachineId) -> Option<String> {
-        let knows = !self.server.group().standing().members.is_empty();
-        knows.then(|| self.server.refuses(machine)).flatten()
+        let standing = self.server.group().standing();
+        if standing.leads && !self.server.may_serve(machine) {
+            return Some(NO_SERVER.to_owned());
+        }
+        (!standing.members.is_empty()).then(|| self.server.refuses(machine)).flatten()
+    }
+
+    /// Why a machine may not do what servers do. Its certificate says that it was one once; the leader knows whether it is.
+    fn refuses_server(&self, machine: MachineId) -> Option<String> {
+        let refused = self.server.refuses(machine);
+        refused.or_else(|| self.server.member_on(machine).is_none().then(|| NO_SERVER.to_owned()))
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {

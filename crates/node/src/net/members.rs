@@ -1,10 +1,10 @@
 //! What members of the server group say to each other: over connections of their own, between machines that both have a server's certificate.
 
-use super::authority::Credentials;
+use super::authority::key_of;
 use super::frames::{self, Frames};
-use super::link::{End, Stream, agree, call, is_at};
+use super::link::{End, Stream, agree, call_as, is_at};
 use super::reach;
-use super::tls::{self, Caller};
+use super::tls::{Caller, Expected};
 use crate::group::{Asking, Wire, Wires};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -13,9 +13,13 @@ use std::io;
 use std::sync::Arc;
 use wire::{MachineId, Purpose, Version, Welcome};
 
+/// The key by which a machine is known to this member, if it has heard of it.
+pub(crate) type Keys = Arc<dyn Fn(MachineId) -> Option<[u8; 32]> + Send + Sync>;
+
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
+    keys: Keys,
     at: Arc<[String]>,
     spoken: Spoken,
 }
@@ -24,12 +28,9 @@ pub(crate) struct MemberNet {
 type Spoken = Arc<Mutex<BTreeMap<u64, (Version, String)>>>;
 
 impl MemberNet {
-    /// Of a machine with these credentials. Members may also be `at` these addresses.
-    pub(crate) fn new(
-        credentials: &Credentials,
-        at: Vec<String>,
-    ) -> Result<MemberNet, super::CertificateError> {
-        Ok(MemberNet { config: tls::client(credentials)?, at: at.into(), spoken: Spoken::default() })
+    /// Of a machine that calls so. Members may also be `at` these addresses.
+    pub(crate) fn new(config: Caller, keys: Keys, at: Vec<String>) -> MemberNet {
+        MemberNet { config, keys, at: at.into(), spoken: Spoken::default() }
     }
 }
 
@@ -40,6 +41,7 @@ impl Wires for MemberNet {
             machine: MachineId(machine),
             spoken: self.spoken.clone(),
             config: self.config.clone(),
+            keys: self.keys.clone(),
             at: self.at.clone(),
             frames: None,
         })
@@ -55,6 +57,7 @@ struct MemberWire {
     machine: MachineId,
     spoken: Spoken,
     config: Caller,
+    keys: Keys,
     at: Arc<[String]>,
     /// Between two calls only: a conversation that was broken off is not gone on with.
     frames: Option<Frames<Stream>>,
@@ -89,10 +92,32 @@ impl MemberWire {
         Ok(frames)
     }
 
+    /// A member that is behind may know no later authority than an earlier one, and can learn of a later one only if it is called so.
     async fn greet<'a>(&self, address: &'a String) -> Result<(Frames<Stream>, Version, &'a String), End> {
-        let stream = call(address, &self.config).await?;
+        let mut last = End::Stopped;
+        for expected in self.config.expects() {
+            match self.greet_as(address, expected).await {
+                // Which certificate is shown makes no difference to who cannot be reached at all.
+                Err(end) if end.is_silence() => return Err(end),
+                Err(end) => last = end,
+                greeted => return greeted,
+            }
+        }
+        Err(last)
+    }
+
+    async fn greet_as<'a>(
+        &self,
+        address: &'a String,
+        expected: Expected,
+    ) -> Result<(Frames<Stream>, Version, &'a String), End> {
+        let stream = call_as(address, expected).await?;
         // A server listens at its loopback address, too, and there everybody finds himself.
         is_at(&stream, self.machine)?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).and_then(key_of);
+        if (self.keys)(self.machine).is_some_and(|key| Some(key) != shown) {
+            return Err(End::Refused("it has not the key of the machine that it says it is".to_owned()));
+        }
         let mut frames = frames::greetings(stream);
         match agree(&mut frames, self.config.knows, &Purpose::Peer).await? {
             (version, Welcome::Peer) => Ok((frames, version, address)),

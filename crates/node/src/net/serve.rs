@@ -46,13 +46,13 @@ fn block_on<T>(work: impl Future<Output = Result<T, ServeError>>) -> Result<T, S
     runtime.map_err(End::Io)?.block_on(work)
 }
 
-/// Gets what makes this machine a server: its number in the group, its certificate, the authority's key. Blocks.
+/// Gets what makes this machine a server: its number in the group, its certificate and the authority's. Blocks.
 pub(crate) fn ask_to_serve(
     address: &str,
     credentials: &Credentials,
-) -> Result<(u64, Vec<u8>, Vec<u8>), ServeError> {
+) -> Result<(u64, (Vec<u8>, Vec<u8>)), ServeError> {
     match ask(address, credentials, &Purpose::Serve { key: credentials.public_key()? })? {
-        Welcome::Serve { member, certificate, authority_key } => Ok((member, certificate, authority_key)),
+        Welcome::Serve { member, certificates } => Ok((member, certificates)),
         other => Err(unexpected(other)),
     }
 }

@@ -318,7 +318,7 @@ impl Building {
                 self.later(wait, Event::Settles(server, start, work));
             }
             Output::Again => self.propose(server, Input::Tick),
-            Output::Sync => {}
+            Output::Sync | Output::Authorized { .. } => {}
             Output::Raised { .. } => {
                 self.happened.raised += 1;
                 self.turns_all_away(server);

@@ -328,6 +328,7 @@ impl Machines {
                 directory::Output::Send { session, message } => self.send(session, message),
                 directory::Output::Shares(_)
                 | directory::Output::Sync
+                | directory::Output::Authorized { .. }
                 | directory::Output::Raised { .. }
                 | directory::Output::Refused { .. }
                 | directory::Output::Invited { .. }

@@ -92,6 +92,7 @@ impl Office {
                 directory::Output::Again => self.again = true,
                 directory::Output::Refused { why, .. } => return Err(why.to_string()),
                 directory::Output::Sync
+                | directory::Output::Authorized { .. }
                 | directory::Output::Raised { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
