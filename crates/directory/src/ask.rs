@@ -15,7 +15,7 @@ use wire::{AskMode, ToClient};
 const CROWDED: usize = 8;
 
 /// Who has to let go of what before a request can be done.
-type Holders = Vec<(SessionId, Released)>;
+pub(crate) type Holders = Vec<(SessionId, Released)>;
 
 /// What was found out about a request.
 pub(crate) struct Found {
@@ -131,7 +131,8 @@ impl Turn<'_> {
                 self.state.desk.queue.flushes.is_waiting(arrival)
             } else {
                 let waits = !holders.is_empty() || self.state.desk.queue.blocked_by_earlier(arrival);
-                self.recall(holders);
+                let ahead = self.recalled_ahead(&asked, &found.needs, &holders);
+                self.recall(holders, ahead);
                 waits
             };
             if !waits {
@@ -261,11 +262,15 @@ impl Turn<'_> {
         holders
     }
 
-    /// Tells holders to let go, each once.
-    pub fn recall(&mut self, holders: Holders) {
+    /// Tells holders to let go, each once: of what somebody needs, and of what somebody will need soon.
+    pub fn recall(&mut self, holders: Holders, ahead: Holders) {
         let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
         for (holder, released) in holders {
             let told = self.state.desk.recall(self.now, holder, &released);
+            by_holder.entry(holder).or_default().extend(told);
+        }
+        for (holder, released) in ahead {
+            let told = self.state.desk.recall_ahead(self.now, holder, &released);
             by_holder.entry(holder).or_default().extend(told);
         }
         for (holder, leases) in by_holder.into_iter().filter(|(_, leases)| !leases.is_empty()) {
@@ -299,7 +304,9 @@ impl Turn<'_> {
                 for want in request.wants.iter().filter(|want| want.field == Field::Content) {
                     self.end_through(session, &want.file);
                 }
-                let mut grants = self.grant(request, &found.needs);
+                let mut needs = found.needs;
+                needs.extend(self.granted_ahead(request, &needs));
+                let mut grants = self.grant(request, &needs);
                 self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }
             }

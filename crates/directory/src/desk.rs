@@ -1,5 +1,6 @@
 //! The requests that wait, with what they are for, and which fields are contended.
 
+use crate::walk::Walks;
 use ident::FileId;
 use lease::{Arrival, Field, Kind, Label, Lease, Queue, Released, SessionId, Time, What};
 use namespace::{ContentHead, Operation, Times};
@@ -59,6 +60,7 @@ pub(crate) struct Desk {
     pub queue: Queue,
     asked: BTreeMap<Arrival, Asked>,
     contended: BTreeMap<(FileId, Field), Contended>,
+    pub walks: Walks,
     /// Requests to be tried again in this turn.
     #[serde(skip)]
     woken: BTreeSet<Arrival>,
@@ -141,6 +143,12 @@ impl Desk {
         self.queue.recalls.recall(now, session, file, field, *keep)
     }
 
+    /// The same of what nobody needs yet: that does not make the field contended.
+    pub fn recall_ahead(&mut self, now: Time, session: SessionId, released: &Released) -> Option<Released> {
+        let Released { file, field, keep } = released;
+        self.queue.recalls.recall(now, session, file, field, *keep)
+    }
+
     /// `file` is no more.
     pub fn died(&mut self, file: &FileId) {
         self.queue.recalls.forget(file);
@@ -168,6 +176,7 @@ impl Desk {
         for arrival in self.queue.of_session(session) {
             self.asked.remove(&arrival);
         }
+        self.walks.end(session);
         let again = self.queue.end(session);
         self.woken.extend(again);
     }

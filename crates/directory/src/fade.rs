@@ -36,7 +36,7 @@ impl Turn<'_> {
             if sees.is_empty() {
                 self.forget_if_faded(session);
             }
-            self.recall(to_let_go(file, sees).collect());
+            self.recall(to_let_go(file, sees).collect(), Vec::new());
         }
         if gone {
             self.state.desk.wake(file);

@@ -109,7 +109,7 @@ impl Turn<'_> {
             let released = fields.into_iter().map(|field| Released { file: dir.clone(), field, keep: None });
             holders.extend(released.map(|released| (holder, released)));
         }
-        self.recall(holders);
+        self.recall(holders, Vec::new());
     }
 
     /// Whether `session` may have all of the file although it asked for less: nobody else holds, waits for or lately wanted any of it.

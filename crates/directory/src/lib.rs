@@ -32,6 +32,7 @@ mod through;
 mod turn;
 mod values;
 mod versions;
+mod walk;
 
 pub use check::{Inspector, Violation};
 pub use corrupt::{Corrupt, Fault};

@@ -306,7 +306,7 @@ impl Turn<'_> {
         match record.holdings.anybody(&Field::Handles) {
             Ok(true) => {}
             Ok(false) => self.dispose(file, &record),
-            Err(in_the_way) => self.recall(to_let_go(file, in_the_way).collect()),
+            Err(in_the_way) => self.recall(to_let_go(file, in_the_way).collect(), Vec::new()),
         }
     }
 
