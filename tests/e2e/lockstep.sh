@@ -24,7 +24,7 @@ walk() {
         echo done >&"$write_to"
     done
     wait "$pid" || status=$?
-    [ $status = 0 ] || fail "$1: lockstep ended with $status, see above; again: SEED=$SEED tests/e2e/lockstep.sh"
+    [ $status = 0 ] || fail "$1: lockstep ended with $status, see above; again: SEED=$seed tests/e2e/lockstep.sh"
     rm -rf "$reference"
 }
 

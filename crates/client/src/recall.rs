@@ -280,8 +280,8 @@ impl Client {
             Field::Content if released.keep.is_none() || self.may_be_mapped(&file) => {
                 Some(Invalidation::Pages(file))
             }
-            // A machine that may still read is told nothing new by what others read, unless the server has just done
-            // something for it. Trap: one that keeps `Touch` may not read.
+            // A machine that may still read is told nothing new by what others read, unless the server
+            // has just done something for it. Trap: one that keeps `Touch` may not read.
             field
                 if released.keep.is_some_and(|keep| keep.covers(Kind::Read))
                     && !self.is_lease_in_doubt(&file, field) =>
@@ -373,6 +373,30 @@ mod tests {
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 1, "the recall is not answered yet");
         client.handle(at(5), Input::Yielded { number: recalled }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
+    }
+
+    /// Several may touch a directory's times at once, and then none of them may read them: the kernel
+    /// would go on showing what they were.
+    #[test]
+    fn times_that_may_only_be_touched_are_taken_back_below() {
+        for (keep, goes) in [(None, true), (Some(Kind::Touch), true), (Some(Kind::Read), false)] {
+            let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+            client.handle(at(0), Input::Greeting, &mut out);
+            client.handle(at(0), Input::Message(opened()), &mut out);
+            let dir = FileId::root().child(2);
+            let fields = vec![(Field::Times, Kind::Write)];
+            let values = Values { times: Some(namespace::Times::default()), ..empty(&dir).values };
+            let grant = FileGrant { fields, values, ..empty(&dir) };
+            let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
+            client.handle(at(1), Input::Message(granted), &mut out);
+            out.clear();
+            let leases = vec![Released { file: dir.clone(), field: Field::Times, keep }];
+            client.handle(at(2), Input::Message(ToClient::Recall { leases }), &mut out);
+            let taken = Invalidation::Attributes(dir.clone());
+            let is_taken =
+                |output: &Output| matches!(output, Output::Yield { what, .. } if what.contains(&taken));
+            assert_eq!(out.iter().any(is_taken), goes, "{keep:?}: {out:?}");
+        }
     }
 
     /// What a program writes to a file that it cannot have mapped we are told at once: a report of that waits for nobody below.

@@ -138,6 +138,7 @@ pub(super) struct History {
     open: BTreeMap<Life, BTreeSet<CallNumber>>,
     pub registers: BTreeMap<Key, Vec<Version>>,
     pub observations: Vec<Observation>,
+    /// What was told of directories' times.
     pub looks: Vec<Look>,
     contents: BTreeMap<FileId, Written>,
     /// What servers were asked to do and have not done.

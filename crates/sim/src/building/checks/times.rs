@@ -1,9 +1,10 @@
-//! A directory's times are those of its last change: a `stat` is never told a modification time from before a change
-//! of a name in there, by another machine, that was answered before the `stat` was asked. The attributes of a directory
-//! that a machine changes itself its kernel drops by itself, which the simulated one does not.
+//! A directory's times are those of its last change: a `stat` is never told a modification time from
+//! before a change of a name in there, by another machine, that was answered before the `stat` was
+//! asked. A kernel drops the attributes of a directory that its own machine changes; the simulated
+//! one does not, so those changes are left out.
 //!
-//! Times are read by report while several machines touch them (design.md, "Fields and leases"), so no order of versions
-//! is to be had of them; that bound is.
+//! Times are read by report while several machines touch them (design.md, "Fields and leases"), so
+//! no order of versions is to be had of them; that bound is.
 
 use crate::building::Violation;
 use crate::building::history::{Called, History, Key};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 
 impl History {
     pub(super) fn check_times(&self) -> Result<(), Violation> {
-        // By directory: when each change was answered, and the one that began last of all that were answered by then.
+        // By directory, in the order in which they began.
         let mut changes: BTreeMap<&FileId, Vec<&Called>> = BTreeMap::new();
         for (key, versions) in &self.registers {
             let Key::Name(dir, _) = key else { continue };
