@@ -37,10 +37,10 @@ pub enum Call {
     },
     /// Links `file` once more: [`Reply::Node`].
     Link { file: FileId, dir: FileId, label: Label },
-    /// unlink; rmdir if `directory`: [`Reply::Nothing`].
+    /// unlink; rmdir if `directory`: [`Reply::Nothing`] or [`Reply::Lingers`].
     Unlink { dir: FileId, label: Label, directory: bool },
-    /// [`Reply::Nothing`].
-    Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode },
+    /// `whiteout`: leaves a whiteout in the old place, as overlays want it: [`Reply::Nothing`] or [`Reply::Lingers`].
+    Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode, whiteout: bool },
     /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by a handle opened for writing, so
     /// permissions are not checked again.
     SetAttributes { file: FileId, change: AttributeChange, size: Option<u64>, through_handle: bool },
@@ -51,8 +51,9 @@ pub enum Call {
     SetDisposition { file: FileId, link: Option<Link> },
     /// Closes a handle that was opened so: [`Reply::Nothing`].
     Close { file: FileId, open: Open },
-    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back.
-    Read { file: FileId, offset: u64, length: u32, kept: bool },
+    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back. `quietly`: it counts for no
+    /// access (O_NOATIME).
+    Read { file: FileId, offset: u64, length: u32, kept: bool, quietly: bool },
     /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the authoritative end.
     Write { file: FileId, offset: u64, data: Bytes, append: bool },
     /// Reserves, punches, zeroes: the FALLOC_FL bits that are known here: [`Reply::Nothing`].
@@ -63,8 +64,10 @@ pub enum Call {
     Sync { file: FileId },
     /// Returns when everything of this machine is durable: [`Reply::Nothing`].
     SyncAll,
-    /// Entries of `dir` whose position is above `after`, in order, at most `limit`: [`Reply::Listing`].
-    List { dir: FileId, after: u64, limit: usize, stat: bool },
+    /// Entries of `dir` whose position is above `after`, in order, at most `limit`: [`Reply::Listing`]. A listing begins
+    /// without `upto`, and is told with which to go on: it ends at what was there when it began, however much is made or
+    /// renamed meanwhile.
+    List { dir: FileId, after: u64, upto: Option<Upto>, limit: usize, stat: bool },
     /// [`Reply::Bytes`].
     GetXattr { file: FileId, name: Label },
     /// [`Reply::Names`].
@@ -167,6 +170,8 @@ pub enum Allocate {
 pub enum Reply {
     /// Done.
     Nothing,
+    /// Done. This file has lost its last name by that, and stays until the front door has forgotten it, which it is to say ([`crate::Input::Forgotten`]): at once, if it does not know the file.
+    Lingers(FileId),
     /// A file found or made, and its stat.
     Node(Entry, Stat),
     /// Everything that stat shows.
@@ -186,8 +191,8 @@ pub enum Reply {
     Written(u32),
     /// An offset.
     Offset(u64),
-    /// Entries of a directory; `end` when none follow.
-    Listing { entries: Vec<Listed>, end: bool },
+    /// Entries of a directory; `end` when none follow in this listing.
+    Listing { entries: Vec<Listed>, upto: Upto, end: bool },
     /// The lock that is in the way, if one is.
     Lock(Option<Conflict>),
     /// Free space: bytes in all, bytes free, files in all.
@@ -198,6 +203,22 @@ impl Reply {
     /// The same, whether or not it may be kept.
     pub fn told(self) -> Reply {
         if let Reply::Passing(reply) = self { *reply } else { self }
+    }
+}
+
+/// Where a listing ends: at what was there when it began. What is made meanwhile takes positions behind the last, or such as this machine had at hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upto {
+    /// The last position.
+    pub last: u64,
+    /// From the first of each on and before the second nothing stood.
+    pub unused: [(u64, u64); 2],
+}
+
+impl Upto {
+    /// Whether an entry at this position may have been there.
+    pub fn has(&self, position: u64) -> bool {
+        position <= self.last && !self.unused.iter().any(|(from, to)| (*from..*to).contains(&position))
     }
 }
 

@@ -10,6 +10,7 @@ use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
 use namespace::{Cred, Error, Knowledge, Operation, Timestamp};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
 
@@ -83,16 +84,18 @@ impl Client {
             let head = content.head();
             self.passing.note_read(now.time, file, &head);
         }
-        self.accessed(now, file);
         Ok(Reply::Data(parts))
     }
 
     /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is local and
-    /// at once: nobody waits for an access time, and none is recalled for. What the kernel reads from its pages nobody hears of, as with NFS.
+    /// at once: nobody waits for an access time, and none is recalled for. So what passes to and fro is left out, and what is only told. What the kernel reads from its
+    /// pages nobody hears of, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
+        if self.is_told || self.rights.read_only || self.passing.has(now.time, file) {
+            return;
+        }
         let Some(known) = self.files.get(file) else { return };
-        let Some(attributes) =
-            known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Write))
+        let Some(attributes) = known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Read))
         else {
             return;
         };
@@ -151,9 +154,12 @@ impl Client {
         let offset = write.begins(size);
         let Write { offset: opinion, data, .. } = write;
         let length = data.len() as u64;
-        self.charge(waiting, wire::cost_of_write(size, length), 0)?;
+        let range = offset..offset.saturating_add(length);
+        let promised = self.promised.covers(file, &range);
+        self.charge_write(waiting, wire::cost_of_write(size, length), (length, promised))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
+        self.promised.take(file, &range);
         if offset != opinion {
             // The kernel has put what was appended where it thought the end was.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
@@ -177,7 +183,23 @@ impl Client {
             let cred = waiting.cred.clone();
             self.decide(now, Operation::Access { file: file.clone(), mask: 2, cred })?;
         }
-        self.change_content(now, file, |content| content.truncate(size, now.wall))
+        let before = self.content(file, Kind::Write)?.size();
+        self.change_content(now, file, |content| content.truncate(size, now.wall))?;
+        if size < before {
+            self.break_promise(file, size..u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Sets space aside for what of this range has no content yet; what has, had its own.
+    fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
+        let content = self.content(file, Kind::Write)?;
+        let (size, holes) = (content.size(), content.holes_in(range));
+        let lacks = self.promised.lacks(file, holes);
+        let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
+        self.charge(waiting, wire::cost_of_write(size, bytes), 0)?;
+        lacks.into_iter().for_each(|part| self.promised.add(file, part));
+        Ok(())
     }
 
     pub(crate) fn allocate(
@@ -193,16 +215,16 @@ impl Client {
             offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
         let size = self.content(file, Kind::Write)?.size();
         match what {
-            // Space is set aside where it is used up: what is reserved here must fit now, and is charged again when it is written.
             Allocate::Reserve { keep_size } => {
-                self.charge(waiting, length, 0)?;
-                self.give_back(length, 0);
+                self.may_change(file)?;
+                self.promise(waiting, file, offset..end)?;
                 if !keep_size && end > size {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
             Allocate::Punch => {
-                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?
+                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
+                self.break_promise(file, offset..end);
             }
             Allocate::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;

@@ -79,6 +79,11 @@ fn is_small(head: &ContentHead) -> bool {
 }
 
 impl Call {
+    /// Whether values that were so once are all that it takes to answer it, and nobody keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a lease what was looked up.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self, Call::Stat { .. } | Call::Parent { .. } | Call::Glance { .. } | Call::Access { .. })
+    }
+
     /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told instead of leased.
     pub(crate) fn takes_report(&self) -> bool {
         match self {
@@ -147,7 +152,9 @@ impl Client {
             }
             self.learn_grant(grant);
         }
+        self.is_told = true;
         let reply = self.attempt(now, waiting, out);
+        self.is_told = false;
         self.files.release(&not_held);
         reply.map(|reply| match reply {
             Reply::Node(..) | Reply::Stat(_) => Reply::Passing(Box::new(reply)),

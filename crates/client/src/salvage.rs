@@ -259,7 +259,7 @@ impl Paths<'_> {
 }
 
 /// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
-fn is_loss((operation, error): &&(Operation, Error)) -> bool {
+pub(crate) fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
         // Not worth anybody's attention; and locks end with their session.
         Operation::Accessed { .. } | Operation::Lock { .. } => false,

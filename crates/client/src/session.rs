@@ -5,6 +5,7 @@ use crate::client::{Allowance, Client};
 use crate::evict::Hand;
 use crate::known::Files;
 use crate::log::Log;
+use crate::promised::Promised;
 use crate::requests::Requests;
 use crate::waiting::{Need, Stop};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket};
@@ -204,13 +205,14 @@ impl Client {
         self.session.ended = now.time;
         let items = self.what_is_lost();
         self.note_unsaved(&items);
+        self.forget_lingering();
         self.keep_handles();
         self.forget_session();
         out.push(Output::Salvage(Salvage { cut_off: true, items }));
         out.push(Output::Invalidate(Invalidation::Everything));
         for (ticket, waiting) in std::mem::take(&mut self.waiting) {
             match waiting.call {
-                _ if waiting.reopens.is_some() => {}
+                _ if waiting.reopens.is_some() || waiting.is_own => {}
                 Call::Close { file, open } => {
                     self.close_lost(&file, open);
                     out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });
@@ -229,6 +231,7 @@ impl Client {
         self.publishing.abandon();
         (self.inodes, self.inodes_next, self.reserving_inodes) = Default::default();
         self.allowance = Allowance::default();
+        self.promised = Promised::default();
         self.yields.clear();
         self.letting_go.clear();
         self.touches.clear();

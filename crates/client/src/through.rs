@@ -247,7 +247,7 @@ mod tests {
         let mut out = Vec::new();
         let read = calls(
             &mut client,
-            Call::Read { file: file.clone(), offset: 0, length: 3, kept: false },
+            Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false },
             &mut out,
         );
         // Who asks once more to write through may be told by that answer that it has ended.
@@ -290,7 +290,7 @@ mod tests {
             client.handle(at(4), Input::Message(ToClient::Recall { leases }), &mut out);
             below_is_gone(&mut client, &mut out);
             assert!(matches!(logged(&out).as_slice(), [LogEntry::Release(_)]));
-            let read = Call::Read { file: file.clone(), offset: 0, length: 3, kept: false };
+            let read = Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false };
             let read = calls(&mut client, read, &mut out);
             assert!(answer(&out, written).is_none(), "{keep:?}");
             let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };

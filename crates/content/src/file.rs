@@ -121,6 +121,11 @@ impl FileContent {
         self.dirty.bytes()
     }
 
+    /// Ranges written, or made holes, that are in no flush yet.
+    pub fn dirty_runs(&self) -> usize {
+        self.dirty.len()
+    }
+
     /// Bytes held in memory because they are not published: dirty, or being uploaded.
     pub fn held_bytes(&self) -> u64 {
         self.dirty.bytes() + self.flights.iter().map(|flight| flight.overlay.bytes()).sum::<u64>()

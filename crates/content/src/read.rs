@@ -72,6 +72,24 @@ impl FileContent {
         occupied
     }
 
+    /// Parts of `range` that have no content, in order: holes, and what is beyond the end. What is unknown counts as content.
+    pub fn holes_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut holes: Vec<Range<u64>> = Vec::new();
+        let mut add = |hole: Range<u64>| match holes.last_mut().filter(|last| last.end == hole.start) {
+            Some(last) => last.end = hole.end,
+            None if !hole.is_empty() => holes.push(hole),
+            None => {}
+        };
+        let _: ControlFlow<()> = self.visit(range.start..range.end.min(self.size()), &mut |part, source| {
+            if matches!(source, Source::Hole) {
+                add(part);
+            }
+            ControlFlow::Continue(())
+        });
+        add(range.start.max(self.size())..range.end.max(self.size()));
+        holes
+    }
+
     /// Ranges that were written and are not published, in order.
     pub fn unpublished(&self) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::AskMode;
 
-/// A holder that is alive must have answered a recall by then: it has had time to publish what it had cached.
-const RECALL_MS_MAX: u64 = 5 * 60_000;
 /// For so long after a recall a field counts as contended, and is granted narrowly.
 const CONTENDED_MS: u64 = 10_000;
 /// Contended fields that are remembered.
@@ -147,9 +145,9 @@ impl Desk {
         self.wake(file);
     }
 
-    /// Sessions that have not answered a recall for too long.
-    pub fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
-        self.queue.recalls.overdue(now, RECALL_MS_MAX)
+    /// When what waits at this place was asked for.
+    pub fn asked_at(&self, arrival: Arrival) -> Option<Time> {
+        self.asked.get(&arrival).map(|asked| asked.since)
     }
 
     /// Sessions that somebody waits for.

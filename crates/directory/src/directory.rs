@@ -16,7 +16,7 @@ use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
@@ -86,6 +86,8 @@ impl Directory {
             sweep: None,
             fading: BTreeSet::new(),
             lockers: BTreeSet::new(),
+            deaf: BTreeMap::new(),
+            led: Time::default(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
             in_use: InUse::found(store, known.newest),
@@ -249,6 +251,11 @@ impl Directory {
     /// entry to be durable: it was a question whose answer told what rows said before, or one that waits for somebody to flush.
     pub fn lasts(&self) -> bool {
         self.lasts
+    }
+
+    /// Bytes that updates have used up since the host measured last: what it measures next has them.
+    pub fn used_up(&self) -> u64 {
+        self.state.sessions.used_up()
     }
 
     /// How the server stands.

@@ -83,9 +83,7 @@ impl Turn<'_> {
             field: field.clone(),
         });
         let flushes: Vec<ToClient> = flushes.collect();
-        if !leases.is_empty() {
-            self.send(session, ToClient::Recall { leases });
-        }
+        self.tell_to_let_go(session, &leases);
         flushes.into_iter().for_each(|message| self.send(session, message));
     }
 }

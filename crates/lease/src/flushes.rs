@@ -75,6 +75,11 @@ impl Flushes {
         its.into_iter().filter_map(|number| self.flushed(holder, number)).collect()
     }
 
+    /// Who is to flush something, and for which report.
+    pub fn owed(&self) -> impl Iterator<Item = (SessionId, Arrival)> + '_ {
+        self.open.values().map(|(report, (holder, ..))| (*holder, *report))
+    }
+
     /// All that did not come yet: whose, under which number, and what.
     pub fn unanswered(&self) -> impl Iterator<Item = (SessionId, u64, &FileId, &Field)> {
         self.open.iter().map(|(number, (_, (holder, file, field)))| (*holder, *number, file, field))

@@ -61,8 +61,8 @@ pub trait Knowledge {
     fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool>;
     /// The value of an extended attribute.
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>>;
-    /// The names of all extended attributes.
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>>;
+    /// The names of all extended attributes, and how long their values are.
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>>;
     /// Its deletion, if that is pending.
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>>;
     /// What of it is locked, as the asker may know it.

@@ -12,7 +12,7 @@ use crate::net::ask_control;
 use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
-use crate::shares_server::{Shares, wall_clock};
+use crate::shares_server::{ShareSettings, Shares, wall_clock};
 use crate::status::StatusReport;
 use crate::stored::{self, SharesReply, SharesRequest};
 use serde::{Deserialize, Serialize};
@@ -320,7 +320,8 @@ fn export_stopped(
     if !dir.exists() {
         return Err(AskError::Failed(format!("there are no shares in {}", data.display())));
     }
-    let store = Shares::open(&dir, None, wall_clock(), Arc::new(|_| ())).map_err(MachineError::from)?;
+    let store = Shares::open(&dir, ShareSettings::default(), wall_clock(), Arc::new(|_| ()))
+        .map_err(MachineError::from)?;
     // If the database was lost, this is how it is known what there is.
     store.server().finish_discovery().map_err(|error| failed(&error))?;
     let exported = stored::export_alone(&store, file, which, progress);

@@ -7,7 +7,7 @@ use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
-use crate::shares_server::{Shares, SharesError};
+use crate::shares_server::{ShareSettings, Shares, SharesError};
 use crate::space;
 use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
@@ -15,8 +15,9 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{Clock, DatabaseError, Holds, Location, NewShare, ReadError};
+use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -72,13 +73,13 @@ impl Keeper {
     /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`Keeper::run`].
     pub(crate) fn open(
         dir: &Path,
-        content: Option<Location>,
+        settings: ShareSettings,
         clock: Clock,
         peers: Arc<Peers>,
     ) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
         let repair = Arc::new(Repair::default());
         let repairs = repair.clone();
-        let shares = Shares::open(dir, content, clock, Arc::new(move |share| repairs.want(share)))?;
+        let shares = Shares::open(dir, settings, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
         Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))
@@ -306,13 +307,25 @@ impl Keeper {
     }
 
     /// What room each host has for content, as far as it answers.
-    pub(crate) fn spaces(&self) -> Vec<(MachineId, Option<Space>)> {
-        self.of_all(&ShareCall::Space, || self.space(), |body| wire::decode(body).ok())
+    pub(crate) fn spaces(&self, ledger: &dyn Ledger) -> Vec<(MachineId, Option<Space>)> {
+        self.of_all(&ShareCall::Space, || self.space(ledger), |body| wire::decode(body).ok())
     }
 
-    fn space(&self) -> Option<Space> {
-        let disk = self.shares.server().disk();
-        disk.map_or(Some(space::ELSEWHERE), |disk| space::measure(disk).ok())
+    /// Whether content is kept on the disk that `dir` is on.
+    pub(crate) fn is_on_disk_of(&self, dir: &Path) -> bool {
+        let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
+        self.shares.server().disk().is_some_and(|disk| device(disk) == device(dir))
+    }
+
+    /// What room there is here for content.
+    pub(crate) fn space(&self, ledger: &dyn Ledger) -> Option<Space> {
+        let Some(disk) = self.shares.server().disk() else { return Some(space::ELSEWHERE) };
+        // What nobody will publish any more is in nobody's allowance.
+        let sessions = self.shares.sessions();
+        let over = ledger.are_over(&sessions);
+        let stand = sessions.into_iter().zip(over).filter_map(|(of, over)| (!over).then_some(of));
+        let unpublished = self.shares.unpublished(stand);
+        Some(space::with_unpublished(space::measure(disk).ok()?, unpublished))
     }
 
     /// What each host says when it is asked, and this one.
@@ -391,7 +404,7 @@ impl Keeper {
                 vec![which.map(|which| told = which.to_vec())]
             }
             ShareCall::Space => {
-                let space = self.space().ok_or(Error::Damaged);
+                let space = self.space(ledger).ok_or(Error::Damaged);
                 vec![space.map(|space| told = wire::encode(&space))]
             }
             ShareCall::Account(request) => {

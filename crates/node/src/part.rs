@@ -99,7 +99,7 @@ impl Part {
                 if again && member.is_none() && self.dir.join("server").exists() {
                     self.put_aside("it was found damaged, and the machine stopped before it was put aside")?;
                 }
-                if let (None, Some(content)) = (member, &self.settings.content) {
+                if let (None, Some(content)) = (member, &self.settings.shares.content) {
                     // For when it becomes a server, whoever starts it then, and however.
                     shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
                 }
@@ -166,8 +166,8 @@ impl Part {
                 .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
         }
         let shares = self.dir.join("shares");
-        let content = self.settings.content.clone();
-        let (keeper, chores) = Keeper::open(&shares, content, wall_clock(), self.peers.clone())?;
+        let settings = self.settings.shares.clone();
+        let (keeper, chores) = Keeper::open(&shares, settings, wall_clock(), self.peers.clone())?;
         self.engine.copies().set_here(Some(keeper.clone()));
         let part = self.me.clone();
         let standing = Box::new(move |standing: &Standing| {

@@ -9,7 +9,7 @@ use crate::machine::MachineError;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
 use crate::shares_server::Shares;
-use crate::space;
+use crate::space::{self, Measured};
 use crate::traffic::Traffic;
 use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
@@ -46,7 +46,7 @@ pub(crate) struct Server {
     damaged: Damaged,
     scrub: Scrub,
     /// Free space as proposed last.
-    measured: Mutex<Option<u64>>,
+    measured: Mutex<Measured>,
     /// What each server has said of its room. The leader's memory.
     rooms: Mutex<BTreeMap<MachineId, Space>>,
     stopping: AtomicBool,
@@ -142,8 +142,8 @@ impl Server {
         if !now.0 {
             self.chosen.lock().clear();
         } else if !before.0 {
-            *self.measured.lock() = None;
-            self.measure_space();
+            *self.measured.lock() = Measured::default();
+            self.measure_at_first();
         }
         (self.standing)(&standing);
     }
@@ -151,6 +151,11 @@ impl Server {
     /// All servers, as clients are told.
     pub(crate) fn servers(&self) -> Vec<ServerAt> {
         self.told.lock().1.clone()
+    }
+
+    /// The machine's data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub(crate) fn rooms(&self) -> &Mutex<BTreeMap<MachineId, Space>> {
@@ -395,14 +400,20 @@ impl Server {
         }
     }
 
+    /// A new leader tells what is free on its disk before there is anything else: what is on other disks it hears later.
+    fn measure_at_first(&self) {
+        if let Ok(here) = space::measure(&self.dir) {
+            let hosts = self.keeper.peers().hosts().now();
+            self.group().propose(Input::Space(space::cluster(&hosts, &self.rooms.lock(), here)));
+        }
+    }
+
     /// Tells the directory what is free, when that has changed by what matters.
     fn measure_space(&self) {
         let Ok(here) = space::measure(&self.dir) else { return };
+        let used_up = self.group().query(|directory, _| directory.used_up());
         let space = self.room(here);
-        let mut last = self.measured.lock();
-        let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
-        if changed {
-            *last = Some(space.free);
+        if self.measured.lock().is_due(Instant::now(), space.free, used_up) {
             self.group().propose(Input::Space(space));
         }
     }

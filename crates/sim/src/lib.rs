@@ -7,9 +7,12 @@ mod cluster;
 #[cfg(test)]
 mod hurry;
 #[cfg(test)]
+mod listing;
+#[cfg(test)]
 mod locks;
 mod many;
 mod model;
+mod names;
 pub mod paper;
 #[cfg(test)]
 mod passing;

@@ -95,13 +95,16 @@ pub enum AskMode {
     /// Leases and values for a page of a directory: entries whose position is above `after`.
     Page { after: u64 },
     /// The server is to do it: recall, decide on the authoritative state, commit, answer, grant nothing. For what is contended, and for what
-    /// only a server knows.
+    /// only a server knows. (Departs from Farsite §6: because two machines that want the same fields would take them from each other before either has done anything, and what is above what no client can
+    /// lease.)
     Ship,
     /// Only the current values, no lease; a write holder flushes and keeps its lease.
     Report,
     /// For a question whose answer nobody is going to keep. As `Lease`, but what passes to and fro between machines is told as in `Report`, in a request for that
     /// alone: what else is missing is granted first.
     LeaseOrReport,
+    /// As `Lease`, in its turn and once nobody is in the way, but only the values are told, as in `Report`: for a question that has lost again and again what it was granted before it could use it.
+    Values,
 }
 
 /// An entry of a client's log.
@@ -223,6 +226,8 @@ pub struct Values {
     /// With an infinite child lease or a page: all entries with positions up to this one that the lease covers are in `children`, or were in earlier
     /// pages; `u64::MAX` when that is all of them.
     pub children_through: Option<u64>,
+    /// With `children_through`: no entry stands, or ever stood, at a greater position. A listing that begins now ends there.
+    pub children_last: u64,
     /// Attributes; with the infinite attribute lease, all that it covers.
     pub xattrs: Vec<(Label, Vec<u8>)>,
     /// Integers for identifiers and positions, with the right to write labels.

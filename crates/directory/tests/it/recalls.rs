@@ -150,6 +150,8 @@ fn what_is_in_the_way_may_change_what_is_needed() {
     let op = world.create(a, &ROOT, "new", FileKind::Regular, n);
     let file = made(&op);
     assert_eq!(world.log(a, vec![update(op), LogEntry::Release(recalled)]), []);
+    // And of the file what a lookup comes to.
+    assert!(world.yields(a) > 0);
     let grants = world.grants(b, number).unwrap();
     assert_eq!(grants[0].values.children.len(), 1);
     assert_eq!(grants[0].values.children[0].1.file, file);

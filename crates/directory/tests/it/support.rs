@@ -83,6 +83,9 @@ impl World {
 
     pub fn input(&mut self, input: Input) {
         self.input_unchecked(input);
+        if !self.checks {
+            return;
+        }
         let mut violations = Vec::new();
         self.server.check(&self.store, &mut violations);
         assert!(violations.is_empty(), "{violations:#?}");
@@ -102,6 +105,8 @@ impl World {
                     self.inbox.insert(session, Vec::new());
                 }
                 Output::Send { session, message } => {
+                    let bytes = wire::encode(&message).len();
+                    assert!(bytes <= wire::FRAME_BYTES_MAX, "a message of {bytes} bytes");
                     self.messages += 1;
                     self.inbox.entry(session).or_default().push(message);
                 }
@@ -400,7 +405,7 @@ pub fn rename(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, position
         to: label(to),
         mode: RenameMode::Replace,
         position,
-        back_position: 0,
+        whiteout: None,
         open: false,
         cred: Cred::default(),
         time: at(30),

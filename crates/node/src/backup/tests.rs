@@ -80,7 +80,10 @@ fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
     let file = node(machine, Call::Lookup { dir: machine.door().root(), label: label(name) })?;
     let open = Open::posix(true, false);
     ask(machine, Call::Open { file: file.clone(), open, mask: 4 })?;
-    let read = ask(machine, Call::Read { file: file.clone(), offset: 0, length: 1 << 20, kept: false })?;
+    let read = ask(
+        machine,
+        Call::Read { file: file.clone(), offset: 0, length: 1 << 20, kept: false, quietly: false },
+    )?;
     ask(machine, Call::Close { file, open })?;
     match read {
         Told::Data(parts) => Ok(parts.concat()),
@@ -387,8 +390,10 @@ fn machines_go_on_with_a_restored_server() {
         dir
     };
     // Where its content will be, should it become a server: no such store is asked before.
-    let settings =
-        MachineSettings { content: Some("s3://somewhere/hall".parse().unwrap()), ..Default::default() };
+    let settings = MachineSettings {
+        shares: crate::ShareSettings { content: Some("s3://somewhere/hall".parse().unwrap()), expiry: None },
+        ..Default::default()
+    };
     Machine::start(joined.path(), "a test", settings).unwrap().stop().unwrap();
     let said = fs::read_to_string(joined.path().join("shares/content")).unwrap();
     assert!(said.starts_with("s3://somewhere/hall\n") && said.ends_with("wanted\n"), "{said}");

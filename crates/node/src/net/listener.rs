@@ -4,6 +4,7 @@ use super::authority::{Authority, CertificateError, Credentials, fingerprint, is
 use super::frames::{self, Frames};
 use super::movable::Movable;
 use super::serving::serve_shares;
+use super::strangers::{Stranger, Strangers};
 use super::{NetThread, Token, tls};
 use crate::control::answer_server;
 use crate::ledger::Ledger;
@@ -19,19 +20,22 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use wire::{GreetingError, MachineId, Purpose, ToServer, Version, Versions, Welcome, decode, encode};
+use wire::{
+    FRAME_BYTES_MAX, GreetingError, MachineId, Purpose, ToServer, Version, Versions, Welcome, decode, encode,
+};
 
-/// Whoever has not said by then what it wants is not waited for.
+/// Whoever has not said anything by then is not waited for, nor who has not said by then what it wants.
+const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(3);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the directory may take to open a session or to enrol a machine.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that have not greeted yet, at most: strangers must not use up what machines need.
-const STRANGERS_MAX: usize = 64;
+/// Connections that the kernel keeps until they are taken in.
+const BACKLOG: i32 = 4096;
 /// Answers that wait for one connection to take them.
 const REQUESTS_MAX: usize = 16;
 /// Proposals that wait, bytes: above that nothing more is read from anybody.
@@ -63,6 +67,8 @@ pub(super) enum End {
     Frame(#[from] wire::FrameError),
     #[error("{0}")]
     Refused(String),
+    #[error("it made way for others: too many strangers call")]
+    Crowded,
     #[error("no word in time")]
     Silence(#[from] tokio::time::error::Elapsed),
 }
@@ -96,6 +102,8 @@ impl Listener {
         let socket =
             std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let listening = |source| ListenError::Bind { address, source };
+        // Again, for a longer queue than std makes.
+        rustix::net::listen(&socket, BACKLOG).map_err(|errno| listening(errno.into()))?;
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
         let fingerprint = fingerprint(authority.certificate());
@@ -140,9 +148,8 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let strangers = Strangers::default();
     loop {
-        let Ok(stranger) = strangers.clone().acquire_owned().await else { return };
         let (tcp, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -151,9 +158,13 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
                 continue;
             }
         };
-        let (host, acceptor) = (host.clone(), acceptor.clone());
+        let (host, acceptor, stranger) = (host.clone(), acceptor.clone(), strangers.enter(peer.ip()));
         tokio::task::spawn_local(async move {
-            let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp)).await;
+            let greeting = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp, &stranger));
+            let greeted = tokio::select! {
+                greeted = greeting => greeted,
+                () = stranger.has_to_leave() => return say_why(peer, Err(End::Crowded)),
+            };
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
                 Ok(Ok(greeted)) => serve(&host, peer, greeted).await,
@@ -180,11 +191,22 @@ struct Greeted {
     purpose: Purpose,
 }
 
-async fn greet(acceptor: &TlsAcceptor, knows: Versions, tcp: TcpStream) -> Result<Greeted, End> {
+async fn greet(
+    acceptor: &TlsAcceptor,
+    knows: Versions,
+    tcp: TcpStream,
+    stranger: &Stranger,
+) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
+    // Nothing is set up for whom nothing is heard of.
+    timeout(FIRST_WORD_TIMEOUT, tcp.readable()).await??;
+    stranger.speaks();
     let stream = acceptor.accept(Movable::Here(tcp)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
+    if machine.is_some() {
+        stranger.is_a_machine();
+    }
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;
     match wire::read_greeting(knows, &greeting) {
@@ -428,14 +450,23 @@ impl Host {
                     told = down.recv() => match told {
                         Some(Down::Message(message)) => Some(message),
                         Some(_) => continue,
-                        None => return Ok::<(), End>(sink.flush().await?),
+                        // What cannot be sent is no misdeed of who was to be told.
+                        None => return sink.flush().await.map_err(End::Io),
                     },
                     Some(reply) = answered.recv() => reply,
                 };
-                sink.feed(message.map_or_else(Bytes::new, |message| encode(&message).into())).await?;
+                let frame = message.map_or_else(Bytes::new, |message| encode(&message).into());
+                if frame.len() > FRAME_BYTES_MAX {
+                    tracing::error!(
+                        session = session.0,
+                        bytes = frame.len(),
+                        "a message for a machine is longer than a frame may be"
+                    );
+                }
+                sink.feed(frame).await.map_err(End::Io)?;
                 // Flushed only when no more is ready: one system call for many messages.
                 if down.is_empty() && answered.is_empty() {
-                    sink.flush().await?;
+                    sink.flush().await.map_err(End::Io)?;
                 }
             }
         };

@@ -14,6 +14,7 @@ use crate::hosts::Host;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::peers::Peers;
+use crate::shares_server::ShareSettings;
 use bytes::Bytes;
 use client::Upload;
 use content::TAG_BYTES;
@@ -167,7 +168,7 @@ impl Group {
             // What a connection was at may be under way still.
             let now = self.now.clone();
             let clock = Arc::new(move || now.load(Ordering::SeqCst));
-            match Keeper::open(&self.dir(at).join("shares"), None, clock, peers.clone()) {
+            match Keeper::open(&self.dir(at).join("shares"), ShareSettings::default(), clock, peers.clone()) {
                 Ok(opened) => break opened,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),

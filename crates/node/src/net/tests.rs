@@ -372,6 +372,39 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     machine.stop().unwrap();
 }
 
+/// A thousand connections that nobody says anything on, and more of them all the time.
+#[test]
+fn who_says_nothing_keeps_nobody_out() {
+    let mut office = Office::new();
+    let (flapping, address) = (office.join("flapping"), office.address.clone());
+    let idle = |n: usize| -> Vec<std::net::TcpStream> {
+        (0..n).map(|_| std::net::TcpStream::connect(&office.address).unwrap()).collect()
+    };
+    let mut crowd = idle(1000);
+    let began = std::time::Instant::now();
+    for _ in 0..5 {
+        crowd.extend(idle(100));
+        run(async {
+            let (mut frames, _) = session(&address, &flapping).await;
+            frames::send(&mut frames, wire::encode(&ToServer::Renew)).await.unwrap();
+            assert!(matches!(told(&mut frames).await, Some(ToClient::Renewed { .. })));
+        });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    join(dir.path(), &office.token(), "newcomer").unwrap();
+    let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    machine.door().call(
+        &Cred::default(),
+        Call::Space,
+        Box::new(move |result| tell.send(result.is_ok()).unwrap()),
+    );
+    assert!(told.recv().unwrap());
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    machine.stop().unwrap();
+}
+
 /// A way to `server` that takes `delay` each way.
 async fn long_way(server: String, delay: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

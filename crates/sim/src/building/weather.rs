@@ -27,10 +27,14 @@ pub enum Lie {
     BelievesRot,
     /// Machines say that what they have handed out below has gone, and kernels keep it.
     KeptBelow,
+    /// What goes from below when a lease on a name does is the entry of just the name that it is of, which is folded.
+    FoldedBelow,
     /// Machines take what they write through for heard of when they have sent it.
     HeardEarly,
     /// Servers do not know what machines may not do.
     ForgetsRights,
+    /// Clients do not know that there is a kernel, which comes back for what it has looked up.
+    NothingBelow,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
@@ -54,6 +58,8 @@ pub struct Weather {
     pub freezes: u64,
     /// Machines' processes end, and begin anew.
     pub crashes: u64,
+    /// Machines' processes end in order, and begin anew: with what they could not get applied.
+    pub ends: u64,
     /// Servers' processes end, and begin anew: the leader's, another, a minority, all of them.
     pub restarts: u64,
     /// Servers are cut off from each other: one way or both, one pair or one from all.
@@ -83,6 +89,10 @@ pub struct Weather {
     pub moves: u64,
     /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
     pub passes: u64,
+    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
+    pub idles: u64,
+    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: [`super::paths`].
+    pub replaces: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -114,6 +124,7 @@ impl Weather {
         slows: 0,
         freezes: 0,
         crashes: 0,
+        ends: 0,
         restarts: 0,
         splits: 0,
         stops: 0,
@@ -126,6 +137,8 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
+        replaces: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -147,6 +160,7 @@ impl Weather {
         slows: 2,
         freezes: 3,
         crashes: 2,
+        ends: 2,
         restarts: 1,
         splits: 3,
         stops: 1,
@@ -159,6 +173,8 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
+        replaces: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -166,6 +182,11 @@ impl Weather {
         aloud: false,
         lie: None,
     };
+
+    /// Whether nothing goes wrong.
+    pub(super) fn is_fair(&self) -> bool {
+        self.calm_ms == Weather::FAIR.calm_ms && self.loses == 0 && self.doubles == 0
+    }
 
     /// What the seed chooses for three or five servers that run the shipped code.
     pub fn shipped(seed: u64) -> Weather {
@@ -234,6 +255,7 @@ impl Weather {
         weather.rots *= u64::from(below(3) > 0);
         weather.limited = [0, 4][below(2) as usize];
         weather.policies = [0, 10][below(2) as usize];
+        weather.ends *= u64::from(below(3) > 0);
         weather
     }
 }

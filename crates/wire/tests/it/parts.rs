@@ -45,7 +45,7 @@ pub fn name() -> Label {
 }
 
 pub fn cred() -> Cred {
-    Cred { uid: 1000, gid: 100, groups: [4, 300].into_iter().collect() }
+    Cred { uid: 1000, gid: 100, groups: [4, 300].into_iter().collect(), capabilities: Capabilities::EVERY }
 }
 
 pub fn at(secs: i64) -> Timestamp {
@@ -175,7 +175,7 @@ every! { operations -> Operation {
     Link { file: file(), dir: dir(), label: label(), position: 201, cred: cred(), time: at(9) },
     Unlink { dir: dir(), label: label(), directory: true, open: true, cred: cred(), time: at(9) },
     Rename {
-        from_dir: dir(), from: label(), to_dir: FileId::root(), to: name(), mode: RenameMode::Exchange, position: 9, back_position: 202, open: true,
+        from_dir: dir(), from: label(), to_dir: FileId::root(), to: name(), mode: RenameMode::Replace, position: 9, whiteout: Some(Whiteout { integer: 202, ino: 11 }), open: true,
         cred: cred(), time: at(9),
     },
     SetAttributes { file: file(), change: attribute_change(), cred: cred(), time: at(9) },

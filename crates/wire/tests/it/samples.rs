@@ -134,7 +134,7 @@ every! { account_answers -> AccountAnswer {
 every! { account_refusals -> AccountRefusal {
     Signature, Unknown, Replayed, Malformed, Quota, Taken, Busy, NoSpace, Failed,
 } }
-every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport } }
+every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, Values } }
 every! { log_entries -> LogEntry {
     Update { rules: 300, operation: Operation::Dispose { file: file(), time: at(9) } },
     Release(released()),
@@ -245,9 +245,9 @@ fn variations() -> Vec<(String, Operation)> {
     let mut all = Vec::new();
     for (name, mode) in rename_modes() {
         let (from_dir, from, to_dir, to) = (dir(), label(), dir(), label());
-        let (position, back_position, open, cred, time) = (9, 0, false, cred(), at(9));
+        let (position, whiteout, open, cred, time) = (9, None, false, cred(), at(9));
         let rename =
-            Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, open, cred, time };
+            Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time };
         all.push((format!("Rename.{name}"), rename));
     }
     for (name, mode) in xattr_modes() {
@@ -336,6 +336,7 @@ fn grant() -> FileGrant {
         children: vec![(label(), entry())],
         told: vec![label()],
         children_through: Some(300),
+        children_last: 301,
         xattrs: vec![(name(), b"value".to_vec())],
         reservation: Some((65, 129)),
     };

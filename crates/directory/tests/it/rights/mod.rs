@@ -9,8 +9,8 @@ use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, SessionId};
 use namespace::{
-    AttributeChange, ContentChange, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange, LockSpace,
-    Operation, RenameMode, SetTime,
+    AttributeChange, Capabilities, Capability, ContentChange, Cred, Error, FileKind, Link, LockChange,
+    LockKind, LockRange, LockSpace, Operation, RenameMode, SetTime,
 };
 use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
 
@@ -84,7 +84,7 @@ fn read_only(_: &Tree) -> Rights {
 }
 
 fn user(id: u32) -> Cred {
-    Cred { uid: id, gid: id, groups: Default::default() }
+    Cred { uid: id, gid: id, ..Cred::default() }
 }
 
 /// The answer to a request that must come at once.

@@ -45,7 +45,7 @@ fn nothing_goes_in_or_out_of_a_subtree() {
             to: label("secret"),
             mode: RenameMode::Exchange,
             position: 50,
-            back_position: 50,
+            whiteout: None,
             open: false,
             cred: Cred::default(),
             time: at(30),
