@@ -53,9 +53,9 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// Waits for what happens in the background.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        assert!(Instant::now() < deadline, "hangs: not so for 120 s: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -558,13 +558,13 @@ fn a_listing_of_a_directory_that_others_work_in_gives_no_entries() {
 fn an_invalidation_waits_only_so_long_for_a_create_under_way() {
     let Some(m) = Mounted::new() else { return };
     assert!(!m.at("other").exists());
-    m.memory.delay("create", Duration::from_millis(1500));
+    m.memory.delay("create", Duration::from_secs(6));
     std::thread::scope(|scope| {
         let creating = scope.spawn(|| File::create(m.at("slow")).map(drop));
         eventually("the create has begun", || m.memory.count("create") == 1);
         let began = Instant::now();
         m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("other")));
-        assert!(began.elapsed() < Duration::from_millis(1000), "it let go after {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "it let go after {:?}", began.elapsed());
         // Other requests are served meanwhile: no thread is held by the create.
         assert!(fs::metadata(m.mount.dir()).is_ok());
         creating.join().unwrap().unwrap();

@@ -916,7 +916,7 @@ mod tests {
             let mut begun = self.begun.lock();
             *begun += 1;
             self.more.notify_all();
-            let deadline = Instant::now() + Duration::from_secs(30);
+            let deadline = Instant::now() + Duration::from_secs(200);
             while *begun < 2 {
                 assert!(!self.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");
             }
@@ -935,7 +935,7 @@ mod tests {
         for number in [u64::MAX - 1, u64::MAX] {
             engine.yields.send(Yield { number, what: vec![Invalidation::Everything] }).unwrap();
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let mut begun = slow.begun.lock();
         while *begun < 2 {
             assert!(!slow.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");

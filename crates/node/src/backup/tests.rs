@@ -243,7 +243,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
     drop(hold);
     let begun = Instant::now();
     while stored() > before {
-        assert!(begun.elapsed() < Duration::from_secs(20));
+        assert!(begun.elapsed() < Duration::from_secs(300), "hangs: {} shares are stored, {before} before", stored());
         std::thread::sleep(Duration::from_millis(10));
     }
     is_clean(&site.machine);
@@ -418,7 +418,7 @@ fn machines_go_on_with_a_restored_server() {
     // The client's session is over; it goes on with a new one.
     let begun = Instant::now();
     while write(&client, "small-again").is_err() {
-        assert!(begun.elapsed() < Duration::from_secs(30));
+        assert!(begun.elapsed() < Duration::from_secs(300), "hangs: the client gets no new session");
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(read(&client, "small-before") == Ok(content("small-before")));
