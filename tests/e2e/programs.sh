@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What programs rely on, as reports about comparable file systems tell: each of tests/programs on one mount and on the mounts of two machines.
+# Programs as they fared on comparable file systems, by public reports: each of tests/programs on one mount and on the mounts of two machines.
 # Usage: programs.sh [PROGRAM...]     all if none is named, here or in $PROGRAMS; with PLAIN=DIR on a plain directory, where all must pass
 # LOOP=n is for how many seconds those go on that work against the clock (3), AT_ONCE=n how many run beside each other (4), LONGEST=n when one hangs (600 s).
 . "$(dirname "$0")/mounted.sh"

@@ -1,9 +1,12 @@
-#!/usr/bin/env python3
-"""The time of the last access moves as relatime says, for the machine that reads and for the one that looks.
+#!/usr/bin/env -S python3 -B
+"""The time of the last access moves as relatime says, for the machine that reads and for the one
+that looks.
 
-mutt, tmpwatch and backups go by it: a file that was written after it was last read is read now, and that is to be seen,
-also where another machine has written it; one that opens it with O_NOATIME leaves no trace.
+mutt, tmpwatch and backups go by it: a file that was written after it was last read is read now,
+and that is to be seen, also where another machine has written it; one that opens it with
+O_NOATIME leaves no trace.
 """
+
 import os
 import time
 

@@ -1,21 +1,64 @@
-#!/usr/bin/env python3
-"""Names of any bytes are kept, listed and found as they are, up to 255 of them; paths and targets up to their limits.
+#!/usr/bin/env -S python3 -B
+"""Names of any bytes are kept, listed and found as they are, up to 255 of them; paths and targets
+up to their limits.
 
-Reports: s3fs #960, Azure/azure-storage-fuse #52, tursodatabase/agentfs #283, winfsp #455, fusepy #2, Scille/parsec
-#1816, virtio-win #1431: names in UTF-8 and not, with newlines, quotes, trailing dots and spaces, names that differ only
-in case or in form (NFC, NFD), 256 bytes, long paths, long targets.
+Reports: s3fs #960, Azure/azure-storage-fuse #52, tursodatabase/agentfs #283, winfsp #455, fusepy
+#2, Scille/parsec #1816, virtio-win #1431: names in UTF-8 and not, with newlines, quotes, trailing
+dots and spaces, names that differ only in case or in form (NFC, NFD), 256 bytes, long paths, long
+targets.
 """
+
 import os
 
-from trial import HERE, NAMES, SIDES, check, command, elsewhere, error_of, main, make_directory, outcome, read
+from trial import (
+    HERE,
+    NAMES,
+    SIDES,
+    check,
+    command,
+    elsewhere,
+    error_of,
+    main,
+    make_directory,
+    outcome,
+    read,
+)
 from trial import write
 
 MORE = [
-    "あ".encode() * 85, b"\xf0\x90\x28\xbc", b"'\"\\`$(x)", b" lead", b".. ", b"?", b":", b"a:b|c<d>",
-    b"CASE", b"case", b"Case", "\ufb01".encode(), b"fi", "\u00df".encode(), b"ss", b"SS", b"Ss",
-    "\u00e9".encode(), "e\u0301".encode(), "\u0130".encode(), "i\u0307".encode(), b"i", b"I",
-    "\u0131".encode(), "\u212a".encode(), b"~", b"#x#", b".#lock", b".nfs0001", b".fuse_hidden1",
-    b".DS_Store", b".Trash", b"lost+found",
+    "あ".encode() * 85,
+    b"\xf0\x90\x28\xbc",
+    b"'\"\\`$(x)",
+    b" lead",
+    b".. ",
+    b"?",
+    b":",
+    b"a:b|c<d>",
+    b"CASE",
+    b"case",
+    b"Case",
+    "\ufb01".encode(),
+    b"fi",
+    "\u00df".encode(),
+    b"ss",
+    b"SS",
+    b"Ss",
+    "\u00e9".encode(),
+    "e\u0301".encode(),
+    "\u0130".encode(),
+    "i\u0307".encode(),
+    b"i",
+    b"I",
+    "\u0131".encode(),
+    "\u212a".encode(),
+    b"~",
+    b"#x#",
+    b".#lock",
+    b".nfs0001",
+    b".fuse_hidden1",
+    b".DS_Store",
+    b".Trash",
+    b"lost+found",
 ]
 ALL = list(dict.fromkeys(NAMES + MORE))
 
@@ -118,16 +161,21 @@ def deeper_than_a_path_may_be():
 
 
 def a_name_that_folds_is_another():
-    """What is not there is not found by a name that folds together with one that is."""
+    """An entry that is not there is not found by a name that folds together with one that is."""
     for name in ALL:
-        others = [n for n in ALL if n != name and n.decode(errors="replace").casefold()
-                  == name.decode(errors="replace").casefold() and b"\xff" not in n]
+        others = [
+            n
+            for n in ALL
+            if n != name
+            and n.decode(errors="replace").casefold() == name.decode(errors="replace").casefold()
+            and b"\xff" not in n
+        ]
         if not others:
             continue
         directory = make_directory()
         write(path_of(directory, name), name)
         for side in SIDES:
-            at = side + directory[len(HERE):]
+            at = side + directory[len(HERE) :]
             found = [n for n in others if os.path.lexists(path_of(at, n))]
             if found:
                 check(False, "%a is found by %a" % (name, found))

@@ -1,8 +1,10 @@
-#!/usr/bin/env python3
-"""A file that is appended to through O_APPEND is read, mapped and written by others, all in their place.
+#!/usr/bin/env -S python3 -B
+"""A file that is appended to through O_APPEND is read, mapped and written by others, all in their
+place.
 
 Reports: sabnzbd/mergerfs #1180, systemd-journald and log viewers on FUSE.
 """
+
 import mmap
 import os
 

@@ -1,9 +1,11 @@
-#!/usr/bin/env python3
-"""Appends are whole and in order: in turns and at once, opened each time and kept open, in one piece and in many.
+#!/usr/bin/env -S python3 -B
+"""Appends are whole and in order: in turns and at once, opened each time and kept open, in one
+piece and in many.
 
-Reports: juicedata/juicefs #6545 and #6594 (alternating >> on two mounts loses lines), seaweedfs #4648, gluster #4605,
-reframe #3521 (NFS: zeros between lines).
+Reports: juicedata/juicefs #6545 and #6594 (alternating >> on two mounts loses lines), seaweedfs
+#4648, gluster #4605, reframe #3521 (NFS: zeros between lines).
 """
+
 import mmap
 import os
 
@@ -86,18 +88,30 @@ def lines_of_all_lengths():
 
     sides = (path, path, elsewhere(path), elsewhere(path))
     together(*(lambda s=s, l=l: go(s, l) for s, l in zip(sides, (b"A", b"B", b"C", b"D"))))
-    wanted = [b"%s %d %s" % (l, n, b"." * (n % 300)) for l in (b"A", b"B", b"C", b"D") for n in range(each)]
+    wanted = [
+        b"%s %d %s" % (l, n, b"." * (n % 300))
+        for l in (b"A", b"B", b"C", b"D")
+        for n in range(each)
+    ]
     for side in both(path):
         lines = read(side).split(b"\n")[:-1]
-        check(sorted(lines) == sorted(wanted), "four at once: %d lines of %d" % (len(lines), len(wanted)))
+        check(
+            sorted(lines) == sorted(wanted),
+            "four at once: %d lines of %d" % (len(lines), len(wanted)),
+        )
         for letter in (b"A", b"B", b"C", b"D"):
             own = [line for line in lines if line[:1] == letter]
-            check(own == [w for w in wanted if w[:1] == letter], "those of %s are in order" % letter.decode())
+            check(
+                own == [w for w in wanted if w[:1] == letter],
+                "those of %s are in order" % letter.decode(),
+            )
 
 
 def of_many_pieces():
-    """writev as log libraries use it: more pieces than one request of FUSE has pages are one record, too."""
+    """writev as log libraries use it: more pieces than one request of FUSE has pages are one
+    record, too."""
     for pieces, size, each in ((600, 20, 40), (257, 4096, 6), (1024, 1, 40), (3, 100000, 10)):
+
         def record(fd, letter):
             os.writev(fd, [letter * size] * (pieces - 1) + [b"\n"])
 
@@ -109,10 +123,11 @@ def of_many_pieces():
 def of_a_mebibyte_from_anywhere():
     """Just under 1 MiB from a buffer that does not begin at a page: 257 pages."""
     for length, offset in ((MIB - 100, 100), (MIB, 1), (MIB, 0)):
+
         def record(fd, letter):
             buffer = mmap.mmap(-1, 2 * MIB)
-            buffer[offset:offset + length] = letter * (length - 1) + b"\n"
-            with memoryview(buffer) as view, view[offset:offset + length] as piece:
+            buffer[offset : offset + length] = letter * (length - 1) + b"\n"
+            with memoryview(buffer) as view, view[offset : offset + length] as piece:
                 os.write(fd, piece)
 
         what = "%d bytes from offset %d of a page" % (length, offset)

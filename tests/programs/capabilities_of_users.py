@@ -1,9 +1,10 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """A user who is not root and has a capability may do what the capability is for, and no more.
 
-Reports: trapexit/mergerfs #1055, backrest #605: backup programs with CAP_DAC_READ_SEARCH, services with CAP_CHOWN or
-CAP_FOWNER get "permission denied".
+Reports: trapexit/mergerfs #1055, backrest #605: backup programs with CAP_DAC_READ_SEARCH,
+services with CAP_CHOWN or CAP_FOWNER get "permission denied".
 """
+
 import os
 
 import kernel
@@ -13,7 +14,7 @@ USER = 12345
 
 
 def having(capabilities, call, *arguments):
-    """What the call returns to a user who has these capabilities, or the name of its error."""
+    """The result of the call for a user who has these capabilities, or the name of its error."""
 
     def become_and_call():
         kernel.become_with(USER, USER, [], *capabilities)
@@ -112,7 +113,11 @@ def fowner():
     for what, call, arguments in (
         ("changes a mode", os.chmod, (path, 0o640)),
         ("sets times", os.utime, (path, (1, 1))),
-        ("sets the times of a symbolic link", lambda: os.utime(link, (1, 1), follow_symlinks=False), ()),
+        (
+            "sets the times of a symbolic link",
+            lambda: os.utime(link, (1, 1), follow_symlinks=False),
+            (),
+        ),
     ):
         link = os.path.join(HERE, fresh())
         os.symlink("x", link)

@@ -1,9 +1,11 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """The descriptor of one who made a file read-only goes on writing to it, whatever the mode says.
 
-Report: libuv/libuv #3919 (ceph-fuse): a user who is not root copies a file of mode 0444, as node's copyFile does:
-open(O_CREAT, 0444), ftruncate, write, fallocate, mmap and chmod through that descriptor.
+Report: libuv/libuv #3919 (ceph-fuse): a user who is not root copies a file of mode 0444, as
+node's copyFile does: open(O_CREAT, 0444), ftruncate, write, fallocate, mmap and chmod through
+that descriptor.
 """
+
 import mmap
 import os
 import shutil
@@ -86,8 +88,10 @@ def node_copies():
     write(source, b"src")
     os.chmod(source, 0o444)
     # By numbers: node reads its arguments as UTF-8, and names are any bytes.
-    script = "const p = s => Buffer.from(s, 'hex'), fs = require('fs');" \
+    script = (
+        "const p = s => Buffer.from(s, 'hex'), fs = require('fs');"
         "fs.copyFileSync(p(process.argv[1]), p(process.argv[2]))"
+    )
     names = [os.fsencode(path).hex() for path in (source, target)]
     got = user(lambda: command("node", "-e", script, *names).said)
     check(got == "" and read(target) == b"src", "node's copyFileSync: %s" % got)

@@ -1,9 +1,10 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Device files and set-uid programs work on a mount by root, as on a disk.
 
-Reports: juicedata/juicefs (debootstrap, chroots), seaweedfs #2102 (LXC), root directories of docker on network file
-systems.
+Reports: juicedata/juicefs (debootstrap, chroots), seaweedfs #2102 (LXC), root directories of
+docker on network file systems.
 """
+
 import os
 import shutil
 

@@ -1,9 +1,12 @@
-#!/usr/bin/env python3
-"""O_DIRECT reads and writes agree with cached and mapped ones, here and on the other machine, up to an odd end.
+#!/usr/bin/env -S python3 -B
+"""O_DIRECT reads and writes agree with cached and mapped ones, here and on the other machine, up
+to an odd end.
 
-Reports: gluster/glusterfs #946 (unaligned tail), hanwen/go-fuse #328, wfraser/fuse-mt #42, axboe/fio #253. A buffered
-read beside a direct write that is on its way, synchronous or not, sees old or new content, and new content after it.
+Reports: gluster/glusterfs #946 (unaligned tail), hanwen/go-fuse #328, wfraser/fuse-mt #42,
+axboe/fio #253. A buffered read beside a direct write that is on its way, synchronous or not, sees
+old or new content, and new content after it.
 """
+
 import ctypes
 import fcntl
 import mmap
@@ -11,7 +14,20 @@ import os
 import struct
 
 from kernel import libc
-from trial import HERE, TWO, both, check, elsewhere, error_of, fresh, main, outcome, read, skip, together
+from trial import (
+    HERE,
+    TWO,
+    both,
+    check,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    outcome,
+    read,
+    skip,
+    together,
+)
 
 MIB = 1 << 20
 DATA = bytes(range(256)) * 4096
@@ -125,8 +141,7 @@ def buffered_reads_beside_direct_writes():
     for number in range(100):
         content = bytes([number]) * 65536
         together(
-            lambda: f.write(content, 0),
-            *(lambda fd=fd: os.pread(fd, 65536, 0) for fd in readers),
+            lambda: f.write(content, 0), *(lambda fd=fd: os.pread(fd, 65536, 0) for fd in readers)
         )
         for fd in readers:
             if os.pread(fd, 65536, 0) != content:
@@ -142,7 +157,9 @@ class Aio:
 
     def __init__(self):
         self.context = ctypes.c_ulong(0)
-        if os.uname().machine != "x86_64" or libc.syscall(self.SETUP, 64, ctypes.byref(self.context)):
+        if os.uname().machine != "x86_64" or libc.syscall(
+            self.SETUP, 64, ctypes.byref(self.context)
+        ):
             skip("no io_setup here")
 
     def write(self, fd, buffer, length, at):
@@ -177,7 +194,10 @@ def appended():
     f = Direct()
     fd = os.open(f.path, os.O_WRONLY | os.O_APPEND | os.O_DIRECT)
     got = outcome(os.writev, fd, [aligned(DATA[:8192])])
-    check(got == 8192 and read(elsewhere(f.path))[65536:] == DATA[:8192], "appended directly: %s" % got)
+    check(
+        got == 8192 and read(elsewhere(f.path))[65536:] == DATA[:8192],
+        "appended directly: %s" % got,
+    )
     os.close(fd)
     f.close()
 

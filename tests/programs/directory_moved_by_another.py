@@ -1,16 +1,32 @@
-#!/usr/bin/env python3
-"""A directory that another machine has moved is where it is now, for paths, descriptors, renames and getcwd.
+#!/usr/bin/env -S python3 -B
+"""A directory that another machine has moved is where it is now, for paths, descriptors, renames
+and getcwd.
 
-Reports: juicedata/juicefs #6597 (O_CREAT by the old path lands in the trash after another client replaced the
-directory by rename), #6593 (what another client deleted cannot be made again), #5711 and #3476 (crossed renames make a
-loop). Linux finds a directory that has moved under its old parent and cannot splice it while it holds its rename lock,
-so rename(2) of it is the hard case, for all three kinds of rename.
+Reports: juicedata/juicefs #6597 (O_CREAT by the old path lands in the trash after another client
+replaced the directory by rename), #6593 (what another client deleted cannot be made again), #5711
+and #3476 (crossed renames make a loop). Linux finds a directory that has moved under its old
+parent and cannot splice it while it holds its rename lock, so rename(2) of it is the hard case,
+for all three kinds of rename.
 """
+
 import os
 import shutil
 
 import kernel
-from trial import HERE, SIDES, THERE, TWO, both, check, elsewhere, error_of, fresh, main, outcome, read
+from trial import (
+    HERE,
+    SIDES,
+    THERE,
+    TWO,
+    both,
+    check,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    outcome,
+    read,
+)
 from trial import together, write
 
 

@@ -1,15 +1,30 @@
-#!/usr/bin/env python3
-"""Extended attributes, ACLs and capabilities of files: sizes, limits, kinds of files, and what users may see.
+#!/usr/bin/env -S python3 -B
+"""Extended attributes, ACLs and capabilities of files: sizes, limits, kinds of files, and what
+users may see.
 
-Reports: trapexit/mergerfs #1572, #1132 and #255, juicedata/juicefs, samba (streams, DOS attributes in user.*,
-security.NTACL). What is too much for one file is refused where it is set, and never where it is read.
+Reports: trapexit/mergerfs #1572, #1132 and #255, juicedata/juicefs, samba (streams, DOS
+attributes in user.*, security.NTACL). Too much for one file is refused where it is set, and never
+where it is read.
 """
+
 import ctypes
 import os
 import shutil
 
 import kernel
-from trial import HERE, as_user, both, check, command, elsewhere, error_of, fresh, main, needs, needs_root
+from trial import (
+    HERE,
+    as_user,
+    both,
+    check,
+    command,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    needs,
+    needs_root,
+)
 from trial import note, outcome, read, write
 
 USER = 12345
@@ -50,8 +65,18 @@ def errors():
         ("a name of 256 bytes", os.setxattr, (path, "user." + "n" * 251, b"x"), "ERANGE"),
         ("reading one that is not there", os.getxattr, (path, "user.none"), "ENODATA"),
         ("removing one that is not there", os.removexattr, (path, "user.none"), "ENODATA"),
-        ("making one that is there", os.setxattr, (path, "user.b", b"y", os.XATTR_CREATE), "EEXIST"),
-        ("replacing one that is not", os.setxattr, (path, "user.c", b"y", os.XATTR_REPLACE), "ENODATA"),
+        (
+            "making one that is there",
+            os.setxattr,
+            (path, "user.b", b"y", os.XATTR_CREATE),
+            "EEXIST",
+        ),
+        (
+            "replacing one that is not",
+            os.setxattr,
+            (path, "user.c", b"y", os.XATTR_REPLACE),
+            "ENODATA",
+        ),
         ("a value of more than 64 KiB", os.setxattr, (path, "user.64k", b"k" * 65537), "E2BIG"),
     ):
         e = error_of(call, *arguments)
@@ -94,7 +119,9 @@ def more_than_a_file_may_have():
         wrong = [name for name in names if os.getxattr(side, name) != value]
         check(len(names) == taken and not wrong, "all %d are read" % taken)
         os.utime(side, (1, 1))
-        check(os.path.basename(path) in os.listdir(os.path.dirname(side)), "its directory is listed")
+        check(
+            os.path.basename(path) in os.listdir(os.path.dirname(side)), "its directory is listed"
+        )
     for number in range(taken):
         os.removexattr(elsewhere(path), "user.big%d" % number)
     e = error_of(os.setxattr, path, "user.after", b"x")
@@ -120,7 +147,10 @@ def times_of_change():
     os.setxattr(path, "user.b", b"z")
     for side in both(path):
         after = os.stat(side)
-        moved, kept = after.st_ctime_ns > before.st_ctime_ns, after.st_mtime_ns == before.st_mtime_ns
+        moved, kept = (
+            after.st_ctime_ns > before.st_ctime_ns,
+            after.st_mtime_ns == before.st_mtime_ns,
+        )
         check(moved and kept, "ctime moves, mtime does not")
 
 

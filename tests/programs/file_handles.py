@@ -1,9 +1,10 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """File handles are opened while the kernel has the file in its cache and after it was forgotten.
 
-Reports: nfs-ganesha/nfs-ganesha #980, Barre/ZeroFS #167 and #186, trapexit/mergerfs #1132: name_to_handle_at and
-open_by_handle_at, for nfsd's exports, fanotify, overlayfs' index and CRIU.
+Reports: nfs-ganesha/nfs-ganesha #980, Barre/ZeroFS #167 and #186, trapexit/mergerfs #1132:
+name_to_handle_at and open_by_handle_at, for nfsd's exports, fanotify, overlayfs' index and CRIU.
 """
+
 import os
 
 import kernel

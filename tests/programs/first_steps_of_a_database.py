@@ -1,18 +1,34 @@
-#!/usr/bin/env python3
-"""A fresh directory is empty, syncs as databases ask for it, and keeps owners, modes and the sticky bit.
+#!/usr/bin/env -S python3 -B
+"""A fresh directory is empty, syncs as databases ask for it, and keeps owners, modes and the
+sticky bit.
 
-Reports: bitnami/charts #34532 (JuiceFS: PostgreSQL's image finds its data directory not empty), jingkaihe/matchlock
-#102, docker-machine-parallels #71 (fsync of directories and of files opened to read), docker-library/postgres #213.
+Reports: bitnami/charts #34532 (JuiceFS: PostgreSQL's image finds its data directory not empty),
+jingkaihe/matchlock #102, docker-machine-parallels #71 (fsync of directories and of files opened
+to read), docker-library/postgres #213.
 """
+
 import os
 
 import kernel
-from trial import HERE, TOP, as_user, check, command, elsewhere, error_of, fresh, main, make_directory
+from trial import (
+    HERE,
+    TOP,
+    as_user,
+    check,
+    command,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    make_directory,
+)
 from trial import write
 
 
 def nothing_hidden_in_the_root():
-    hidden = [name for name in os.listdir(TOP) if name in (".Trash", ".accesslog", ".config", ".stats")]
+    hidden = [
+        name for name in os.listdir(TOP) if name in (".Trash", ".accesslog", ".config", ".stats")
+    ]
     hidden += [name for name in os.listdir(TOP) if name.startswith((".leasehold", ".fuse_hidden"))]
     check(not hidden, "the root of the mount has nothing of the file system's own: %s" % hidden)
 

@@ -1,19 +1,33 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Further groups count, and waits can be interrupted, wherever the mount is served from.
 
-Reports: trapexit/mergerfs #886 (docker: "permission denied" for a user who may by one of his further groups), FUSE
-drivers of Kubernetes: the mount is served from a pid namespace of its own and used from outside, so that the file
-system cannot look up who asks. `tests/e2e/programs.sh` runs this on such a mount as well:
+Reports: trapexit/mergerfs #886 (docker: "permission denied" for a user who may by one of his
+further groups), FUSE drivers of Kubernetes: the mount is served from a pid namespace of its own
+and used from outside, so that the file system cannot look up who asks. `tests/e2e/programs.sh`
+runs this on such a mount as well:
 
     unshare --pid --fork --mount --propagation unchanged --kill-child sh -c \\
-        'mount --make-private /proc; mount -t proc proc /proc; exec leasehold up --data D --mount SHARED/M'
+        'mount --make-private /proc; mount -t proc proc /proc;
+         exec leasehold up --data D --mount SHARED/M'
 """
+
 import fcntl
 import os
 import signal
 import time
 
-from trial import HERE, Child, Floor, as_user, check, elsewhere, fresh, main, make_directory, needs_root
+from trial import (
+    HERE,
+    Child,
+    Floor,
+    as_user,
+    check,
+    elsewhere,
+    fresh,
+    main,
+    make_directory,
+    needs_root,
+)
 from trial import read, write
 
 USER, FIRST, SECOND = 12345, 12345, 23456
@@ -74,7 +88,10 @@ def chgrp_to_a_second_group():
     write(path)
     os.chown(path, USER, FIRST)
     got = user(os.chown, path, -1, SECOND)
-    check(got is None and os.stat(elsewhere(path)).st_gid == SECOND, "chgrp of one's own file: %s" % got)
+    check(
+        got is None and os.stat(elsewhere(path)).st_gid == SECOND,
+        "chgrp of one's own file: %s" % got,
+    )
 
 
 def many_groups():
@@ -101,7 +118,9 @@ def a_wait_ends_by_a_signal():
         began = time.monotonic()
         child = waiter(elsewhere(path), 1)
         ended, took = child.ends_within(30), time.monotonic() - began
-    check(ended and took < floor.bound(4), "a wait for a lock ends with SIGALRM: after %.1f s" % took)
+    check(
+        ended and took < floor.bound(4), "a wait for a lock ends with SIGALRM: after %.1f s" % took
+    )
     if not ended:
         os.kill(child.pid, signal.SIGKILL)
     with Floor() as floor:

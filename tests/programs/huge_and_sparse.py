@@ -1,8 +1,11 @@
-#!/usr/bin/env python3
-"""Files with holes, up to the largest: SEEK_DATA and SEEK_HOLE, copies that stay sparse, zeros that are punched.
+#!/usr/bin/env -S python3 -B
+"""Files with holes, up to the largest: SEEK_DATA and SEEK_HOLE, copies that stay sparse, zeros
+that are punched.
 
-Reports: macfuse #1121, google/fuse-archive #40 and #41, mar-file-system/marfs #122, s3fs #375, goofys #471.
+Reports: macfuse #1121, google/fuse-archive #40 and #41, mar-file-system/marfs #122, s3fs #375,
+goofys #471.
 """
+
 import os
 import resource
 import shlex
@@ -10,7 +13,19 @@ import signal
 import time
 
 import kernel
-from trial import HERE, Child, Floor, check, command, elsewhere, error_of, fresh, main, note, scratch
+from trial import (
+    HERE,
+    Child,
+    Floor,
+    check,
+    command,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    note,
+    scratch,
+)
 
 MIB, APART, ISLANDS, PIECE = 1 << 20, 10 << 20, 50, 5000
 
@@ -53,7 +68,9 @@ def up_to_16_tebibytes():
 def the_largest():
     _, fd = file()
     sizes = ((1 << 44) + 1, 1 << 50, 1 << 60, (1 << 63) - 1)
-    note("larger sizes that are taken: %s" % [s for s in sizes if not error_of(os.ftruncate, fd, s)])
+    note(
+        "larger sizes that are taken: %s" % [s for s in sizes if not error_of(os.ftruncate, fd, s)]
+    )
     os.ftruncate(fd, 0)
     e = error_of(os.ftruncate, fd, (1 << 63) - 1)
     check(e in (None, "EFBIG", "EINVAL"), "2^63 - 1 bytes: %s" % e)
@@ -101,7 +118,11 @@ def copies_stay_sparse():
     os.close(fd)
     wanted = pieces(path)
     directory, name = os.path.split(path)
-    copy, out, archive = os.path.join(HERE, "copy"), os.path.join(HERE, "out"), scratch("sparse.tar")
+    copy, out, archive = (
+        os.path.join(HERE, "copy"),
+        os.path.join(HERE, "out"),
+        scratch("sparse.tar"),
+    )
     os.mkdir(out)
     quote = shlex.quote
     for how, line in (
@@ -112,7 +133,10 @@ def copies_stay_sparse():
             "tar -C %s -Scf %s -- ./%s && tar -C %s -xf %s && mv -- %s %s"
             % (quote(directory), archive, quote(name), out, archive, quote(out + "/" + name), copy),
         ),
-        ("dd conv=sparse", "dd if=%s of=%s bs=64k conv=sparse status=none" % (quote(path), quote(copy))),
+        (
+            "dd conv=sparse",
+            "dd if=%s of=%s bs=64k conv=sparse status=none" % (quote(path), quote(copy)),
+        ),
     ):
         ended = command("sh", "-c", line)
         size, blocks = os.stat(copy).st_size, os.stat(copy).st_blocks
@@ -127,7 +151,10 @@ def punched():
     kernel.fallocate(fd, kernel.PUNCH_HOLE | kernel.KEEP_SIZE, APART + 100, 1000)
     got = os.pread(fd, PIECE, APART)
     piece = b"B" * PIECE
-    check(got == piece[:100] + bytes(1000) + piece[1100:], "punched within a page: zeros, and the rest")
+    check(
+        got == piece[:100] + bytes(1000) + piece[1100:],
+        "punched within a page: zeros, and the rest",
+    )
     kernel.fallocate(fd, kernel.PUNCH_HOLE | kernel.KEEP_SIZE, 0, 600 * MIB)
     blocks = os.fstat(fd).st_blocks
     good = blocks == 0 and os.pread(fd, PIECE, 0) == bytes(PIECE)

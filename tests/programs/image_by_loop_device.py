@@ -1,12 +1,27 @@
-#!/usr/bin/env python3
-"""A disk image with a file system of its own is mounted by a loop device, filled, trimmed, checked and mounted again.
+#!/usr/bin/env -S python3 -B
+"""A disk image with a file system of its own is mounted by a loop device, filled, trimmed,
+checked and mounted again.
 
-Reports: mar-file-system/marfs #122, teslausb #160, images of virtual machines and containers on network mounts.
+Reports: mar-file-system/marfs #122, teslausb #160, images of virtual machines and containers on
+network mounts.
 """
+
 import os
 import tempfile
 
-from trial import HERE, check, command, elsewhere, main, needs, needs_root, note, outcome, read, skip
+from trial import (
+    HERE,
+    check,
+    command,
+    elsewhere,
+    main,
+    needs,
+    needs_root,
+    note,
+    outcome,
+    read,
+    skip,
+)
 from trial import write
 
 MIB = 1 << 20
@@ -37,7 +52,9 @@ def is_clean(path, what):
 
 
 def has_the_odd_ones(at):
-    return all(outcome(read, "%s/f%d" % (at, number)) == content(number) for number in range(1, 60, 2))
+    return all(
+        outcome(read, "%s/f%d" % (at, number)) == content(number) for number in range(1, 60, 2)
+    )
 
 
 def image():

@@ -1,11 +1,19 @@
 """System calls that Python has no name for. For the programs of this directory."""
+
 import ctypes
 import os
 
 libc = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
-KEEP_SIZE, PUNCH_HOLE, COLLAPSE_RANGE, ZERO_RANGE, INSERT_RANGE, UNSHARE_RANGE = 1, 2, 8, 0x10, 0x20, 0x40
+KEEP_SIZE, PUNCH_HOLE, COLLAPSE_RANGE, ZERO_RANGE, INSERT_RANGE, UNSHARE_RANGE = (
+    1,
+    2,
+    8,
+    0x10,
+    0x20,
+    0x40,
+)
 AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH = 0x100, 0x1000
 NEW = ctypes.c_char_p
 
@@ -23,7 +31,13 @@ def _call(name, *types):
     return called
 
 
-_int, _long, _text, _pointer, _size = ctypes.c_int, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t
+_int, _long, _text, _pointer, _size = (
+    ctypes.c_int,
+    ctypes.c_long,
+    ctypes.c_char_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+)
 _renameat2 = _call("renameat2", _int, _text, _int, _text, ctypes.c_uint)
 _utimensat = _call("utimensat", _int, _text, _pointer, _int)
 _linkat = _call("linkat", _int, _text, _int, _text, _int)
@@ -94,7 +108,11 @@ class _Header(ctypes.Structure):
 
 
 class _Sets(ctypes.Structure):
-    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+    _fields_ = [
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    ]
 
 
 CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER, CAP_FSETID = 0, 1, 2, 3, 4

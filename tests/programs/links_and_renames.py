@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""Links, renames over them, exchanges and symbolic links that are replaced, each step on the mount that a pattern says.
+#!/usr/bin/env -S python3 -B
+"""Links, renames over them, exchanges and symbolic links that are replaced, each step on the
+mount that a pattern says.
 
-Reports: juicedata/juicefs #7502, Barre/ZeroFS #278, marmos91/dittofs #1160, docker/for-mac #7687 (RENAME_EXCHANGE),
-microsoft/WSL #8443 and #13105 (open, rename, fstat), cubefs/cubefs #1578 (ln -sf right after a build), seaweedfs #3386
-(link counts). After each step both mounts must show the same.
+Reports: juicedata/juicefs #7502, Barre/ZeroFS #278, marmos91/dittofs #1160, docker/for-mac #7687
+(RENAME_EXCHANGE), microsoft/WSL #8443 and #13105 (open, rename, fstat), cubefs/cubefs #1578 (ln
+-sf right after a build), seaweedfs #3386 (link counts). After each step both mounts must show the
+same.
 """
+
 import os
 
 import kernel
@@ -12,7 +15,8 @@ from trial import HERE, THERE, TWO, both, check, error_of, fresh, main, read, wr
 
 
 class Turns:
-    """A directory, whose path depends on the step: bit `step` of the pattern says through which mount."""
+    """A directory, whose path depends on the step: bit `step` of the pattern says through which
+    mount."""
 
     def __init__(self, pattern):
         self.pattern, self.name = pattern, fresh()
@@ -65,7 +69,9 @@ def rename_to_another_link_of_the_same():
         os.link(turn.at(0, one), turn.at(0, link))
         e = error_of(os.rename, turn.at(1, one), turn.at(1, link))
         links = links_of(turn.at(0, one)) + links_of(turn.at(0, link))
-        turn.check(e is None and same(links, 2), "rename of one link to another does nothing: %s" % e)
+        turn.check(
+            e is None and same(links, 2), "rename of one link to another does nothing: %s" % e
+        )
         os.unlink(turn.at(2, link))
         turn.check(same(links_of(turn.at(0, one)), 1), "one link again")
 
@@ -92,7 +98,9 @@ def exchange_of_two():
         write(turn.at(0, one), b"one")
         write(turn.at(1, other), b"other")
         e = error_of(kernel.exchange, turn.at(2, one), turn.at(2, other))
-        good = same(contents_of(turn.at(0, one)), b"other") and same(contents_of(turn.at(0, other)), b"one")
+        good = same(contents_of(turn.at(0, one)), b"other") and same(
+            contents_of(turn.at(0, other)), b"one"
+        )
         turn.check(e is None and good, "exchange: %s" % e)
 
 
@@ -161,7 +169,9 @@ def same_name_with_other_letters():
         write(turn.at(1, "makefile"), b"small")
         e = error_of(os.rename, turn.at(2, "makefile"), turn.at(2, "MAKEFILE"))
         lists = [sorted(os.listdir(side)) for side in both(turn.at(0))]
-        turn.check(e is None and same(lists, ["MAKEFILE", "Makefile"]), "renamed to capitals: %s" % lists)
+        turn.check(
+            e is None and same(lists, ["MAKEFILE", "Makefile"]), "renamed to capitals: %s" % lists
+        )
         e = error_of(kernel.exchange, turn.at(0, "MAKEFILE"), turn.at(0, "Makefile"))
         good = same(contents_of(turn.at(0, "MAKEFILE")), b"big")
         turn.check(e is None and good, "exchanged: %s" % e)

@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""A listing has each entry that stays exactly once and comes to an end, however the directory changes meanwhile.
+#!/usr/bin/env -S python3 -B
+"""A listing has each entry that stays exactly once and comes to an end, however the directory
+changes meanwhile.
 
-Reports: tavianator/bfs #67 (unlink during readdir skips), seaweedfs/seaweedfs #1514, klange/toaruos #336 (rm -r leaves
-some), kata-containers #13329 (getdents64 fails with ENOENT while others work). An entry that is renamed while it is
-listed may come under its new name as well, never twice under one, and a listing ends at what was there when it began.
+Reports: tavianator/bfs #67 (unlink during readdir skips), seaweedfs/seaweedfs #1514,
+klange/toaruos #336 (rm -r leaves some), kata-containers #13329 (getdents64 fails with ENOENT
+while others work). An entry that is renamed while it is listed may come under its new name as
+well, never twice under one, and a listing ends at what was there when it began.
 """
+
 import ctypes
 import errno
 import os
@@ -79,7 +82,9 @@ def unlink_of_each():
             os.unlink(os.path.join(elsewhere(path), name))
             seen += 1
         e = error_of(os.rmdir, path)
-        check(seen == count and e is None, "unlink of each as listed: %d of %d, %s" % (seen, count, e))
+        check(
+            seen == count and e is None, "unlink of each as listed: %d of %d, %s" % (seen, count, e)
+        )
 
 
 def rename_of_each(side_of, where):
@@ -135,7 +140,9 @@ def made_for_each():
             if len(got) > LIMIT:
                 break
         old = [name for name in got if not name.startswith("new-")]
-        check(len(old) == len(set(old)) == 300, "%s made for each: the old are %d" % (what, len(old)))
+        check(
+            len(old) == len(set(old)) == 300, "%s made for each: the old are %d" % (what, len(old))
+        )
         check(len(got) <= 600 and len(got) == len(set(got)), "and it ends: %d listed" % len(got))
 
 
@@ -247,7 +254,7 @@ def removed_by_two_at_once():
     path = filled(500)
     ended = []
     together(*(lambda s=s: ended.append(command("rm", "-rf", s)) for s in (path, elsewhere(path))))
-    left = [side for side in SIDES if os.path.exists(side + path[len(HERE):])]
+    left = [side for side in SIDES if os.path.exists(side + path[len(HERE) :])]
     said = [e.said for e in ended if "No such file" not in e.said and "not empty" not in e.said]
     check(not left and not any(said), "rm -rf by two: %s %s" % (left, said))
 

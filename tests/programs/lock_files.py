@@ -1,10 +1,11 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Lock files, as programs make them, are never held by two, on two machines at once.
 
-emacs (symbolic link .#f), LibreOffice (.~lock.f# by O_EXCL), vim (O_EXCL swap names), dovecot and mutt (a link to a name
-of one's own, then a look at its links), git (O_EXCL x.lock, then rename), mkdir. Reports: awslabs/mountpoint-s3 #478,
-rclone/rclone #5853, kahing/goofys #74, GDriveFS #194.
+emacs (symbolic link .#f), LibreOffice (.~lock.f# by O_EXCL), vim (O_EXCL swap names), dovecot and
+mutt (a link to a name of one's own, then a look at its links), git (O_EXCL x.lock, then rename),
+mkdir. Reports: awslabs/mountpoint-s3 #478, rclone/rclone #5853, kahing/goofys #74, GDriveFS #194.
 """
+
 import os
 import time
 

@@ -1,9 +1,12 @@
-#!/usr/bin/env python3
-"""F_GETLK tells which lock is in the way, and SQLite works with all its journals, from several processes and machines.
+#!/usr/bin/env -S python3 -B
+"""F_GETLK tells which lock is in the way, and SQLite works with all its journals, from several
+processes and machines.
 
-Reports: superfly/litefs #123 (SQLite's WAL waits for ever on a wrong answer of F_GETLK), devenv #2985 (the mapping of
-WAL's -shm fails on virtiofs and 9p), libfuse/sshfs #204. The write-ahead log is for one machine, as SQLite says.
+Reports: superfly/litefs #123 (SQLite's WAL waits for ever on a wrong answer of F_GETLK), devenv
+#2985 (the mapping of WAL's -shm fails on virtiofs and 9p), libfuse/sshfs #204. The write-ahead
+log is for one machine, as SQLite says.
 """
+
 import fcntl
 import os
 import sqlite3
@@ -55,7 +58,9 @@ def what_is_in_the_way():
             if request == fcntl.F_GETLK:
                 holder.wait()
             got = get_lock(fd, fcntl.F_RDLCK, 0, 0, request)
-            check(got == (fcntl.F_WRLCK, (20, 10)), "a write lock of 20..29 (%s): %s" % (where, got))
+            check(
+                got == (fcntl.F_WRLCK, (20, 10)), "a write lock of 20..29 (%s): %s" % (where, got)
+            )
         holder.go_on()
         holder.wait()
         got = get_lock(fd, fcntl.F_WRLCK, 0, 0)
@@ -74,13 +79,20 @@ def what_is_in_the_way():
 
 
 def description_locks():
-    """Locks of two descriptors of one process exclude each other, and close lets go of the one only."""
+    """Locks of two descriptors of one process exclude each other, and close lets go of the one
+    only."""
     path = os.path.join(HERE, fresh())
     write(path, b"x" * 100)
-    one, other, third = os.open(path, os.O_RDWR), os.open(elsewhere(path), os.O_RDWR), os.open(path, os.O_RDWR)
+    one, other, third = (
+        os.open(path, os.O_RDWR),
+        os.open(elsewhere(path), os.O_RDWR),
+        os.open(path, os.O_RDWR),
+    )
 
     def lock(fd, kind, start=0, length=10):
-        return error_of(fcntl.fcntl, fd, F_OFD_SETLK, struct.pack("hhqqhh", kind, 0, start, length, 0, 0))
+        return error_of(
+            fcntl.fcntl, fd, F_OFD_SETLK, struct.pack("hhqqhh", kind, 0, start, length, 0, 0)
+        )
 
     got = lock(one, fcntl.F_WRLCK)
     check(got is None, "the first: %s" % got)

@@ -1,9 +1,12 @@
-#!/usr/bin/env python3
-"""Eight threads on two machines work on the same few names: each error is one that POSIX has for a lost race.
+#!/usr/bin/env -S python3 -B
+"""Eight threads on two machines work on the same few names: each error is one that POSIX has for
+a lost race.
 
-Reports: docker/sbx-releases #502 (ESTALE under parallel writes), kata-containers #13329, seaweedfs #1514,
-juicedata/juicefs #1956 (rename fails under load). In the end both mounts show the same tree.
+Reports: docker/sbx-releases #502 (ESTALE under parallel writes), kata-containers #13329,
+seaweedfs #1514, juicedata/juicefs #1956 (rename fails under load). In the end both mounts show
+the same tree.
 """
+
 import os
 import random
 import shutil
@@ -49,8 +52,12 @@ def calls(side, chance):
 def tree(top):
     for parent, directories, files in os.walk(top):
         stats = [os.stat(os.path.join(parent, name)) for name in sorted(files)]
-        attributes = [(s.st_size, s.st_nlink, s.st_ino, oct(s.st_mode), s.st_mtime_ns) for s in stats]
-        yield os.path.relpath(parent, top), sorted(directories), list(zip(sorted(files), attributes))
+        attributes = [
+            (s.st_size, s.st_nlink, s.st_ino, oct(s.st_mode), s.st_mtime_ns) for s in stats
+        ]
+        yield os.path.relpath(parent, top), sorted(directories), list(
+            zip(sorted(files), attributes)
+        )
 
 
 def eight_threads():

@@ -1,9 +1,12 @@
-#!/usr/bin/env python3
-"""Thousands of links to one file, in one directory and in many: counted right, and nothing slows down with them.
+#!/usr/bin/env -S python3 -B
+"""Thousands of links to one file, in one directory and in many: counted right, and nothing slows
+down with them.
 
-Reports: RsyncProject/rsync #741, tuna/opentuna #39 (EFS: 177 links at most), rsbackup #85, seaweedfs #1243 and #2102:
-backups by --link-dest, stores of package managers. LINKS=n is their number.
+Reports: RsyncProject/rsync #741, tuna/opentuna #39 (EFS: 177 links at most), rsbackup #85,
+seaweedfs #1243 and #2102: backups by --link-dest, stores of package managers. LINKS=n is their
+number.
 """
+
 import os
 import shutil
 import time
@@ -43,7 +46,10 @@ def thousands():
     stat = os.stat(elsewhere(path))
     check(stat.st_nlink == 1 and stat.st_mode & 0o777 == 0o600, "one is left: %d" % stat.st_nlink)
     removed = time.monotonic() - began
-    note("%d links: made in %.2f s, looked at in %.2f s, removed in %.2f s" % (LINKS, made, looked, removed))
+    note(
+        "%d links: made in %.2f s, looked at in %.2f s, removed in %.2f s"
+        % (LINKS, made, looked, removed)
+    )
 
 
 if __name__ == "__main__":

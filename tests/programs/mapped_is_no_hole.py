@@ -1,11 +1,14 @@
-#!/usr/bin/env python3
-"""What a running program has written through a shared mapping is content, for whoever copies the file or asks about it.
+#!/usr/bin/env -S python3 -B
+"""Content that a running program has written through a mapping is there for whoever copies the
+file or asks about it.
 
-Reports: docker/sbx-releases #526 (virtiofs: cp writes zeros), openzfs/zfs #255: cp, tar -S, rsync -S and qemu-img copy
-by SEEK_DATA, and what is dirty in the kernel must be data for them. Size, blocks and times that are decided on content
-have the same question. A trap: any close of the file, in a child that execs as well, flushes the mapping on FUSE, so
-commands are run by a shell that was started before the file was opened, as in life.
+Reports: docker/sbx-releases #526 (virtiofs: cp writes zeros), openzfs/zfs #255: cp, tar -S, rsync
+-S and qemu-img copy by SEEK_DATA, and what is dirty in the kernel must be data for them. Size,
+blocks and times that are decided on content have the same question. A trap: any close of the
+file, in a child that execs as well, flushes the mapping on FUSE, so commands are run by a shell
+that was started before the file was opened, as in life.
 """
+
 import mmap
 import os
 import shlex
@@ -32,19 +35,19 @@ class Mapped:
         self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         os.ftruncate(self.fd, size)
         self.map = mmap.mmap(self.fd, size)
-        self.map[AT:AT + len(TEXT)] = TEXT
+        self.map[AT : AT + len(TEXT)] = TEXT
 
     def end(self):
         self.map.flush()
-        check(read(self.path)[AT:][:len(TEXT)] == TEXT, "it is there in the end")
+        check(read(self.path)[AT:][: len(TEXT)] == TEXT, "it is there in the end")
         self.map.close()
         os.close(self.fd)
 
 
 def has_text(path, how):
     content = read(path)
-    good = len(content) == MIB and content[AT:][:len(TEXT)] == TEXT
-    check(good, "%s copies it: %d bytes, %r" % (how, len(content), content[AT:][:len(TEXT)]))
+    good = len(content) == MIB and content[AT:][: len(TEXT)] == TEXT
+    check(good, "%s copies it: %d bytes, %r" % (how, len(content), content[AT:][: len(TEXT)]))
 
 
 def start_shell():
@@ -141,13 +144,14 @@ def sendfile_sends_it():
 
 
 def copied_over_while_dirty():
-    """The target of a copy by range is what is mapped: the copy is newer than what was dirty before it."""
+    """The target of a copy by range is what is mapped: the copy is newer than what was dirty
+    before it."""
     m = Mapped()
     source = os.open(os.path.join(HERE, fresh()), os.O_RDWR | os.O_CREAT)
     os.write(source, b"s" * 4096)
     os.copy_file_range(source, m.fd, 4096, 0, AT + 4096)
-    check(m.map[AT + 4096:AT + 8192] == b"s" * 4096, "the mapping shows what was copied")
-    check(m.map[AT:AT + len(TEXT)] == TEXT, "and what it had before beside it")
+    check(m.map[AT + 4096 : AT + 8192] == b"s" * 4096, "the mapping shows what was copied")
+    check(m.map[AT : AT + len(TEXT)] == TEXT, "and what it had before beside it")
     check(os.pread(m.fd, 4096, AT + 4096) == b"s" * 4096, "and so does read")
     os.close(source)
     m.end()
@@ -158,8 +162,8 @@ def punched_while_dirty():
 
     m = Mapped()
     fallocate(m.fd, PUNCH_HOLE | KEEP_SIZE, AT, 4096)
-    check(m.map[AT:AT + len(TEXT)] == bytes(len(TEXT)), "punched: the mapping shows zeros")
-    m.map[AT:AT + len(TEXT)] = TEXT
+    check(m.map[AT : AT + len(TEXT)] == bytes(len(TEXT)), "punched: the mapping shows zeros")
+    m.map[AT : AT + len(TEXT)] = TEXT
     m.end()
 
 
@@ -169,12 +173,12 @@ def truncated_while_dirty():
     check(os.pread(m.fd, 100, AT) == TEXT[:4], "cut in the middle of it: the rest is there")
     os.ftruncate(m.fd, MIB)
     check(os.pread(m.fd, 9, AT) == TEXT[:4] + bytes(5), "and zeros after it was made longer")
-    m.map[AT:AT + len(TEXT)] = TEXT
+    m.map[AT : AT + len(TEXT)] = TEXT
     m.end()
 
 
 def times_set_while_dirty():
-    """Times that are set while a mapping is dirty are the file's, though content is flushed later."""
+    """Times that are set while a mapping is dirty stay, though content is flushed later."""
     m = Mapped()
     os.utime(m.path, ns=(10**18, 10**18 + 5))
     status = run("cp", "-a", "--", m.path, m.path[:-1] + "~" if len(m.path) > 250 else m.path + "~")
@@ -192,7 +196,10 @@ def size_and_blocks_when_flushed():
     m = Mapped()
     os.fsync(m.fd)
     stat = os.stat(elsewhere(m.path) if TWO else m.path)
-    check(0 < stat.st_blocks <= 2048, "synced: 1 MiB with one page occupies %d blocks" % stat.st_blocks)
+    check(
+        0 < stat.st_blocks <= 2048,
+        "synced: 1 MiB with one page occupies %d blocks" % stat.st_blocks,
+    )
     m.end()
 
 
@@ -204,14 +211,14 @@ def several_pieces():
     mapping = mmap.mmap(fd, 16 * MIB)
     places = [n * MIB + n * 4096 for n in range(16)]
     for at in places:
-        mapping[at:at + len(TEXT)] = TEXT
+        mapping[at : at + len(TEXT)] = TEXT
     for at in places:
         found = outcome(os.lseek, fd, at - at % 4096, os.SEEK_DATA)
         check(found == at - at % 4096, "island at %d is data: %s" % (at, found))
     copy = os.path.join(HERE, "islands")
     run("cp", "--", path, copy)
     content = read(copy)
-    lacking = [at for at in places if content[at:at + len(TEXT)] != TEXT]
+    lacking = [at for at in places if content[at : at + len(TEXT)] != TEXT]
     check(not lacking, "cp copies all islands; lacking: %s" % lacking)
     mapping.close()
     os.close(fd)

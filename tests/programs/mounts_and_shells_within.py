@@ -1,11 +1,13 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """Whatever hangs on a directory of the mount is left alone by what others do elsewhere.
 
-Reports: virtio-win/kvm-guest-drivers-windows #1431 (bind mounts within a shared directory), volumes of docker and
-podman, sshfs and gocryptfs mounted somewhere in a network home. Mounts on directories and on files, bind mounts out of
-the mount, working directories, roots, listening sockets, open descriptors and mappings, while both machines make, rename
-and remove names in another directory, and many names anew.
+Reports: virtio-win/kvm-guest-drivers-windows #1431 (bind mounts within a shared directory),
+volumes of docker and podman, sshfs and gocryptfs mounted somewhere in a network home. Mounts on
+directories and on files, bind mounts out of the mount, working directories, roots, listening
+sockets, open descriptors and mappings, while both machines make, rename and remove names in
+another directory, and many names anew.
 """
+
 import mmap
 import os
 import socket
@@ -23,8 +25,12 @@ class Shell:
 
     def __init__(self, directory):
         self.process = subprocess.Popen(
-            ["sh"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            errors="surrogateescape", cwd=directory,
+            ["sh"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            errors="surrogateescape",
+            cwd=directory,
         )
 
     def says(self, line):
@@ -80,7 +86,11 @@ class Kept:
 
     def mounts(self):
         point, source = self.path("mount point"), self.path("source")
-        bound, file, elsewhere_ = self.path("bound"), self.path("file"), tempfile.mkdtemp(dir="/run")
+        bound, file, elsewhere_ = (
+            self.path("bound"),
+            self.path("file"),
+            tempfile.mkdtemp(dir="/run"),
+        )
         wild = self.path(fresh(100).replace("\n", "").replace("\\", "").strip() + "M")
         for directory in (point, source, bound, wild):
             os.mkdir(directory)
@@ -141,7 +151,7 @@ class Kept:
         }
 
     def lost(self):
-        """What is not as it should be, and how it is."""
+        """All that is not as it should be, and how it is."""
         for what, (look, wanted) in self.looks.items():
             got = outcome(look)
             if got != wanted:
@@ -168,7 +178,8 @@ def connected(directory, listening):
 
 
 def beside(kept, work):
-    """What was lost of all that is kept, while `work(side, letter, stop)` goes on through each mount, twice."""
+    """The losses of all that is kept, while `work(side, letter, stop)` goes on through each
+    mount, twice."""
     stop, lost, rounds = threading.Event(), {}, 0
     threads = [
         threading.Thread(target=work, args=(side, letter, stop))
@@ -232,14 +243,19 @@ def beside_it_and_on_it(kept):
     check(not lost, "after names were made and removed beside it: %s" % (lost or "all is there"))
     listed = os.listdir(elsewhere(kept.mounted[0]))
     check(listed == [], "the other sees what is below a mount: %s" % listed)
-    note("the other removes what is mounted on: %s" % error_of(os.rmdir, elsewhere(kept.mounted[0])))
+    note(
+        "the other removes what is mounted on: %s" % error_of(os.rmdir, elsewhere(kept.mounted[0]))
+    )
 
 
 def others_make_many_names():
     needs_root()
     with Kept() as kept:
         lost, rounds = beside(kept, make_many)
-        check(not lost, "%d rounds beside trees that come and go: %s" % (rounds, lost or "all is there"))
+        check(
+            not lost,
+            "%d rounds beside trees that come and go: %s" % (rounds, lost or "all is there"),
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""While one replaces a name without pause, no call on the name by another fails, and none waits for long.
+#!/usr/bin/env -S python3 -B
+"""While one replaces a name without pause, no call on the name by another fails, and none waits
+for long.
 
-The smallest form of openzfs/zfs #6197 (ESTALE), git's "no such ref": the name always exists. Every call on a path that
-is two requests, a lookup and then the call on what was found, on the machine that replaces and on the other; of files,
-directories that are exchanged, and symbolic links. GAP=seconds between replacements.
+The smallest form of openzfs/zfs #6197 (ESTALE), git's "no such ref": the name always exists.
+Every call on a path that is two requests, a lookup and then the call on what was found, on the
+machine that replaces and on the other; of files, directories that are exchanged, and symbolic
+links. GAP=seconds between replacements.
 """
+
 import ctypes
 import os
 import subprocess
@@ -37,7 +40,7 @@ def looped(until, calls):
 
 
 def beside_replacements(kind, replace, calls_on, path):
-    """Runs `replace` here in a loop; `calls_on` of the path run in one process through each mount."""
+    """Runs `replace` here in a loop, and `calls_on` of the path in a process on each mount."""
     # One that has begun shall not be alone because another is late.
     with Floor() as floor:
         until = time.monotonic() + SECONDS
@@ -56,11 +59,17 @@ def beside_replacements(kind, replace, calls_on, path):
     failed = {key: count for key, count in total.items() if " " in key}
     failed |= {key: count for key, count in replaced[0].items() if " " in key}
     count, looks = replaced[0].get("replace", 0), sum(total.values())
-    check(not failed, "%s: %d replacements, %d calls: %s" % (kind, count, looks, failed or "none failed"))
+    check(
+        not failed,
+        "%s: %d replacements, %d calls: %s" % (kind, count, looks, failed or "none failed"),
+    )
     check(count > 0, "%s: was replaced" % kind)
     worst, what = max(worst for _, worst in looked)
     bound = floor.bound(1)
-    check(worst < bound, "%s: the longest call took %.2f s (%s) of %.2f s" % (kind, worst, what, bound))
+    check(
+        worst < bound,
+        "%s: the longest call took %.2f s (%s) of %.2f s" % (kind, worst, what, bound),
+    )
 
 
 def new_name(path, number=0):
@@ -94,7 +103,8 @@ def accessed(path):
 
 
 def linked(path):
-    """ENOENT is right here: what was found may have no name any more, and link(2) gives it none again."""
+    """ENOENT is right here: what was found may have no name any more, and link(2) gives it none
+    again."""
     new = new_name(path, 1)
     try:
         os.link(path, new)
@@ -156,7 +166,8 @@ def file_that_is_replaced_and_cut():
 
 
 def program_that_is_replaced():
-    """A script, which its shell opens again by its name; only replaced when it was closed by the writer."""
+    """A script, which its shell opens again by its name; only replaced when it was closed by the
+    writer."""
     path = os.path.join(HERE, "script.sh")
     replace = replace_file(path)
     beside_replacements("a program", replace, lambda path: {"exec": lambda: executed(path)}, path)
@@ -210,7 +221,7 @@ def parent_that_is_exchanged():
 
 
 def link_that_is_replaced():
-    """ln -sf by rename, as of `current` or lib.so: the link and what it leads to are always there."""
+    """ln -sf by rename, as of `current` or lib.so: link and target are always there."""
     path = os.path.join(HERE, fresh())
     targets = [os.path.basename(write_target()) for _ in range(2)]
     turn = [0]

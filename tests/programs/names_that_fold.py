@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""A name with capitals, marks or any bytes is as fresh on the other machine as one in small letters.
+#!/usr/bin/env -S python3 -B
+"""A name with capitals, marks or any bytes is as fresh on the other machine as one in small
+letters.
 
-Labels are leased by their fold, and the kernel knows them as they are: README.md, Makefile, HEAD and Ö must not be stale
-after they were made, removed, renamed, replaced or exchanged, nor may an append through a stale name go into another
-file. Each change, for each name that the interface allows, looked at by the very next call through the other mount.
+Labels are leased by their fold, and the kernel knows them as they are: README.md, Makefile, HEAD
+and Ö must not be stale after they were made, removed, renamed, replaced or exchanged, nor may an
+append through a stale name go into another file. Each change, for each name that the interface
+allows, looked at by the very next call through the other mount.
 """
+
 import os
 import shutil
 import time
@@ -31,7 +34,7 @@ class Place:
         os.rename(new, self.path)
 
 
-# What is done before the other looks, what after, and what the other must see then.
+# Each does something before the other looks and something after, and tells what must be seen.
 def made(place):
     yield
     place.put(b"new")
@@ -205,7 +208,9 @@ def directories_too():
         gone = outcome(os.listdir, other)
         if (before, made_, anew, gone) != ("ENOENT", ["in"], [], "ENOENT"):
             wrong.append((name[:20], before, made_, anew, gone))
-    check(not wrong, "directories made, moved, made anew, removed: %a" % (wrong[:5] or "as they are"))
+    check(
+        not wrong, "directories made, moved, made anew, removed: %a" % (wrong[:5] or "as they are")
+    )
 
 
 def appends_go_to_the_right_file():

@@ -1,14 +1,30 @@
-#!/usr/bin/env python3
-"""What stat shows of files that nobody touches stays, while they are flushed, read, and looked at by others.
+#!/usr/bin/env -S python3 -B
+"""All that stat shows of files that nobody touches stays, while they are flushed, read, and
+looked at by others.
 
-Reports: gluster/glusterfs #987, Azure/azure-storage-fuse #854, openzfs/zfs #764, alibuild #532: "tar: file changed as
-we read it".
+Reports: gluster/glusterfs #987, Azure/azure-storage-fuse #854, openzfs/zfs #764, alibuild #532:
+"tar: file changed as we read it".
 """
+
 import mmap
 import os
 import time
 
-from trial import HERE, SECONDS, TOP2, TWO, both, check, command, elsewhere, fresh, main, needs, read, write
+from trial import (
+    HERE,
+    SECONDS,
+    TOP2,
+    TWO,
+    both,
+    check,
+    command,
+    elsewhere,
+    fresh,
+    main,
+    needs,
+    read,
+    write,
+)
 
 SIZES = [0, 1, 4096, 5000, 100000, 3000000]
 

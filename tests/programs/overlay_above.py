@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""Overlayfs works with its directories on the mount: as upper and work directory, and as lower one while others change.
+#!/usr/bin/env -S python3 -B
+"""Overlayfs works with its directories on the mount: as upper and work directory, and as lower
+one while others change.
 
-Reports: rfjakob/gocryptfs #641, juicedata/juicefs #1989 and #2365, kata-containers/runtime #1888: docker, podman,
-containerd and dev containers. An upper wants RENAME_WHITEOUT, trusted.* attributes and file types in readdir. An
-overlay above a lower directory of the mount stays usable, whatever happens beside it.
+Reports: rfjakob/gocryptfs #641, juicedata/juicefs #1989 and #2365, kata-containers/runtime #1888:
+docker, podman, containerd and dev containers. An upper wants RENAME_WHITEOUT, trusted.*
+attributes and file types in readdir. An overlay above a lower directory of the mount stays
+usable, whatever happens beside it.
 """
+
 import os
 import shutil
 import tempfile

@@ -1,8 +1,11 @@
-#!/usr/bin/env python3
-"""A program runs right after it was written, cannot be written while it runs, and goes on when it is replaced.
+#!/usr/bin/env -S python3 -B
+"""A program runs right after it was written, cannot be written while it runs, and goes on when it
+is replaced.
 
-Reports: google/gvisor #1005 (a program that runs is overwritten and dies), pantsbuild/pants #10507, macfuse #1181.
+Reports: google/gvisor #1005 (a program that runs is overwritten and dies), pantsbuild/pants
+#10507, macfuse #1181.
 """
+
 import os
 import shutil
 import subprocess
@@ -85,7 +88,9 @@ def replaced_while_it_runs():
     shutil.copy(elsewhere(new), copy)
     os.rename(copy, elsewhere(path))
     got = running.end()
-    check(got == ("v1 6\n", 0), "replaced by rename while it runs, it goes on as it was: %s" % (got,))
+    check(
+        got == ("v1 6\n", 0), "replaced by rename while it runs, it goes on as it was: %s" % (got,)
+    )
     check(said(path) == "v2 6\n", "and the next is the new one")
 
 

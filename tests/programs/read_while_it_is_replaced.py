@@ -1,9 +1,11 @@
-#!/usr/bin/env python3
-"""Whoever reads a file that another replaces without pause reads it whole, and never an older one than was there.
+#!/usr/bin/env -S python3 -B
+"""Whoever reads a file that another replaces without pause reads it whole, and never an older one
+than was there.
 
-Reports: openzfs/zfs #6197 (ESTALE on clients while a file is replaced by rename), microsoft/WSL #8443, juicedata/juicefs
-#6323 and #6309 (old content after close).
+Reports: openzfs/zfs #6197 (ESTALE on clients while a file is replaced by rename), microsoft/WSL
+#8443, juicedata/juicefs #6323 and #6309 (old content after close).
 """
+
 import os
 import threading
 import time
@@ -66,7 +68,11 @@ class Replaced:
         self.stop.set()
         for thread in threads:
             thread.join()
-        return "%d replacements, %d reads: %s" % (self.there, self.reads, self.bad[:5] or "all right")
+        return "%d replacements, %d reads: %s" % (
+            self.there,
+            self.reads,
+            self.bad[:5] or "all right",
+        )
 
 
 def by_rename():

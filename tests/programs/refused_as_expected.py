@@ -1,9 +1,11 @@
-#!/usr/bin/env python3
-"""Calls that a file system need not offer are refused with the errors for which programs have a way round.
+#!/usr/bin/env -S python3 -B
+"""Calls that a file system need not offer are refused with the errors for which programs have a
+way round.
 
-Reports: pnpm/pnpm #14771 (EPERM of a reflink breaks an install), NixOS/nix #14831, kopia #2402 (O_TMPFILE), mergerfs
-(chattr). The time of birth is told, as systemd and backups ask for it.
+Reports: pnpm/pnpm #14771 (EPERM of a reflink breaks an install), NixOS/nix #14831, kopia #2402
+(O_TMPFILE), mergerfs (chattr). The time of birth is told, as systemd and backups ask for it.
 """
+
 import fcntl
 import os
 import shutil

@@ -1,9 +1,11 @@
-#!/usr/bin/env python3
-"""A descriptor of a file or directory whose last name is gone takes every call, removed here or by another machine.
+#!/usr/bin/env -S python3 -B
+"""A descriptor of a file or directory whose last name is gone takes every call, removed here or
+by another machine.
 
-Reports: seaweedfs/seaweedfs #10982, #11065 and #11013, juicedata/juicefs #5663 and #5484, Barre/ZeroFS #448,
-nfs-ganesha/nfs-ganesha #980.
+Reports: seaweedfs/seaweedfs #10982, #11065 and #11013, juicedata/juicefs #5663 and #5484,
+Barre/ZeroFS #448, nfs-ganesha/nfs-ganesha #980.
 """
+
 import fcntl
 import mmap
 import os
@@ -39,7 +41,6 @@ def attribute(fd):
     value = os.getxattr(fd, "user.a")
     os.removexattr(fd, "user.a")
     return listed, value
-
 
 
 def file_calls(fd, path):
@@ -88,7 +89,10 @@ def directory_calls(fd, _):
 def try_all(calls, where):
     for what, call, wanted in calls:
         got = outcome(call)
-        check(got == wanted, "%s: %s%s" % (where, what, "" if got == wanted else ": %r, not %r" % (got, wanted)))
+        check(
+            got == wanted,
+            "%s: %s%s" % (where, what, "" if got == wanted else ": %r, not %r" % (got, wanted)),
+        )
 
 
 def removals():
@@ -114,8 +118,13 @@ def file_that_was_replaced():
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT))
         os.rename(at(new), at(path))
-        calls = [call for call in file_calls(fd, path) if "link" not in call[0] or "fstat" in call[0]]
-        try_all([call for call in calls if call[0] != "no name has come of it"], "file replaced " + where)
+        calls = [
+            call for call in file_calls(fd, path) if "link" not in call[0] or "fstat" in call[0]
+        ]
+        try_all(
+            [call for call in calls if call[0] != "no name has come of it"],
+            "file replaced " + where,
+        )
         os.close(fd)
 
 
@@ -141,7 +150,8 @@ def directory_that_was_replaced():
 
 
 def current_directory():
-    """A process that stands in a directory that is removed: its calls by relative names are ENOENT."""
+    """A process that stands in a directory that is removed: its calls by relative names are
+    ENOENT."""
     for where, at in removals():
         path = os.path.join(HERE, fresh())
         os.mkdir(path)

@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""A user who is in a group by a further group of his may set the set-group-id bit for it, and nobody else keeps it.
+#!/usr/bin/env -S python3 -B
+"""A user who is in a group by a further group of his may set the set-group-id bit for it, and
+nobody else keeps it.
 
-Reports: juicedata/juicefs #6940 and #7231: chmod g+s by the owner of a directory does nothing, and says nothing, when
-the directory's group is only one of his further groups. The kernel's rule (setattr_should_drop_sgid) must hold for
-chmod, creat, mkdir, ACLs, changes of owner, and writes by others.
+Reports: juicedata/juicefs #6940 and #7231: chmod g+s by the owner of a directory does nothing,
+and says nothing, when the directory's group is only one of his further groups. The kernel's rule
+(setattr_should_drop_sgid) must hold for chmod, creat, mkdir, ACLs, changes of owner, and writes
+by others.
 """
+
 import os
 
 from trial import HERE, THERE, Skip, as_user, check, command, fresh, main, mode, needs, write
@@ -45,9 +48,14 @@ def chmod_by_a_member():
 def chmod_by_one_who_is_not_in_the_group():
     program, directory = owned_file(FOREIGN, 0o755), owned_directory(FOREIGN)
     member(os.chmod, program, 0o2755)
-    check(mode(program) == "0o755", "a program of a foreign group after chmod 2755: %s" % mode(program))
+    check(
+        mode(program) == "0o755",
+        "a program of a foreign group after chmod 2755: %s" % mode(program),
+    )
     member(os.chmod, directory, 0o2775)
-    check(mode(directory) == "0o775", "a directory of a foreign group after it: %s" % mode(directory))
+    check(
+        mode(directory) == "0o775", "a directory of a foreign group after it: %s" % mode(directory)
+    )
 
 
 def made_in_a_directory_with_the_bit():
@@ -66,7 +74,10 @@ def made_in_a_directory_with_the_bit():
     check(os.stat(file).st_gid == SECOND, "and it has the directory's group")
     check(mode(sub) == "0o2775" and os.stat(sub).st_gid == SECOND, "mkdir there: %s" % mode(sub))
     as_user(STRANGER, STRANGER, [], make, foreign, None)
-    check(mode(foreign) == "0o755", "creat with 2755 by one who is not in the group: %s" % mode(foreign))
+    check(
+        mode(foreign) == "0o755",
+        "creat with 2755 by one who is not in the group: %s" % mode(foreign),
+    )
 
 
 def writes_take_the_bit():
@@ -76,7 +87,9 @@ def writes_take_the_bit():
         check(mode(path) == kept, "%o after a write by a stranger: %s" % (bits, mode(path)))
     path = owned_file(SECOND, 0o2666)
     member(write, path, b"x", "ab")
-    check(mode(path) == "0o2666", "2666, no group execution, after a member's write: %s" % mode(path))
+    check(
+        mode(path) == "0o2666", "2666, no group execution, after a member's write: %s" % mode(path)
+    )
     path = owned_file(SECOND, 0o6777)
     as_user(STRANGER, STRANGER, [], os.truncate, path, 10)
     check(mode(path) == "0o777", "6777 after truncate by a stranger: %s" % mode(path))

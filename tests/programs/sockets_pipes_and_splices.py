@@ -1,13 +1,27 @@
-#!/usr/bin/env python3
-"""Sockets and fifos in the mount talk, and content goes to and from files by sendfile, splice and copy_file_range.
+#!/usr/bin/env -S python3 -B
+"""Sockets and fifos in the mount talk, and content goes to and from files by sendfile, splice and
+copy_file_range.
 
-Reports: docker-library/postgres #213, gpg-agent, mysql and tmux on network homes; libuv #3117 (sendfile), golang/go
-#42334 (copy_file_range on CIFS).
+Reports: docker-library/postgres #213, gpg-agent, mysql and tmux on network homes; libuv #3117
+(sendfile), golang/go #42334 (copy_file_range on CIFS).
 """
+
 import os
 import socket
 
-from trial import HERE, check, command, elsewhere, error_of, fresh, main, read, scratch, together, write
+from trial import (
+    HERE,
+    check,
+    command,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    read,
+    scratch,
+    together,
+    write,
+)
 
 DATA = bytes(range(256)) * 20000
 
@@ -29,7 +43,10 @@ def unix_socket():
     client.send(b"hi")
     got = accepted.recv(10)
     check(got == b"hi", "talks: %r" % got)
-    check(os.lstat(elsewhere(os.path.join(HERE, name))).st_mode & 0o170000 == 0o140000, "a socket there, too")
+    check(
+        os.lstat(elsewhere(os.path.join(HERE, name))).st_mode & 0o170000 == 0o140000,
+        "a socket there, too",
+    )
     os.unlink(name)
     e = error_of(socket.socket(socket.AF_UNIX).connect, name)
     check(e == "ENOENT", "unlinked: %s" % e)
@@ -131,12 +148,4 @@ def appended_by_a_shell():
 
 
 if __name__ == "__main__":
-    main(
-        unix_socket,
-        fifo,
-        copied_by_range,
-        sent,
-        spliced,
-        sent_to_a_socket,
-        appended_by_a_shell,
-    )
+    main(unix_socket, fifo, copied_by_range, sent, spliced, sent_to_a_socket, appended_by_a_shell)

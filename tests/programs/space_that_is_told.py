@@ -1,10 +1,12 @@
-#!/usr/bin/env python3
-"""df and du tell what is used: of an empty file system, a file, a hole, a reservation, and what was deleted.
+#!/usr/bin/env -S python3 -B
+"""df and du tell what is used: of an empty file system, a file, a hole, a reservation, and what
+was deleted.
 
-Reports: xtreemfs/xtreemfs #35, ceph/ceph #19033 (used is wrong since the disk's reserve counts as used), juicedata/
-juicefs #5484 (space of a file that was unlinked while open is not given back), musefs #368. DISK is a directory of the
-disk below, if that is for this trial alone.
+Reports: xtreemfs/xtreemfs #35, ceph/ceph #19033 (used is wrong since the disk's reserve counts as
+used), juicedata/ juicefs #5484 (space of a file that was unlinked while open is not given back),
+musefs #368. DISK is a directory of the disk below, if that is for this trial alone.
 """
+
 import os
 import time
 
@@ -14,7 +16,7 @@ from trial import HERE, TOP, check, elsewhere, fresh, main, note, scratch, skip,
 MIB = 1 << 20
 BLOCKS = MIB // 512
 DISK = os.environ.get("DISK")
-# What else comes and goes on the disk below: logs, or the work of others.
+# Other things come and go on the disk below: logs, or the work of others.
 SLACK = (80 if DISK else 1000) * MIB
 
 
@@ -106,7 +108,10 @@ def given_back():
     while before - Space().available > SLACK and time.monotonic() < until:
         time.sleep(0.5)
     now = Space().available
-    check(before - now <= SLACK, "512 MiB given back: %d MiB, now %d MiB" % (before // MIB, now // MIB))
+    check(
+        before - now <= SLACK,
+        "512 MiB given back: %d MiB, now %d MiB" % (before // MIB, now // MIB),
+    )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,31 @@
-#!/usr/bin/env python3
-"""What posix_fallocate has promised can be written when the disk is full, and what has no room is refused, not lost.
+#!/usr/bin/env -S python3 -B
+"""Room that posix_fallocate has promised can be written to when the disk is full, and what has no
+room is refused, not lost.
 
-Databases and journals use it so: RocksDB, PostgreSQL's WAL, etcd, systemd-journald, torrent clients (seaweedfs #11013,
-mergerfs #1180). Fills the file system: for a small one of its own, below 2 GiB.
+Databases and journals use it so: RocksDB, PostgreSQL's WAL, etcd, systemd-journald, torrent
+clients (seaweedfs #11013, mergerfs #1180). Fills the file system: for a small one of its own,
+below 2 GiB.
 """
+
 import mmap
 import os
 import time
 
-from trial import HERE, TOP, Child, both, check, error_of, fresh, main, note, outcome, read, skip, write
+from trial import (
+    HERE,
+    TOP,
+    Child,
+    both,
+    check,
+    error_of,
+    fresh,
+    main,
+    note,
+    outcome,
+    read,
+    skip,
+    write,
+)
 
 MIB = 1 << 20
 
@@ -98,7 +115,10 @@ def written_by_a_mapping(path, fd):
 
     ended = Child(fill).result()
     whole = read(path) == b"m" * (32 * MIB)
-    check(whole or ended is not None, "32 MiB by a mapping, on a full disk: %s" % (ended or "all is there"))
+    check(
+        whole or ended is not None,
+        "32 MiB by a mapping, on a full disk: %s" % (ended or "all is there"),
+    )
 
 
 def allocation_beyond_the_room():
@@ -115,7 +135,7 @@ def allocation_beyond_the_room():
 
 
 def promise_that_is_given_up():
-    """What was promised and deleted, cut or punched is room again for others."""
+    """A promise that was deleted, cut or punched is room again for others."""
     needs_a_small_one()
     space = os.statvfs(TOP)
     length = space.f_bavail * space.f_frsize * 6 // 10 // MIB * MIB
@@ -140,7 +160,7 @@ def promise_that_is_given_up():
 
 
 def same_file_again_and_again():
-    """What is overwritten, synced each time, is room again: nothing counts twice for long."""
+    """Content that is overwritten and synced is room again: nothing counts twice for long."""
     needs_a_small_one()
     space = os.statvfs(TOP)
     length = space.f_bavail * space.f_frsize * 3 // 10 // MIB * MIB

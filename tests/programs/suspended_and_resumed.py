@@ -1,23 +1,39 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """A machine that is suspended for longer than its lease loses nothing without a word.
 
-Reports: rclone, libfuse/sshfs, NFS and CephFS users with laptops (rook/rook #14442), PostgreSQL's "fsyncgate". Another
-machine needs what the suspended one holds: what that had written and not synced may be gone, but then write, fsync or
-close has to say so. PID2 is the process of the second mount's leasehold, NAP the seconds that it is stopped for.
+Reports: rclone, libfuse/sshfs, NFS and CephFS users with laptops (rook/rook #14442), PostgreSQL's
+"fsyncgate". Another machine needs what the suspended one holds: what that had written and not
+synced may be gone, but then write, fsync or close has to say so. PID2 is the process of the
+second mount's leasehold, NAP the seconds that it is stopped for.
 """
+
 import os
 import signal
 import threading
 import time
 
-from trial import HERE, TWO, check, elsewhere, error_of, fresh, main, note, outcome, read, skip, write
+from trial import (
+    HERE,
+    TWO,
+    check,
+    elsewhere,
+    error_of,
+    fresh,
+    main,
+    note,
+    outcome,
+    read,
+    skip,
+    write,
+)
 
 PID = int(os.environ.get("PID2", 0))
 NAP = float(os.environ.get("NAP", 25))
 
 
 class Suspended:
-    """The second machine, stopped; here the file of which it has written something is asked for meanwhile."""
+    """The second machine, stopped; here the file of which it has written something is asked for
+    meanwhile."""
 
     def __init__(self, path):
         self.path, self.content, self.took = path, None, None
@@ -43,7 +59,7 @@ class Suspended:
 
 
 def told(fd, *calls):
-    """What the calls on the descriptor, and its close, were told."""
+    """The errors that the calls on the descriptor, and its close, ended with."""
     errors = [error_of(call) for call in calls]
     return errors + [error_of(os.fsync, fd), error_of(os.close, fd)]
 

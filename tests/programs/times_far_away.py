@@ -1,19 +1,33 @@
-#!/usr/bin/env python3
-"""Times are kept as they are set: before 1970, after 2038, 2106 and 2262, of links and directories, beside writers.
+#!/usr/bin/env -S python3 -B
+"""Times are kept as they are set: before 1970, after 2038, 2106 and 2262, of links and
+directories, beside writers.
 
-Reports: CurvineIO/curvine #1487, hanwen/go-fuse #58 (xfstests generic/258), nodejs/node #64597: parts of a second
-before 1970, and a time that is set while a writer has the file open.
+Reports: CurvineIO/curvine #1487, hanwen/go-fuse #58 (xfstests generic/258), nodejs/node #64597:
+parts of a second before 1970, and a time that is set while a writer has the file open.
 """
+
 import os
 
 import kernel
 from trial import HERE, both, check, command, elsewhere, error_of, fresh, main, needs, write
 
-# The first and last second that ext4 can say, 1901 and 2446: a file system may clamp to them, and never wrap.
+# The first and last second that ext4 can say, 1901 and 2446: a file system may clamp to them, and
+# never wrap.
 FIRST, LAST = -(1 << 31), (1 << 33) + (1 << 32) + (1 << 31) - 1
 TIMES = [
-    (0, 0), (-1, 0), (-1, 999999999), (-1, 1), (-2128988800, 5), (FIRST, 0), (2147483647, 999999999),
-    (2147483648, 0), (4294967295, 1), (4294967296, 2), (9223372036, 854775807), (9223372037, 0), (LAST, 0),
+    (0, 0),
+    (-1, 0),
+    (-1, 999999999),
+    (-1, 1),
+    (-2128988800, 5),
+    (FIRST, 0),
+    (2147483647, 999999999),
+    (2147483648, 0),
+    (4294967295, 1),
+    (4294967296, 2),
+    (9223372036, 854775807),
+    (9223372037, 0),
+    (LAST, 0),
 ]
 BILLION = 10**9
 
@@ -43,7 +57,11 @@ def beyond_all():
     for seconds in (-62135596800, 253402300799, 1 << 40, 1 << 62, -(1 << 62)):
         e = error_of(kernel.set_times, path, seconds, 0)
         got = os.stat(path).st_mtime_ns // BILLION
-        good = got == seconds or got in (FIRST, LAST) or (abs(got) > 1 << 33 and (got > 0) == (seconds > 0))
+        good = (
+            got == seconds
+            or got in (FIRST, LAST)
+            or (abs(got) > 1 << 33 and (got > 0) == (seconds > 0))
+        )
         check(e is None and good, "%d: %s, %d" % (seconds, e, got))
 
 

@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""A tree that one machine has made is listed, read and removed by the other about as fast as by its maker.
+#!/usr/bin/env -S python3 -B
+"""A tree that one machine has made is listed, read and removed by the other about as fast as by
+its maker.
 
-Reports: rook #2255 and #2590, juicedata/juicefs #2594 (ls of 20,000 files: 10 minutes) and #332, seaweedfs #1514: git
-clone, npm install or tar x on one machine. Right if the other's calls cost less than MS milliseconds a file (1, and more
-on a machine that is slow by itself). DIRECTORIES and FILES in each say how large the tree is.
+Reports: rook #2255 and #2590, juicedata/juicefs #2594 (ls of 20,000 files: 10 minutes) and #332,
+seaweedfs #1514: git clone, npm install or tar x on one machine. Right if the other's calls cost
+less than MS milliseconds a file (1, and more on a machine that is slow by itself). DIRECTORIES
+and FILES in each say how large the tree is.
 """
+
 import os
 import time
 
@@ -62,7 +65,10 @@ def by_its_maker():
 def by_the_other():
     top = tree()
     size = timed("the other looks", look, elsewhere(top))
-    check(size == look(top) == COUNT // FILES * sum(100 + n * 37 % 3000 for n in range(FILES)), "all sizes")
+    check(
+        size == look(top) == COUNT // FILES * sum(100 + n * 37 % 3000 for n in range(FILES)),
+        "all sizes",
+    )
     timed("the other looks again", look, elsewhere(top))
     timed("the other reads all", read_all, elsewhere(top))
     timed("the other removes it", remove, elsewhere(top))

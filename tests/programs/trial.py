@@ -1,9 +1,12 @@
-"""A trial: the directory under test through one mount or two, checks, and the verdict. For the programs of this directory.
+"""A trial: the directory under test through one mount or two, checks, and the verdict. For the
+programs of this directory.
 
-A program is called PROGRAM DIR [DIR2] and works in a new directory below DIR, which is HERE; THERE is the same
-directory through DIR2. It ends with 0 if all was right, 1 if something was wrong, 77 if nothing could be tried here.
-SEED=n chooses the names, LOOP=n says for how many seconds parts go on that work against the clock, LONGEST=n when one hangs.
+A program is called PROGRAM DIR [DIR2] and works in a new directory below DIR, which is HERE;
+THERE is the same directory through DIR2. It ends with 0 if all was right, 1 if something was
+wrong, 77 if nothing could be tried here. SEED=n chooses the names, LOOP=n says for how many
+seconds parts go on that work against the clock, LONGEST=n when one hangs.
 """
+
 import errno
 import faulthandler
 import os
@@ -21,7 +24,8 @@ import traceback
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../shared"))
 from names import NAMES
 
-# A program that takes longer than this hangs: all of it is ended, and where each process was is said.
+# A program that takes longer than this hangs: all of it is ended, and where each process was is
+# said.
 LONGEST = float(os.environ.get("LONGEST", 600))
 SECONDS = float(os.environ.get("LOOP", 5))
 PROGRAM = os.path.splitext(os.path.basename(sys.argv[0]))[0]
@@ -44,7 +48,7 @@ _wrong = []
 
 
 class Skip(Exception):
-    """What cannot be tried here, and why."""
+    """A part cannot be tried here: why not."""
 
 
 def skip(why):
@@ -72,7 +76,7 @@ def error_of(call, *arguments, **named):
 
 
 def outcome(call, *arguments, **named):
-    """What the call returns, or the name of its error."""
+    """The result of the call, or the name of its error."""
     try:
         return call(*arguments, **named)
     except OSError as e:
@@ -80,7 +84,8 @@ def outcome(call, *arguments, **named):
 
 
 def fresh(longest=255):
-    """A name that this trial has not had yet: of any bytes that the interface allows, `longest` at most."""
+    """A name that this trial has not had yet: of any bytes that the interface allows, `longest` at
+    most."""
     while True:
         if not _unused:
             _unused.extend(name + b"%d" % rng.randrange(10**6) for name in NAMES if len(name) < 240)
@@ -96,7 +101,7 @@ rng.shuffle(_unused)
 
 def elsewhere(path):
     """The same path through the other mount."""
-    return (THERE if path.startswith(HERE) else HERE) + path[len(HERE):] if TWO else path
+    return (THERE if path.startswith(HERE) else HERE) + path[len(HERE) :] if TWO else path
 
 
 def both(path):
@@ -133,8 +138,10 @@ _scratch = tempfile.TemporaryDirectory(prefix="trial-")
 
 
 def command(*arguments, **named):
-    """What a command returned and said."""
-    ended = subprocess.run(arguments, capture_output=True, text=True, errors="surrogateescape", **named)
+    """Runs a command: what it returned and said."""
+    ended = subprocess.run(
+        arguments, capture_output=True, text=True, errors="surrogateescape", **named
+    )
     ended.said = (ended.stdout + ended.stderr).strip()[-300:]
     return ended
 
@@ -186,7 +193,8 @@ class Child:
         os.close(into)
 
     def result(self):
-        """What the call returned, or the name of its error; "killed by N" if it did not come to that."""
+        """The result of the call, or the name of its error; "killed by N" if it did not come to
+        that."""
         with open(self.results, "rb") as f:
             said = f.read()
         status = self.wait()
@@ -209,7 +217,7 @@ class Child:
 
 
 def as_user(user, group, groups, call, *arguments):
-    """What the call returns to that user, or the name of its error."""
+    """The result of the call for that user, or the name of its error."""
 
     def become_and_call():
         os.setgroups(groups)
@@ -221,7 +229,8 @@ def as_user(user, group, groups, call, *arguments):
 
 
 class Floor:
-    """How late this machine is by itself, measured beside a part: bounds of time grow with it, so that they hold under load."""
+    """How late this machine is by itself, measured beside a part: bounds of time grow with it, so
+    that they hold under load."""
 
     def __enter__(self):
         self.longest = 0.0
@@ -235,7 +244,8 @@ class Floor:
         return self
 
     def measure(self):
-        """Until it is told to stop: replaces a name on the disk below, as the slowest call of a program may."""
+        """Until it is told to stop: replaces a name on the disk below, as the slowest call of a
+        program may."""
         path, longest = scratch("floor"), 0.0
         os.set_blocking(self.to_child[0], False)
         while True:
@@ -261,7 +271,10 @@ class Floor:
         os.waitpid(self.pid, 0)
 
     def bound(self, seconds):
-        """What may take `seconds` where nothing else runs: a call is some twenty turns of threads, here and elsewhere."""
+        """A bound for what takes `seconds` where nothing else runs.
+
+        A call is some twenty turns of threads, here and elsewhere: each may be as late.
+        """
         return seconds + 20 * self.longest
 
 
@@ -271,7 +284,9 @@ def processes_of(group):
         try:
             if os.getpgid(int(pid)) != group:
                 continue
-            command = open("/proc/%s/cmdline" % pid, errors="replace").read().replace("\0", " ").strip()
+            command = (
+                open("/proc/%s/cmdline" % pid, errors="replace").read().replace("\0", " ").strip()
+            )
             for task in os.listdir("/proc/%s/task" % pid):
                 at = "/proc/%s/task/%s/" % (pid, task)
                 state = open(at + "stat").read().rpartition(")")[2].split()[0]
@@ -319,7 +334,8 @@ def try_parts(parts):
 
 
 def main(*parts):
-    """Tries each part in turn, in a process group of its own that is ended when it hangs, and ends the program."""
+    """Tries each part in turn, in a process group of its own that is ended when it hangs, and ends
+    the program."""
     sys.stdout.flush()
     child = os.fork()
     if child == 0:

@@ -1,9 +1,12 @@
-#!/usr/bin/env python3
-"""A wait for a lock ends by a signal without a trace, goes on otherwise, and ends when the lock is free.
+#!/usr/bin/env -S python3 -B
+"""A wait for a lock ends by a signal without a trace, goes on otherwise, and ends when the lock
+is free.
 
-Reports: gluster/glusterfs #3177 (one interrupted wait ends all), #3179 and #3831 (an interrupted wait leaves a lock
-behind that nobody owns). fcntl, open file description locks and flock; of files and, with flock, of directories.
+Reports: gluster/glusterfs #3177 (one interrupted wait ends all), #3179 and #3831 (an interrupted
+wait leaves a lock behind that nobody owns). fcntl, open file description locks and flock; of
+files and, with flock, of directories.
 """
+
 import fcntl
 import os
 import signal

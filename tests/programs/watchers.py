@@ -1,10 +1,13 @@
-#!/usr/bin/env python3
-"""inotify tells what is done through its mount; of another machine's work, tail -f and whoever polls hear in time.
+#!/usr/bin/env -S python3 -B
+"""inotify tells what is done through its mount; of another machine's work, tail -f and whoever
+polls hear in time.
 
-Reports: gluster/glusterfs #3864 and #585, lizardfs #750, seaweedfs #2608, cubefs #3643, ceph/go-ceph #478: editors,
-development servers, tail -f, systemd's path units. FUSE has no notice by which a file system can tell inotify that
-another machine made or wrote something (nor have NFS and CephFS), so that part is not tried: programs poll.
+Reports: gluster/glusterfs #3864 and #585, lizardfs #750, seaweedfs #2608, cubefs #3643,
+ceph/go-ceph #478: editors, development servers, tail -f, systemd's path units. FUSE has no notice
+by which a file system can tell inotify that another machine made or wrote something (nor have NFS
+and CephFS), so that part is not tried: programs poll.
 """
+
 import os
 import select
 import struct
@@ -12,10 +15,27 @@ import subprocess
 import time
 
 import kernel
-from trial import HERE, TWO, Floor, check, elsewhere, fresh, main, make_directory, needs, skip, write
+from trial import (
+    HERE,
+    TWO,
+    Floor,
+    check,
+    elsewhere,
+    fresh,
+    main,
+    make_directory,
+    needs,
+    skip,
+    write,
+)
 
 EVENTS = {
-    0x100: "create", 0x2: "modify", 0x8: "close_write", 0x40: "from", 0x80: "to", 0x200: "delete",
+    0x100: "create",
+    0x2: "modify",
+    0x8: "close_write",
+    0x40: "from",
+    0x80: "to",
+    0x200: "delete",
     0x4: "attrib",
 }
 
@@ -37,15 +57,15 @@ class Watch:
         data = os.read(self.fd, 65536)
         while data:
             _, mask, _, length = struct.unpack("iIII", data[:16])
-            name = os.fsdecode(data[16:16 + length].rstrip(b"\0"))
-            data = data[16 + length:]
+            name = os.fsdecode(data[16 : 16 + length].rstrip(b"\0"))
+            data = data[16 + length :]
             for bit, event in EVENTS.items():
                 if mask & bit:
                     yield event, name
 
 
 def act(directory):
-    """What a program may do with a name, and the events of it."""
+    """Does what a program may do with a name, and the events of it."""
     old, new = fresh(), fresh()
     write(os.path.join(directory, old), b"x")
     os.chmod(os.path.join(directory, old), 0o600)
@@ -83,7 +103,8 @@ def what_the_other_does():
 
 def tail_follows():
     needs("tail")
-    # Where inotify tells nothing tail must poll, as it does by itself on network file systems that it knows.
+    # Where inotify tells nothing tail must poll, as it does by itself on network file systems
+    # that it knows.
     for arguments in ([],) if not TWO else ([], ["---disable-inotify"]):
         path = os.path.join(HERE, fresh())
         write(path, b"first\n")
@@ -108,4 +129,6 @@ def tail_follows():
 
 
 if __name__ == "__main__":
-    main(through_the_same_mount, after_the_other_has_worked_there, what_the_other_does, tail_follows)
+    main(
+        through_the_same_mount, after_the_other_has_worked_there, what_the_other_does, tail_follows
+    )
