@@ -16,8 +16,8 @@ named=("$@")
 [ ${#named[@]} -gt 0 ] || mapfile -t named < <(find "$programs" -name '*.py' -perm -u+x -printf '%f\n' | sort)
 named=("${named[@]%.py}")
 is_named() { [[ " ${named[*]} " == *" $1 "* ]]; }
-# These fill a file system, measure it or stop a machine of it: they have one to themselves, on a small disk.
-alone=(space_that_is_told space_that_was_promised suspended_and_resumed)
+# These fill a file system, measure it or its speed, or stop a machine of it: they have one to themselves, on a small disk.
+alone=(space_that_is_told space_that_was_promised suspended_and_resumed tree_that_another_made)
 is_alone() { [[ " ${alone[*]} " == *" $1 "* ]]; }
 
 # begin NAME COMMAND...: starts a leasehold and waits until it is mounted.
@@ -26,7 +26,7 @@ begin() {
     "${@:2}" >"$log" 2>&1 &
     pids[$name]=$!
     for tries in $(seq 1200); do
-        ! grep -q '^mounted on ' "$log" || return 0
+        ! grep -qs '^mounted on ' "$log" || return 0
         kill -0 "${pids[$name]}" 2>/dev/null || fail "$name ended by itself: $(tail -n 5 "$log")"
         sleep 0.1
     done

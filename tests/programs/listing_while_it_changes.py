@@ -19,7 +19,7 @@ from trial import HERE, SECONDS, SIDES, TWO, check, command, elsewhere, error_of
 from trial import make_directory, together, write
 
 # More than one buffer of getdents holds, whatever the names.
-MANY = 900 if TWO else 3000
+MANY = 400 if TWO else 3000
 # Where a listing of 500 that has no end is given up.
 LIMIT = 1500
 

@@ -65,7 +65,7 @@ def beside_replacements(kind, replace, calls_on, path):
     )
     check(count > 0, "%s: was replaced" % kind)
     worst, what = max(worst for _, worst in looked)
-    bound = floor.bound(1)
+    bound = floor.bound(3)
     check(
         worst < bound,
         "%s: the longest call took %.2f s (%s) of %.2f s" % (kind, worst, what, bound),

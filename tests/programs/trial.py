@@ -101,7 +101,10 @@ rng.shuffle(_unused)
 
 def elsewhere(path):
     """The same path through the other mount."""
-    return (THERE if path.startswith(HERE) else HERE) + path[len(HERE) :] if TWO else path
+    for side, other in ((HERE, THERE), (THERE, HERE)):
+        if (path + "/").startswith(side + "/"):
+            return other + path[len(side) :]
+    raise ValueError("%a is not of this trial" % path)
 
 
 def both(path):
