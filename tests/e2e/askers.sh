@@ -27,8 +27,8 @@ serve() {
     unshare --pid --fork --mount --propagation unchanged --kill-child \
         sh -c "$1; exec \"\$2\" up --data \"\$3\" --mount \"\$4\"" - "$1" "$leasehold" "$scratch/data2" "$shared/mnt" >"$log" 2>&1 &
     inside=$!
-    for _ in $(seq 600); do grep -qs '^mounted on ' "$log" && break; sleep 0.1; done
-    grep -q " $shared/mnt " /proc/self/mountinfo || fail "no mount from within the container after 60 s, see $log"
+    for _ in $(seq $((hang * 10))); do grep -qs '^mounted on ' "$log" && break; sleep 0.1; done
+    grep -q " $shared/mnt " /proc/self/mountinfo || fail "hangs: no mount from within the container after $hang s, see $log"
     SEEN=no "$askers" "$shared/mnt" >"$scratch/askers.log" || { grep WRONG "$scratch/askers.log"; fail "users do not get what they should"; }
     kill -9 "$inside" && wait "$inside" 2>/dev/null || true
     inside=
