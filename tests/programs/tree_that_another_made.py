@@ -4,7 +4,7 @@ its maker.
 
 Reports: rook #2255 and #2590, juicedata/juicefs #2594 (ls of 20,000 files: 10 minutes) and #332,
 seaweedfs #1514: git clone, npm install or tar x on one machine. Right if the other's calls cost
-less than MS milliseconds a file (1, and more on a machine that is slow by itself). DIRECTORIES
+less than MS milliseconds a file (3, and more on a machine that is slow by itself). DIRECTORIES
 and FILES in each say how large the tree is.
 """
 
@@ -14,7 +14,7 @@ import time
 from trial import HERE, Floor, check, command, elsewhere, main, make_directory, note, read, write
 
 DIRECTORIES, FILES = int(os.environ.get("DIRECTORIES", 10)), int(os.environ.get("FILES", 100))
-MS = float(os.environ.get("MS", 1))
+MS = float(os.environ.get("MS", 3))
 COUNT = DIRECTORIES * FILES
 
 
