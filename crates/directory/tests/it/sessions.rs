@@ -87,7 +87,7 @@ fn a_recall_that_is_never_answered_ends_the_session_though_it_is_renewed() {
         let deaf = world.open(1, start);
         world.told(other);
         let wants = vec![Lease::new(ROOT, Field::Attributes, Kind::Write)];
-        let number = world.ask(deaf, lookup(&ROOT, "none"), wants, AskMode::Lease);
+        let number = world.ask(deaf, stat(&ROOT), wants, AskMode::Lease);
         while world.yields(other) > 0 {}
         assert!(world.grants(deaf, number).is_some());
         let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
