@@ -464,8 +464,14 @@ mod tests {
             write(&mut client, 2, &file, bytes, &mut out);
             let dir = FileId::root();
             let [from, to] = [b"a", b"b"].map(|name| Label::new(name).unwrap());
-            let call =
-                Call::Rename { from_dir: dir.clone(), from, to_dir: dir, to, mode: RenameMode::Replace, whiteout: false };
+            let call = Call::Rename {
+                from_dir: dir.clone(),
+                from,
+                to_dir: dir,
+                to,
+                mode: RenameMode::Replace,
+                whiteout: false,
+            };
             client.call(at(3), &Cred::default(), call, &mut out);
             let asked = |out: &[Output]| {
                 out.iter().rev().find_map(|output| match output {

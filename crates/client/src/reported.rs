@@ -79,9 +79,10 @@ fn is_small(head: &ContentHead) -> bool {
 }
 
 impl Call {
-    /// Whether values that were so once are all that it takes to answer it, and nobody keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a lease what was looked up.
+    /// Whether one report of values that were so once is all that it takes to answer it, and nobody keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a lease what was
+    /// looked up. Trap: what takes two questions is never answered by reports, since the first is gone when the second comes: a directory's parent and what stat shows of that.
     pub(crate) fn is_question(&self) -> bool {
-        matches!(self, Call::Stat { .. } | Call::Parent { .. } | Call::Glance { .. } | Call::Access { .. })
+        matches!(self, Call::Stat { .. } | Call::Glance { .. } | Call::Access { .. })
     }
 
     /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told instead of leased.

@@ -16,9 +16,9 @@ use std::sync::atomic::{
 use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
-use crate::places::{FIRST_FURTHER, Place, Places};
 use crate::forgotten::Forgotten;
 use crate::front::is_sparse;
+use crate::places::{FIRST_FURTHER, Place, Places};
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -149,6 +149,8 @@ impl Marks {
     const SPARSE: u8 = 4;
     /// It has no name any more, and stays until the kernel has forgotten it.
     const LINGERS: u8 = 8;
+    /// It may be a program, of which a write takes the capabilities.
+    const RUNS: u8 = 16;
 
     fn has(self, mark: u8) -> bool {
         self.0.get() & mark != 0
@@ -163,6 +165,7 @@ impl Marks {
     fn seen(mut self, stat: &Stat) -> Marks {
         self.set(Marks::SETID, may_have_setid(stat));
         self.set(Marks::SPARSE, is_sparse(stat));
+        self.set(Marks::RUNS, may_run(stat));
         self
     }
 }
@@ -364,12 +367,20 @@ impl Nodes {
 
     /// What was seen of `node` is no longer certain.
     pub(crate) fn doubt(&self, node: u64) {
-        self.change(node, |n| n.marks.set(Marks::SETID, true));
+        self.change(node, |n| {
+            n.marks.set(Marks::SETID, true);
+            n.marks.set(Marks::RUNS, true);
+        });
     }
 
     /// Whether `node` may have set-id bits.
     pub(crate) fn may_have_setid(&self, node: u64) -> bool {
         self.look(node, |n| n.marks.has(Marks::SETID)).unwrap_or(false)
+    }
+
+    /// Whether `node` may be a program.
+    pub(crate) fn may_run(&self, node: u64) -> bool {
+        self.look(node, |n| n.marks.has(Marks::RUNS)).unwrap_or(false)
     }
 
     /// Whether `node` has holes, by what was seen last.
@@ -559,6 +570,10 @@ fn may_have_setid(stat: &Stat) -> bool {
     stat.attributes.kind == FileKind::Regular && mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
+fn may_run(stat: &Stat) -> bool {
+    stat.attributes.kind == FileKind::Regular && stat.attributes.mode & 0o111 != 0
+}
+
 pub(crate) fn hash(value: impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     value.hash(&mut hasher);
@@ -700,9 +715,11 @@ mod tests {
         nodes.give(&file, &stat(5, 0o755)).unwrap();
         assert!(!nodes.may_have_setid(5));
         nodes.doubt(5);
-        assert!(nodes.may_have_setid(5));
+        assert!(nodes.may_have_setid(5) && nodes.may_run(5));
+        nodes.tell(5, &stat(5, 0o644));
+        assert!(!nodes.may_have_setid(5) && !nodes.may_run(5));
         nodes.tell(5, &stat(5, 0o755));
-        assert!(!nodes.may_have_setid(5));
+        assert!(!nodes.may_have_setid(5) && nodes.may_run(5));
         nodes.tell(5, &stat(5, 0o4755));
         assert!(nodes.may_have_setid(5));
     }

@@ -109,7 +109,8 @@ impl Below for Notices {
             Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
             _ => None,
         });
-        let settled: Vec<Settled<'_>> = appended.flatten().map(|node| self.front.appends.settle(node)).collect();
+        let settled: Vec<Settled<'_>> =
+            appended.flatten().map(|node| self.front.appends.settle(node)).collect();
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
         // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
@@ -774,7 +775,10 @@ mod tests {
             notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
         }
         *kernel.locked.lock() = true;
-        let (asker, answered) = (Asker { uid: 0, gid: 0, pid: tid, request: 1, keeps_set_ids: false }, Arc::<Mutex<Option<_>>>::default());
+        let (asker, answered) = (
+            Asker { uid: 0, gid: 0, pid: tid, request: 1, keeps_set_ids: false },
+            Arc::<Mutex<Option<_>>>::default(),
+        );
         let (unlocks, tells) = (Arc::clone(&kernel), Arc::clone(&answered));
         let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
         notices.front.flight.begin(ROOT);

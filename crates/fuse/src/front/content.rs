@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
 use lease::{Mode, Open};
-use namespace::{AttributeChange, Cred, Error};
+use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -202,7 +202,7 @@ impl Front {
         how: Writes,
         reply: impl FnOnce(Outcome<u32>) + Send + 'static,
     ) {
-        self.after_clearing_setid(asker, node, move |front| {
+        self.after_taking_privileges(asker, node, how, move |front| {
             front.call(node, asker, call, move |front, told| {
                 let written = match told {
                     Ok(Told::Reply(Reply::Written(bytes))) => Ok(bytes),
@@ -288,8 +288,25 @@ impl Front {
         });
     }
 
+    /// A write costs a program its capabilities, whoever writes. Of what goes through its pages the kernel removes them itself, and of no other.
+    fn after_taking_privileges(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        how: Writes,
+        then: impl FnOnce(&Arc<Front>) + Send + 'static,
+    ) {
+        let file = match (how, self.nodes.file(node)) {
+            (Writes::Direct | Writes::Append, Ok(file)) if self.nodes.may_run(node) => file,
+            _ => return self.after_clearing_setid(asker, node, then),
+        };
+        let call = Call::RemoveXattr { file, name: CAPABILITY_LABEL.clone() };
+        // Nearly no program has any.
+        self.call(node, Asker::KERNEL, call, move |front, _| front.after_clearing_setid(asker, node, then));
+    }
+
     /// A change of content by a user without privilege costs a file its set-id bits ([`Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks
-    /// for `security.capability` before each write. It is the machine that clears them, not the user, who need not be the owner. Capabilities the kernel removes itself.
+    /// for `security.capability` before each write. It is the machine that clears them, not the user, who need not be the owner.
     pub(super) fn after_clearing_setid(
         self: &Arc<Self>,
         asker: Asker,

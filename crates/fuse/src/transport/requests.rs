@@ -195,7 +195,9 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
                 _ => return reply.error(INVALID),
             };
             let (from, to) = ((node, &name[..]), (to, &to_name[..]));
-            front.rename(asker, from, to, (mode, whiteout), move |outcome| empty(outcome.map_err(gives_way), reply));
+            front.rename(asker, from, to, (mode, whiteout), move |outcome| {
+                empty(outcome.map_err(gives_way), reply)
+            });
         }
         Call::SetXattr { name, value, flags, keeps_set_ids } => {
             let asker = Asker { keeps_set_ids, ..asker };

@@ -216,8 +216,9 @@ impl Tree {
                 self.lingering((&dir, &label), |tree| tree.unlink(&dir, &label, directory))?
             }
             Call::Rename { from_dir, from, to_dir, to, mode, whiteout } => {
-                let renamed =
-                    self.lingering((&to_dir, &to), |tree| tree.rename((&from_dir, &from), (&to_dir, &to), mode))?;
+                let renamed = self.lingering((&to_dir, &to), |tree| {
+                    tree.rename((&from_dir, &from), (&to_dir, &to), mode)
+                })?;
                 if whiteout {
                     let device = (namespace::FileKind::CharDevice, 0, 0);
                     self.create(cred, &from_dir, &from, device, Vec::new(), false)?;

@@ -25,6 +25,9 @@ pub const XATTRS_BYTES_MAX: usize = 256 << 10;
 pub const POLICY: &[u8] = b"leasehold.policy";
 /// The same.
 pub static POLICY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(POLICY));
+const CAPABILITY: &[u8] = b"security.capability";
+/// The attribute that says what a program may do whoever runs it (capabilities(7)).
+pub static CAPABILITY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(CAPABILITY));
 
 /// Who may do what with an attribute, by the first part of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl Class {
         match name.as_bytes() {
             ACCESS => return Ok(Class::Acl(AclKind::Access)),
             DEFAULT => return Ok(Class::Acl(AclKind::Default)),
-            b"security.capability" => return Ok(Class::Capability),
+            CAPABILITY => return Ok(Class::Capability),
             POLICY if rules >= Rules::Three => return Ok(Class::Policy),
             _ => {}
         }

@@ -4,8 +4,8 @@
 use super::events::Event;
 use super::history::CallNumber;
 use super::workload::create;
-use crate::names::label;
 use super::{Building, Violation};
+use crate::names::label;
 use client::{Call, Input, Reply};
 use ident::FileId;
 use lease::Open;
@@ -106,7 +106,14 @@ impl Building {
         let (new, walk) = (label(new.as_bytes()), self.paths.walks.remove(&(at, program)));
         if walk.is_some() {
             let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
-            return Call::Rename { from_dir, from: new, to_dir, to: label(name.as_bytes()), mode, whiteout: false };
+            return Call::Rename {
+                from_dir,
+                from: new,
+                to_dir,
+                to: label(name.as_bytes()),
+                mode,
+                whiteout: false,
+            };
         }
         let life = self.machines[at].life;
         let made = Walk { name, found: None, again: false, open: None, life };

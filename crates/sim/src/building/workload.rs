@@ -305,6 +305,9 @@ impl Building {
                 self.remember(at, entry);
             }
             (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick)?,
+            (Call::Parent { .. }, Reply::Node(above, stat)) => {
+                self.observes_stat(number, &above.file, &stat, tick)?;
+            }
             (Call::GetXattr { file, .. }, Reply::Bytes(policy)) => {
                 let seen = Seen::Value(Value::Policy(Some(policy)));
                 self.history.observe(number, Key::Policy(file.clone()), seen, tick);
@@ -544,9 +547,10 @@ impl Building {
 
     fn some_question(&mut self, at: usize) -> Call {
         let (dir, name) = (self.some_dir(at), self.some_label());
-        match self.below(6) {
+        match self.below(7) {
             0..4 => Call::Lookup { dir, label: name },
             4 => Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false },
+            5 => Call::Parent { dir },
             _ => Call::Stat { file: self.some_file(at) },
         }
     }
