@@ -120,7 +120,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     replace_file(&order.data, "authority.key", &key)?;
     replace_file(&order.data, "authority.crt", &certificate)?;
     // The founder is never expelled, and everybody looks for a lone server as that machine. Its earlier starts are over with their sessions.
-    begun.finish(Identity { machine: directory::FOUNDER.0, starts: 0 })?;
+    begun.finish(Identity { machine: directory::FOUNDER.0, ..Identity::default() })?;
     Ok(report)
 }
 

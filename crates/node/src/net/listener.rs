@@ -26,7 +26,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wire::{
-    FRAME_BYTES_MAX, GreetingError, MachineId, Purpose, ToServer, Version, Versions, Welcome, decode, encode,
+    FRAME_BYTES_MAX, GreetingError, MachineId, Purpose, Receipt, Start, ToServer, Version, Versions, Welcome,
+    decode, encode,
 };
 
 /// Whoever has not said anything by then is not waited for, nor who has not said by then what it wants.
@@ -42,6 +43,9 @@ const REQUESTS_MAX: usize = 16;
 const BACKLOG_MAX: usize = 32 << 20;
 /// How long to look away then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
+
+/// What the second of two is told.
+const TWIN: &str = "another process is up with a copy of this machine's data directory. Of the two one must go: remove this copy, and have its machine join anew (leasehold invite on a server, leasehold join with another data directory), or stop the other and start this one again";
 
 /// A stream from whoever calls.
 pub(super) type Stream = TlsStream<Movable>;
@@ -234,8 +238,12 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
-        (Purpose::Session { incarnation, session }, Some(machine)) => {
-            match host.open(machine, incarnation, session, version).await {
+        (Purpose::Session { start, session, receipt }, Some(machine)) => {
+            let session = host.known(receipt, session)?;
+            if let Some(welcome) = host.meet(machine, &start) {
+                return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?);
+            }
+            match host.open(machine, &start, session, version).await {
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
@@ -388,15 +396,49 @@ impl Host {
         Ok(frames::send(&mut frames, Vec::new()).await?)
     }
 
+    /// The session to go on with; an error if what the machine was told proves that this server, the only one, has forgotten some of that. Of several another may know it, and if not, that
+    /// session is over: it is nothing that the machine has done.
+    fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
+        let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {
+            return Ok(session);
+        };
+        if !self.server.group().standing().alone {
+            tracing::error!(
+                why,
+                "the servers have lost what was acknowledged: the disks of too many are older copies"
+            );
+            return Ok(None);
+        }
+        if let Some(part) = self.part.upgrade() {
+            part.is_older(why.to_owned());
+        }
+        Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())
+    }
+
+    /// What is said to a machine that cannot have a session in that start of it, if so.
+    fn meet(&self, machine: MachineId, start: &Start) -> Option<Welcome> {
+        let up = self.server.routes().lock().is_up(machine);
+        if up.is_some_and(|up| up != start.drawn && !start.before.contains(&up)) {
+            tracing::warn!(
+                machine = machine.0,
+                "two processes with copies of this machine's data directory are up; the second is refused"
+            );
+            return Some(Welcome::Refused { why: TWIN.to_owned() });
+        }
+        let latest = self.server.group().query(|directory, _| directory.latest_start(machine));
+        let later = latest.filter(|latest| *latest > start.incarnation);
+        later.map(|incarnation| Welcome::Started { incarnation })
+    }
+
     async fn open(
         &self,
         machine: MachineId,
-        incarnation: u64,
+        start: &Start,
         session: Option<SessionId>,
         version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
-        let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
-        self.server.open((machine, version), incarnation, session, connection);
+        let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
+        self.server.open((machine, version), start.incarnation, session, connection);
         // Only the directory refuses: whoever is refused gives up what it has not got applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {
             Some(Down::Opened(session)) => Ok((session, down)),

@@ -198,3 +198,7 @@ fn attribute_change() -> AttributeChange {
     let times = [SetTime::Now, SetTime::At(at(-2))].map(Some);
     AttributeChange { mode: Some(0o600), uid: Some(1), gid: None, atime: times[0], mtime: times[1] }
 }
+
+pub fn receipt() -> wire::Receipt {
+    wire::Receipt { session: lease::SessionId(5), through: 300, server: (1, 7), seal: [9; 16] }
+}
