@@ -188,6 +188,7 @@ impl Part {
         let receipts = Receipts::by(&authority.secret(), self.settings.accepts_older);
         let credentials = self.credentials()?;
         has_shares(&self.dir, identity)?;
+        let placed = self.placed()?;
         let wires = Arc::new(MemberNet::new(&credentials, self.settings.at.clone())?);
         self.peers.know(&credentials)?;
         if member == FOUNDER {
@@ -215,7 +216,6 @@ impl Part {
         let server =
             Server::new(&self.dir, keeper.clone(), self.settings.raises, receipts, standing, damaged);
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
-        let placed = self.placed()?;
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
         let place = Place {
             member,
@@ -235,6 +235,7 @@ impl Part {
             (known.shares, known.elsewhere) = (true, elsewhere);
         });
         if let Err(error) = known {
+            self.engine.copies().set_here(None);
             server.group().shutdown();
             return Err(error.into());
         }

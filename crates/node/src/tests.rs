@@ -94,6 +94,10 @@ fn what_is_missing_is_named_or_not_needed() {
         copy(left.path(), dir.path());
         case.iter().for_each(|path| take_away(&dir.path().join(path), empty));
         let missing = case.last().unwrap();
+        // That is a share whose file is gone, which whoever reads it finds.
+        if empty && missing.parent() == Some(Path::new("shares/shares")) {
+            continue;
+        }
         match Machine::start(dir.path(), "a test", small()) {
             Ok(machine) => {
                 for name in NAMES {

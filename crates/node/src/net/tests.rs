@@ -507,8 +507,11 @@ fn a_server_that_has_forgotten_is_told_so() {
     let (session, receipt) = run(async {
         let (mut frames, _) = session(&address, &config).await;
         let receipt = loop {
-            if let Some(ToClient::Receipt(receipt)) = told(&mut frames).await {
-                break receipt;
+            match told(&mut frames).await {
+                Some(ToClient::Receipt(receipt)) => break receipt,
+                Some(_) => {}
+                // The server hangs up when it has found how much room it has.
+                None => (frames, _) = session(&address, &config).await,
             }
         };
         (receipt.session, receipt)

@@ -38,6 +38,7 @@ impl Building {
         let server = &mut self.shipped.servers[at];
         (server.member, server.disk, server.damaged) = (self.shipped.numbered, Default::default(), false);
         (server.was_member, server.forgot, server.moved) = (false, false, false);
+        server.was_put_back = false;
         if self.weather.lie == Some(Lie::DiskKeepsNothing) {
             server.disk.lies();
         }

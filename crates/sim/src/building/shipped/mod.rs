@@ -67,6 +67,8 @@ pub(super) struct Server {
     copy: Option<(u64, Disk)>,
     /// Its disk is such a copy, or was emptied, and it has not been found out what it had promised since.
     forgot: bool,
+    /// Its disk was put back since it is this member: that may come out later, by one that was not heard at its start.
+    was_put_back: bool,
     /// It can see that its files are others.
     moved: bool,
     /// The leader has it among the members, or had.
@@ -156,6 +158,7 @@ impl Shipped {
             damaged: false,
             copy: None,
             forgot: false,
+            was_put_back: false,
             moved: false,
             was_member: false,
             knew: Vec::new(),
@@ -279,7 +282,7 @@ impl Building {
                 self.leads_or_not(at, leads);
                 Ok(())
             }
-            Told::Event(node::Event::Damaged(why)) if self.shipped.servers[at].forgot => {
+            Told::Event(node::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
                 self.notes(|| format!("server {at} has forgotten: {why}"));
                 self.happened.refused += 1;
                 let server = &mut self.shipped.servers[at];

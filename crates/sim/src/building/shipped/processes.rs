@@ -59,7 +59,8 @@ impl Building {
         let place = Place {
             member: server.member,
             host,
-            founds: server.member == FOUNDER,
+            // Its directory says that it has founded the group before.
+            founds: server.member == FOUNDER && shipped.oracle.entries.is_empty(),
             knows: Versions::KNOWN,
             mark: Some(MARK.into()),
             moved: server.moved,
@@ -144,8 +145,10 @@ impl Building {
         let Some(disk) = (if emptied { Some(Disk::default()) } else { copy.map(|(_, copy)| copy) }) else {
             return;
         };
+        disk.fills(server.disk.is_full());
         // A disk that goes back as a whole has the same files.
         (server.disk, server.forgot, server.moved) = (disk, true, seen);
+        server.was_put_back = true;
         self.happened.put_back += 1;
         let what = if emptied { "is emptied" } else { "is an older copy" };
         self.notes(|| format!("the disk of server {at} {what}"));
