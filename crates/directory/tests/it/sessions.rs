@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Directory, INODE_BLOCK, Input, Misdeed, TERM_MS};
 use ident::FileId;
 use lease::{Field, Kind, Lease, SessionId};
-use namespace::{ContentChange, FileKind};
+use namespace::FileKind;
 use wire::{AskMode, EnrolError, MachineId, Rights, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
@@ -110,7 +110,7 @@ fn who_works_on_its_answer_is_waited_for_longer_and_not_for_ever() {
     let publishes = |world: &mut World| {
         version += 1;
         assert_eq!(
-            world.update(slow, publish(&file, version, 1, ContentChange::Inline(b"x".to_vec()))),
+            world.update(slow, publish(&file, version, 1, inline(b"x"))),
             Ok(())
         );
     };
