@@ -27,8 +27,9 @@ use crate::spare;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use shares::private;
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -328,7 +329,7 @@ pub struct DataDir {
 impl DataDir {
     /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what others are told who find it taken.
     pub fn take(path: &Path, purpose: &str) -> Result<DataDir, DataError> {
-        fs::create_dir_all(path).map_err(io("make", path))?;
+        private::make_dir(path).map_err(io("make", path))?;
         if path.join(RESTORING).exists() {
             return Err(DataError::Restoring { dir: path.to_path_buf() });
         }
@@ -366,7 +367,7 @@ impl DataDir {
 
     /// Takes hold of `path` for a machine that is about to join: there must be nothing yet.
     pub(crate) fn begin_join(path: &Path) -> Result<Joining, DataError> {
-        fs::create_dir_all(path).map_err(io("make", path))?;
+        private::make_dir(path).map_err(io("make", path))?;
         if has_format(path) {
             return Err(DataError::Joined { dir: path.to_path_buf() });
         }
@@ -379,7 +380,7 @@ impl DataDir {
     /// Takes hold of `path` to make it a data directory out of a backup: there must be nothing yet, but for what a restore has left that was cut short. Until it is
     /// finished it is nobody's.
     pub(crate) fn begin_restore(path: &Path) -> Result<BegunRestore, DataError> {
-        fs::create_dir_all(path).map_err(io("make", path))?;
+        private::make_dir(path).map_err(io("make", path))?;
         let mark = path.join(RESTORING);
         if !mark.exists() {
             if has_format(path) {
@@ -470,8 +471,9 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
 }
 
 fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
+    private::mend(path).map_err(io("guard", path))?;
     let name = path.join("lock");
-    let mut file = OpenOptions::new()
+    let mut file = private::options()
         .read(true)
         .write(true)
         .create(true)
@@ -505,7 +507,7 @@ pub(crate) fn read_small(dir: &Path) -> Result<(), DataError> {
 /// Plain, so that every version can read it; what its copy is for goes without a checksum.
 fn keep_format(path: &Path) -> Result<(), DataError> {
     let (text, copies) = (format!("{FORMAT}\n"), path.join(COPIES));
-    fs::create_dir_all(&copies).map_err(io("make", &copies))?;
+    private::make_dir(&copies).map_err(io("make", &copies))?;
     replace_plain(&copies, "format", text.as_bytes())?;
     replace_plain(path, "format", text.as_bytes())
 }

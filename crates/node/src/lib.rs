@@ -8,6 +8,7 @@ mod chain;
 mod clock;
 mod cluster;
 mod control;
+mod control_socket;
 mod copies;
 mod data;
 mod disk;

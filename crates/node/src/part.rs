@@ -19,10 +19,12 @@ use crate::placed::Placed;
 use crate::receipts::Receipts;
 use crate::server::{Server, servers};
 use crate::shares_server::{SharesError, utc_secs, wall_clock};
+use crate::small::remove_file;
 use crate::store::stop;
 use crate::upstream::Upstream;
 use directory::Input;
 use parking_lot::Mutex;
+use shares::private;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -274,7 +276,7 @@ impl Part {
     /// Which files the server's are, for which there is a directory from now on.
     fn placed(&self) -> Result<Placed, DataError> {
         let server = self.dir.join("server");
-        std::fs::create_dir_all(&server).map_err(io("make", &server))?;
+        private::make_dir(&server).map_err(io("make", &server))?;
         Placed::of(&self.dir)
     }
 
@@ -521,6 +523,8 @@ impl Part {
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let kept =
             Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));
+        // What certifies machines is for servers.
+        let kept = kept.and_then(|()| remove_file(&self.dir, "authority.key"));
         if let Err(error) = kept {
             tracing::error!(
                 error = &error as &dyn std::error::Error,

@@ -8,8 +8,7 @@
 use crate::data::{DataError, io};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use shares::private;
 use std::path::Path;
 
 /// Which file that is: its number, and when it was made and changed last, in nanoseconds since 1970.
@@ -24,13 +23,8 @@ impl Placed {
     /// That of the server in `dir`; a new one, if there is none.
     pub(crate) fn of(dir: &Path) -> Result<Placed, DataError> {
         let file = dir.join("server").join("place");
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&file)
-            .map_err(io("make", &file))?;
+        let made = private::options().write(true).create(true).truncate(false).open(&file);
+        made.map_err(io("make", &file))?;
         let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::BTIME;
         let found = statx(CWD, &file, AtFlags::empty(), wanted)
             .map_err(|error| io("look at", &file)(error.into()))?;
@@ -48,7 +42,7 @@ impl Placed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, OpenOptions};
 
     #[test]
     fn what_was_copied_or_put_back_is_known() {

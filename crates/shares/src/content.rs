@@ -15,6 +15,7 @@ use crate::{
     error::{DiskError, OpenError},
     local::LocalFiles,
     objects::Objects,
+    private,
 };
 
 const FILE: &str = "content";
@@ -145,7 +146,7 @@ fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenE
 
 /// Writes down where the shares of `dir` are to be kept, for when there is a share server in it. Nobody is asked whether that is possible.
 pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
-    fs::create_dir_all(dir).map_err(|e| DiskError::new("making", dir, e))?;
+    private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
     match settle(dir, Some(location))? {
         Some(record) if !record.claimed => Ok(record.save(dir)?),
         _ => Ok(()),

@@ -42,6 +42,7 @@ mod leases;
 mod local;
 mod objects;
 mod passes;
+pub mod private;
 mod reading;
 mod reaper;
 mod restart;

@@ -44,6 +44,8 @@ const BACKLOG_MAX: usize = 32 << 20;
 /// How long to look away then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
 
+/// What is said to a machine that may not do what servers do.
+const NO_SERVER: &str = "only servers may ask that, and this machine is none";
 /// What the second of two is told.
 const TWIN: &str = "another process is up with a copy of this machine's data directory. Of the two one must go: remove this copy, and have its machine join anew (leasehold invite on a server, leasehold join with another data directory), or stop the other and start this one again";
 
@@ -277,7 +279,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Control { request }, Some(machine)) if serves => match host.server.refuses(machine) {
+        (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
                 frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
                 frames::messages(&mut frames);
@@ -285,11 +287,16 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => "only servers may ask that".to_owned(),
+        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => NO_SERVER.to_owned(),
         (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(_))
             if version < host.server.group().version() =>
         {
             too_old_to_serve(version, host.server.group().version())
+        }
+        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(machine))
+            if host.server.refuses(machine).is_some() =>
+        {
+            host.server.refuses(machine).unwrap_or_default()
         }
         (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
@@ -367,8 +374,17 @@ impl Host {
 
     /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.
     fn refuses_peer(&self, machine: MachineId) -> Option<String> {
-        let knows = !self.server.group().standing().members.is_empty();
-        knows.then(|| self.server.refuses(machine)).flatten()
+        let standing = self.server.group().standing();
+        if standing.leads && !self.server.may_serve(machine) {
+            return Some(NO_SERVER.to_owned());
+        }
+        (!standing.members.is_empty()).then(|| self.server.refuses(machine)).flatten()
+    }
+
+    /// Why a machine may not do what servers do. Its certificate says that it was one once; the leader knows whether it is.
+    fn refuses_server(&self, machine: MachineId) -> Option<String> {
+        let refused = self.server.refuses(machine);
+        refused.or_else(|| self.server.member_on(machine).is_none().then(|| NO_SERVER.to_owned()))
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
