@@ -218,6 +218,19 @@ impl Identity {
     }
 }
 
+/// Removes the state of the server in `dir`, and the note of how far its log went.
+pub(crate) fn remove_server(dir: &Path) -> Result<(), DataError> {
+    let (server, mark) = (dir.join("server"), dir.join(MARK));
+    let removed = [(&server, fs::remove_dir_all(&server)), (&mark, fs::remove_file(&mark))];
+    for (file, removed) in removed {
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", file)(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// What of `server/` in `dir` is not there, though the machine's server has been started.
 pub(crate) fn lacks_server(dir: &Path) -> Option<String> {
     let server = dir.join("server");
@@ -394,11 +407,8 @@ impl DataDir {
         }
         let lock = lock(path, "leasehold restore")?;
         replace_plain(path, RESTORING, b"a restore into this directory has not ended\n")?;
-        let (server, shares) = (path.join("server"), path.join("shares"));
-        match fs::remove_dir_all(&server).and_then(|()| fs::remove_file(path.join(MARK))) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &server)(error)),
-            Ok(()) | Err(_) => {}
-        }
+        remove_server(path)?;
+        let shares = path.join("shares");
         shares::clear(&shares).map_err(io("clear", &shares))?;
         Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
     }

@@ -3,7 +3,7 @@
 use crate::aside;
 use crate::cluster::reachable_at;
 use crate::control::in_words;
-use crate::data::{Cluster, DataError, Identity, MARK, has_shares, io, lacks_server, missing};
+use crate::data::{Cluster, DataError, Identity, MARK, has_shares, io, lacks_server, missing, remove_server};
 use crate::engine::Engine;
 use crate::group::{FOUNDER, Host, Keeping, Place, Standing};
 use crate::hosts;
@@ -684,15 +684,5 @@ fn alone(error: MachineError) -> MachineError {
 /// Removes what a member of the group had. What share server there was stays: what is in it may be in nobody else's.
 fn discard(dir: &Path) -> Result<(), DataError> {
     Identity::change(dir, |known| known.serves = None)?;
-    let (server, mark) = (dir.join("server"), dir.join(MARK));
-    let removed = [(&server, std::fs::remove_dir_all(&server)), (&mark, std::fs::remove_file(&mark))];
-    for (file, removed) in removed {
-        match removed {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(io("remove", file)(error));
-            }
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
+    remove_server(dir)
 }

@@ -3,9 +3,7 @@
 use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
-use namespace::{
-    Cred, Error, FileKind, Operation, Place, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, XattrMode,
-};
+use namespace::{Cred, Error, FileKind, Operation, Place, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, XattrMode};
 use proptest::prelude::*;
 use wire::{AskMode, ToClient, ToServer};
 

@@ -243,7 +243,11 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
     drop(hold);
     let begun = Instant::now();
     while stored() > before {
-        assert!(begun.elapsed() < Duration::from_secs(300), "hangs: {} shares are stored, {before} before", stored());
+        assert!(
+            begun.elapsed() < Duration::from_secs(300),
+            "hangs: {} shares are stored, {before} before",
+            stored()
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
     is_clean(&site.machine);

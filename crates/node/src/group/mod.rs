@@ -524,6 +524,11 @@ impl Group {
         self.ear.trust.is_trusted()
     }
 
+    /// Whether that member has said, since this one's start, that this one is what it was.
+    pub fn is_confirmed_by(&self, member: u64) -> bool {
+        self.ear.trust.is_confirmed_by(member)
+    }
+
     /// Whether this member has lost what it had.
     pub(crate) fn is_damaged(&self) -> bool {
         self.alarm.why().is_some()

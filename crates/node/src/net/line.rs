@@ -215,7 +215,8 @@ mod tests {
 
     fn within_a_minute(talk: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(300), talk).await.expect("hangs") });
+        runtime
+            .block_on(async { tokio::time::timeout(Duration::from_secs(300), talk).await.expect("hangs") });
     }
 
     /// What was told, and how much of it by a thread that looked.

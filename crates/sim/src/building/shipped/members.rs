@@ -54,7 +54,7 @@ impl Building {
         server.process += 1;
         self.shipped.net.0.lock().members.remove(&server.member);
         (server.member, server.disk, server.damaged) = (0, Default::default(), false);
-        (server.forgot, server.moved) = (false, false);
+        (server.forgot, server.moved, server.was_put_back) = (false, false, false);
         (server.group, server.led, server.looked_at) = (None, false, None);
     }
 

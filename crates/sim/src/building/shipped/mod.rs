@@ -361,7 +361,16 @@ impl Building {
 
     /// It may have ended.
     fn looks_at_server(&mut self, at: usize) -> Result<bool, Violation> {
+        let others: Vec<u64> = (0..self.shipped.servers.len())
+            .filter(|other| *other != at && self.group.replicas[*other].serves)
+            .map(|other| self.shipped.servers[other].member)
+            .collect();
         let server = &mut self.shipped.servers[at];
+        // Once all others have heard of its start and taken it for what it was, none has a reason left to blame it.
+        server.was_put_back &= !server
+            .group
+            .as_ref()
+            .is_some_and(|group| others.iter().all(|member| group.is_confirmed_by(*member)));
         // It has not forgotten anything, or nobody has noticed.
         server.forgot &= !server.group.as_ref().is_some_and(|group| group.is_trusted());
         server.moved &= server.forgot;
