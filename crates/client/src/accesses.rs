@@ -106,11 +106,16 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{at, empty, opened};
+    use crate::tests::{empty, opened};
     use crate::{Input, Outcome, Settings};
     use lease::{Field, Released};
     use namespace::FileKind;
     use wire::{AskMode, FileGrant, ToClient, ToServer};
+
+    fn at(ms: u64) -> Now {
+        let wall = Timestamp { secs: (ms / 1000).cast_signed(), nanos: 0 };
+        Now { wall, ..crate::tests::at(ms) }
+    }
 
     /// A client that may read `file`, of which nothing was read since it changed at 5 s.
     fn client(file: &FileId, kind: Kind) -> Client {

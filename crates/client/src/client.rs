@@ -382,6 +382,8 @@ impl Client {
                 self.space = space;
                 self.on_resumed(through, &rejected, term_ms, out);
             }
+            // What the host keeps for its greetings.
+            ToClient::Receipt(_) => {}
             ToClient::Fenced => self.cut_off(now, out),
             // Of a connection that is no more.
             _ if !self.session.is_connected() => {}

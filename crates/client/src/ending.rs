@@ -87,6 +87,8 @@ impl Continuation {
     /// From the server, in answer to a greeting that named the session, or later.
     pub fn hear(&mut self, message: &ToClient) -> Heard {
         match message {
+            // A server that lacks what it had acknowledged has forgotten it: what follows rests on that.
+            ToClient::Resumed { through, .. } if *through < self.log.applied() => Heard::Over,
             ToClient::Resumed { through, rejected, .. } => {
                 self.log.skip_sending();
                 self.acknowledge(*through, rejected);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, Knowledge, Operation, Timestamp};
+use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -315,7 +315,9 @@ impl Client {
         }
         let Some(known) = self.files.get_mut(file) else { return };
         let keyless = known.content.head().is_some_and(|head| head.key.is_none());
-        if keyless && self.rights.squash.is_some() && !extents.is_empty() {
+        // A link's target is not sealed.
+        let sealed = inline.is_some() && known.attributes.is_none_or(|its| its.kind == FileKind::Regular);
+        if keyless && self.rights.squash.is_some() && (sealed || !extents.is_empty()) {
             // This machine's user might not read it when its lease was granted, and may now.
             return self.let_go_of_content(file);
         }

@@ -263,7 +263,7 @@ fn weight(operation: &Operation) -> usize {
     let groups = operation.cred().map_or(0, |cred| 5 * cred.groups.len());
     groups
         + match operation {
-            Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
+            Operation::Publish { change: ContentChange::Inline { sealed, .. }, .. } => 64 + sealed.len(),
             Operation::Publish { change: ContentChange::Extents { put, punch, .. }, .. } => {
                 let piece = |place: &Place| if let Place::Inline(b) = place { b.len() } else { 0 };
                 let put = put.iter().map(|extent| 96 + piece(&extent.piece.place)).sum::<usize>();

@@ -340,7 +340,7 @@ impl KnownFile {
                 *known = *head;
                 match change {
                     ContentChange::None => {}
-                    ContentChange::Inline(bytes) => *inline = Some(bytes.as_slice().into()),
+                    ContentChange::Inline { sealed, .. } => *inline = Some(sealed.as_slice().into()),
                     ContentChange::Extents { .. } => *inline = None,
                 }
             }

@@ -304,7 +304,7 @@ fn concerned(operation: &Operation) -> Vec<FileId> {
 fn ranges(change: &ContentChange, size: u64) -> Vec<Range<u64>> {
     match change {
         ContentChange::None => Vec::new(),
-        ContentChange::Inline(_) => std::iter::once(0..size).collect(),
+        ContentChange::Inline { .. } => std::iter::once(0..size).collect(),
         ContentChange::Extents { put, .. } => {
             put.iter().map(|extent| extent.offset..extent.offset + u64::from(extent.length)).collect()
         }

@@ -82,6 +82,11 @@ impl Client {
         self.session.open
     }
 
+    /// All log entries up to this one are durable at the server, as it has said.
+    pub fn acknowledged(&self) -> u64 {
+        self.log.applied()
+    }
+
     /// Since when the server has owed an answer to a renewal or a greeting: a connection over which nothing comes for long is to be given up.
     pub fn owed_since(&self) -> Option<Time> {
         self.session.greeted.or(self.session.renewing)

@@ -162,8 +162,10 @@ mod tests {
         let empty = empty(&file);
         let attributes =
             empty.values.attributes.map(|it| Attributes { kind: FileKind::Regular, mode: 0o644, ..it });
-        let content = Some(ContentHead { size: 3, version: 1, ..ContentHead::default() });
-        let values = Values { attributes, content, inline: Some(b"old".to_vec()), ..Values::default() };
+        let (key, nonce) = ([1; 32], [2; 12]);
+        let content = Some(ContentHead { size: 3, version: 1, key: Some(key), ..ContentHead::default() });
+        let inline = Some([nonce.to_vec(), content::seal(&key, &nonce, b"old").0].concat());
+        let values = Values { attributes, content, inline, ..Values::default() };
         let grant = FileGrant { whole: true, fields: Vec::new(), values, ..empty };
         let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
         client.handle(at(1), Input::Message(granted), &mut out);

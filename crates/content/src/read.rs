@@ -19,6 +19,8 @@ pub(crate) enum Source<'a> {
     Inline(Bytes),
     /// An extent's piece, from byte `skip` on.
     Extent { extent: &'a Extent, skip: u32 },
+    /// Inline content that cannot be opened.
+    Damaged(Damaged),
     /// Zeros.
     Hole,
     /// Nobody has said yet.
@@ -177,6 +179,7 @@ impl Base {
                     found(length.max(range.start)..range.end, Source::Hole)?;
                 }
             }
+            Base::Damaged(why) => found(range, Source::Damaged(*why))?,
             Base::Extents(map) => {
                 for span in map.spans(range.start, range.end.saturating_sub(range.start)) {
                     let source = match span.what {
@@ -208,6 +211,7 @@ impl<'a> Opener<'a> {
         let length = (range.end - range.start) as u32;
         match source {
             Source::Unknown => Err(Unreadable::NeedExtents { from: range.start }),
+            Source::Damaged(why) => Err(why.into()),
             Source::Hole => Ok(Part::Zeros(length)),
             Source::Inline(bytes) => Ok(Part::Bytes(bytes)),
             Source::Chunk(chunk, from) => Ok(Part::Bytes(chunk.slice(from..from + length as usize))),

@@ -197,6 +197,17 @@ impl Directory {
         self.state.sessions.has_begun(session)
     }
 
+    /// How far the log of a session has come: the number of the last entry that was taken in. None if it is over, or never began.
+    pub fn has_through(&self, session: SessionId) -> Option<u64> {
+        self.state.sessions.all.get(&session).map(|known| known.next_entry - 1)
+    }
+
+    /// The latest start of `machine` of which there is a session.
+    pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
+        let of = self.state.sessions.all.values().filter(|known| known.machine == machine);
+        of.map(|known| known.incarnation).max()
+    }
+
     /// The cluster's version.
     pub fn version(&self) -> Version {
         self.state.in_use.version

@@ -61,6 +61,10 @@ pub struct Up {
     /// Be as a leasehold whose newest version was N, and let the cluster not go beyond it: so that one can go back to an older one.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
+    /// Go on though this server's state is older than what it had acknowledged, or than what the other servers know: its disk was put back from a copy, and there is nothing better. All
+    /// sessions of an only server end, and what was acknowledged since is not there.
+    #[arg(long)]
+    accept_older_state: bool,
     /// Keep the latest N backups; all if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "backup")]
     backup_keep: Option<u32>,
@@ -143,6 +147,7 @@ impl Up {
             at: self.at,
             knows: knows(self.hold_version),
             shares: ShareSettings { content: self.content, expiry: self.expire_leases },
+            accepts_older: self.accept_older_state,
             ..MachineSettings::default()
         };
         let (every, keep) = (self.backup_every, self.backup_keep.map(|keep| keep as usize));

@@ -49,7 +49,7 @@ pub trait Knowledge {
     }
     /// The head of its content.
     fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead>;
-    /// A symbolic link's target, or other inline content; empty if there is none (leased with the content).
+    /// A symbolic link's target, or sealed inline content; empty if there is none (leased with the content).
     fn inline(&self, file: &FileId) -> Known<Vec<u8>>;
     /// A directory's times.
     fn times(&self, dir: &FileId, kind: Kind) -> Known<Times>;

@@ -146,8 +146,14 @@ impl<B> Place<B> {
 /// What a publication does to content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContentChange {
-    /// The whole content is these bytes (at most [`crate::INLINE_BYTES_MAX`]); extents, if any, go.
-    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// The whole content, at most [`crate::INLINE_BYTES_MAX`], is what this holds; extents, if any, go.
+    Inline {
+        /// Nonce and ciphertext, [`crate::INLINE_SEAL_BYTES`] longer than the content; empty, if that is.
+        #[serde(with = "serde_bytes")]
+        sealed: Vec<u8>,
+        /// The file's key, the first time that it needs one.
+        key: Option<[u8; 32]>,
+    },
     /// Content beyond `truncate_to` goes first (when the file was cut shorter in between); then each range in `punch` becomes a
     /// hole; then each extent replaces whatever its range had. Inline content, if any, goes: who publishes has carried it over.
     Extents {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{MachineId, ToClient, ToServer};
+use wire::{MachineId, Receipt, Start, ToClient, ToServer};
 
 /// Uploads that one thread takes together, so that they share the disk's flushes.
 const UPLOADS_TOGETHER: usize = 16;
@@ -76,8 +76,10 @@ pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 struct Hosted {
     client: Client,
     answers: BTreeMap<Ticket, Answer>,
-    /// The machine and its incarnation.
-    identity: (MachineId, u64),
+    /// The machine and this start of it.
+    identity: (MachineId, Start),
+    /// What the server has said last of how far it has the log.
+    receipt: Option<Receipt>,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
     /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
@@ -113,6 +115,30 @@ pub(crate) enum Ended {
     Kept { number: u64, count: usize, goes_on: bool },
     /// What is left could not be kept.
     Lost { count: usize, why: crate::data::DataError },
+}
+
+/// What a machine says to a server over a new connection.
+pub(crate) struct Greeting {
+    pub machine: MachineId,
+    pub start: Start,
+    /// The session that it had.
+    pub session: Option<SessionId>,
+    pub receipt: Option<Receipt>,
+}
+
+impl Hosted {
+    /// A server that has less of this client's log than it had acknowledged has forgotten it: for this client its session is over, and nothing that it says next rests on what it had.
+    fn unless_forgotten(&self, message: ToClient) -> ToClient {
+        match message {
+            ToClient::Resumed { through, .. } if through < self.client.acknowledged() => {
+                tracing::error!(
+                    "the server has forgotten what it had acknowledged: its disk may be an older copy; what it lacks is kept: leasehold salvage list"
+                );
+                ToClient::Fenced
+            }
+            message => message,
+        }
+    }
 }
 
 /// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::take_back`].
@@ -153,8 +179,12 @@ struct After {
 }
 
 impl Engine {
-    /// Of the machine `identity`, which starts now as this incarnation. The way to the server comes by [`Engine::connect`].
-    pub(crate) fn new(seed: [u8; 32], identity: (MachineId, u64), salvage: SalvageStore) -> (Engine, Queues) {
+    /// Of the machine `identity`, which starts now so. The way to the server comes by [`Engine::connect`].
+    pub(crate) fn new(
+        seed: [u8; 32],
+        identity: (MachineId, Start),
+        salvage: SalvageStore,
+    ) -> (Engine, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
         let (to_yield, yields) = channel();
@@ -162,6 +192,7 @@ impl Engine {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
             identity,
+            receipt: None,
             welcomed: None,
             session: None,
             open: false,
@@ -249,20 +280,39 @@ impl Engine {
         self.hosted.lock().goes_on = Some(goes_on);
     }
 
-    /// What a greeting says: the machine, its incarnation, the session that it had. The client's time counts from here.
-    pub(crate) fn greet(&self) -> (MachineId, u64, Option<SessionId>) {
+    /// What a greeting says. The client's time counts from here.
+    pub(crate) fn greet(&self) -> Greeting {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         if let Some(goes_on) = &hosted.goes_on {
+            // The session counts as its start did; the process that calls is of this one, and no copy's.
             let Whose { machine, incarnation, session } = goes_on.unsent.whose;
-            return (machine, incarnation, Some(session));
+            let start = Start { incarnation, ..hosted.identity.1.clone() };
+            return Greeting { machine, start, session: Some(session), receipt: hosted.receipt };
         }
         self.input(&mut hosted, Input::Greeting, &mut after);
         let session = hosted.session.filter(|_| hosted.client.has_session());
-        let (machine, incarnation) = hosted.identity;
+        let ((machine, start), receipt) = (hosted.identity.clone(), hosted.receipt);
         drop(hosted);
         self.finish(after, false);
-        (machine, incarnation, session)
+        Greeting { machine, start, session, receipt }
+    }
+
+    /// The server knows a session of that start of the machine, which is later than the one that it
+    /// was greeted with: returns as which start it is to be greeted next. None if this process has
+    /// had a session of its own: then another has started after it.
+    pub(crate) fn counts_from(&self, incarnation: u64) -> Option<u64> {
+        let mut hosted = self.hosted.lock();
+        if hosted.open {
+            return None;
+        }
+        // A later start's session has ended the one that was to go on.
+        if let Some(goes_on) = hosted.goes_on.take() {
+            self.stays(&goes_on);
+        }
+        let start = &mut hosted.identity.1;
+        start.incarnation = start.incarnation.max(incarnation + 1);
+        Some(start.incarnation)
     }
 
     /// Waits for the session, unless the server refuses it.
@@ -327,11 +377,13 @@ impl Engine {
                     (hosted.welcomed, hosted.deaf) = (Some(session), false);
                     self.refused.store(false, Ordering::SeqCst);
                 }
+                Down::Message(ToClient::Receipt(receipt)) => hosted.receipt = Some(receipt),
                 Down::Message(_) if hosted.deaf => {}
                 Down::Message(message) if hosted.goes_on.is_some() => {
                     self.goes_on_hears(&mut hosted, &message, &mut after);
                 }
                 Down::Message(message) => {
+                    let message = hosted.unless_forgotten(message);
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
@@ -697,8 +749,8 @@ impl Engine {
         }
         let whole = hosted.client.is_all_logged();
         let whose = hosted.session.map(|session| {
-            let (machine, incarnation) = hosted.identity;
-            Whose { machine, incarnation, session }
+            let (machine, start) = &hosted.identity;
+            Whose { machine: *machine, incarnation: start.incarnation, session }
         });
         let (first, entries) = hosted.client.log_left();
         let count = items.len().max(entries.len());

@@ -1,6 +1,7 @@
 //! What a host does about the shares that it keeps: leases taken and let go as the directory says, what sessions have left behind swept, what other
 //! machines ask answered, and ([`crate::repair`]) what it lacks fetched.
 
+use crate::acted::Acted;
 use crate::hosts::HostList;
 use crate::ledger::Ledger;
 use crate::machine::STOP_LOOK;
@@ -49,6 +50,7 @@ pub(crate) struct Keeper {
     promises: Mutex<()>,
     /// How many want that nothing is let go ([`Hold`]).
     holds: AtomicUsize,
+    acted: Acted,
     stopping: AtomicBool,
 }
 
@@ -82,7 +84,8 @@ impl Keeper {
         let shares = Shares::open(dir, settings, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
-        Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))
+        let acted = Acted::of(dir);
+        Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, acted, stopping }), to_do))
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -108,9 +111,14 @@ impl Keeper {
         Hold(self.clone())
     }
 
-    /// Whether there is a [`Hold`]. What nothing refers to never is referred to again: who decided to let go of it before the hold began may do so after.
+    /// Whether the state is known to be no older than what was acted on here.
+    pub(crate) fn trusts_state(&self) -> bool {
+        self.acted.trusts()
+    }
+
+    /// Whether there is a [`Hold`], or the state may be too old to let go of anything by it. What nothing refers to never is referred to again: who decided to let go of it before the hold began may do so after.
     pub(crate) fn is_held(&self) -> bool {
-        self.holds.load(Ordering::SeqCst) > 0
+        self.holds.load(Ordering::SeqCst) > 0 || !self.acted.trusts()
     }
 
     /// An applied log entry says so. In the order of the log; never blocks.
@@ -148,13 +156,17 @@ impl Keeper {
         let repairing = repairing.spawn(move || keeper.repair.run(&keeper, &*its_ledger));
         let repairing = repairing.inspect_err(|error| tracing::error!(%error, "shares are not looked after"));
         loop {
+            self.acted.look(&**ledger);
             match chores.recv_timeout(STOP_LOOK) {
                 Ok(first) => {
                     std::thread::sleep(TOGETHER);
                     for chore in std::iter::once(first).chain(chores.try_iter()) {
                         match chore {
                             Chore::Work(work) => unsettled.extend(work),
-                            Chore::Sweep(machine, before) => drop(sweeps.insert(machine, before)),
+                            Chore::Sweep(machine, before) => {
+                                before.into_iter().for_each(|session| self.acted.note(session));
+                                sweeps.insert(machine, before);
+                            }
                         }
                     }
                 }
@@ -179,7 +191,7 @@ impl Keeper {
                 ledger.settled(settled);
             }
             // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
-            if unsettled.is_empty() && self.repair.has_adopted() {
+            if unsettled.is_empty() && self.repair.has_adopted() && self.trusts_state() {
                 self.shares.confirm_clock();
                 let sweeps = std::mem::take(&mut sweeps);
                 self.shares.sweep(|machine, session| {

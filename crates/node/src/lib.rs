@@ -1,5 +1,6 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
+mod acted;
 mod alarm;
 mod aside;
 mod backup;
@@ -7,6 +8,7 @@ mod chain;
 mod clock;
 mod cluster;
 mod control;
+mod control_socket;
 mod copies;
 mod data;
 mod disk;
@@ -25,6 +27,8 @@ mod part;
 mod patience;
 mod peers;
 mod pieces;
+mod placed;
+mod receipts;
 mod repair;
 mod routes;
 mod salvage;
@@ -38,6 +42,8 @@ mod spare;
 mod status;
 mod store;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod traffic;
 mod unsent;
 mod upgrade;
@@ -64,6 +70,7 @@ pub use group::{
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join};
 pub use patience::Patience;
+pub use placed::Placed;
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;

@@ -14,7 +14,7 @@ use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{ShareSettings, SharesError};
 use crate::spare;
-use crate::upstream::{Upstream, open_here};
+use crate::upstream::Upstream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -68,6 +68,11 @@ pub enum MachineError {
         "{0}. There is no other server to have it from: keep this data directory as it is, and restore the latest backup into another (leasehold restore)"
     )]
     Alone(String),
+    /// The only server there is has an older state than it had once.
+    #[error(
+        "{0}: this server's disk is an older copy. Put back the latest state; or go on with this one, which ends all sessions and does without what was acknowledged since (leasehold up --accept-older-state)"
+    )]
+    Older(String),
     /// Something else of the system.
     #[error("cannot {verb}")]
     Io {
@@ -151,6 +156,8 @@ pub struct MachineSettings {
     pub shares: ShareSettings,
     /// What its program is to know: for who may want to go back to an older one.
     pub knows: Versions,
+    /// Its server's state is known to be older than what it had acknowledged, and is gone on with: all sessions end.
+    pub accepts_older: bool,
     /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is only looked at.
     pub raises: bool,
 }
@@ -158,7 +165,8 @@ pub struct MachineSettings {
 impl Default for MachineSettings {
     fn default() -> MachineSettings {
         let (group, listen, at, shares) = Default::default();
-        MachineSettings { group, listen, at, shares, knows: Versions::KNOWN, raises: true }
+        let (knows, accepts_older) = (Versions::KNOWN, false);
+        MachineSettings { group, listen, at, shares, knows, accepts_older, raises: true }
     }
 }
 
@@ -177,7 +185,8 @@ impl Machine {
         let data = DataDir::take(dir, purpose)?;
         let machine = MachineId(data.identity().machine);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
-        let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
+        let start = data.identity().start();
+        let (engine, queues) = Engine::new(seed, (machine, start), SalvageStore::open(dir)?);
         let engine = Arc::new(engine);
         let peers = Peers::new(machine);
         engine.introduce(Copies::new(peers.clone()));
@@ -188,8 +197,8 @@ impl Machine {
         let mut up = Machine { engine, part, threads: Vec::new(), control: None, data };
         up.part.begin()?;
         up.start_threads(queues)?;
-        if let Upstream::Here(server) = up.engine.upstream() {
-            open_here(server, &up.engine);
+        if let Upstream::Here(_) = up.engine.upstream() {
+            up.engine.upstream().open_again(&up.engine);
         }
         up.wait_until_open()?;
         spare::keep(dir);

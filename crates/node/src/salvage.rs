@@ -15,9 +15,10 @@ use client::{KnownPath, Lost, LostWhat, Salvage};
 use content::Part;
 use namespace::{Error, Operation, ShareId};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use shares::private;
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -174,7 +175,7 @@ impl SalvageStore {
                 file.as_mut_os_string().push(".partial");
             }
             if let Some(parent) = file.parent() {
-                fs::create_dir_all(parent).map_err(io("make", parent))?;
+                private::make_dir(parent).map_err(io("make", parent))?;
             }
             let kept = self.of(number).join(&content.name);
             let hash = hash(&kept).map_err(io("read", &kept))?;
@@ -182,7 +183,8 @@ impl SalvageStore {
                 return Err(DataError::Damaged { file: kept, why: "it is not what was kept".to_owned() });
             }
             let mut from = File::open(&kept).map_err(io("open", &kept))?;
-            let mut out = File::create_new(&file).map_err(io("make", &file))?;
+            let out = private::options().write(true).create_new(true).open(&file);
+            let mut out = out.map_err(io("make", &file))?;
             std::io::copy(&mut from, &mut out).and_then(|_| out.sync_all()).map_err(io("write", &file))?;
             restored.push(file);
         }
@@ -330,7 +332,7 @@ impl SalvageStore {
         gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
     ) -> Result<Salvaged, DataError> {
         let dir = self.of(number);
-        fs::create_dir_all(&dir).map_err(io("make", &dir))?;
+        private::make_dir(&dir).map_err(io("make", &dir))?;
         let mut items = Vec::with_capacity(salvage.items.len());
         for (index, Lost { file, path, what }) in salvage.items.into_iter().enumerate() {
             let (what, content) = match what {
@@ -379,14 +381,8 @@ fn write_content(
     ranges: Vec<(u64, Part)>,
     gather: &impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
 ) -> Result<SalvagedContent, DataError> {
-    let mut out = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(file)
-        .map_err(io("make", file))?;
+    let out = private::options().read(true).write(true).create(true).truncate(true).open(file);
+    let mut out = out.map_err(io("make", file))?;
     let (mut kept, mut hashes, mut missing) = (Vec::with_capacity(ranges.len()), Vec::new(), Vec::new());
     for (at, part) in ranges {
         let length = part.length() as u64;
@@ -428,7 +424,7 @@ fn fresh(dir: &Path) -> Result<(), DataError> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io("clear", dir)(error)),
         Ok(()) | Err(_) => {}
     }
-    fs::create_dir_all(dir).map_err(io("make", dir))
+    private::make_dir(dir).map_err(io("make", dir))
 }
 
 fn hash(file: &Path) -> std::io::Result<String> {

@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
+use crate::receipts::Receipts;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
 use crate::shares_server::Shares;
@@ -24,7 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{ExpelError, InviteError, MachineId, ServerAt, Space, ToClient, ToServer, Version, Versions};
+use wire::{
+    ExpelError, InviteError, MachineId, Receipt, ServerAt, Space, ToClient, ToServer, Version, Versions,
+};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
@@ -52,6 +55,7 @@ pub(crate) struct Server {
     stopping: AtomicBool,
     /// Whether it raises the cluster's version when it can.
     raises: bool,
+    receipts: Receipts,
     dir: PathBuf,
 }
 
@@ -74,6 +78,7 @@ impl Server {
         dir: &Path,
         keeper: Arc<Keeper>,
         raises: bool,
+        receipts: Receipts,
         standing: Standings,
         damaged: Damaged,
     ) -> Arc<Server> {
@@ -93,6 +98,7 @@ impl Server {
             rooms: Mutex::default(),
             stopping: AtomicBool::new(false),
             raises,
+            receipts,
             dir: dir.to_path_buf(),
         })
     }
@@ -107,7 +113,7 @@ impl Server {
     ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
-        std::fs::create_dir_all(&dir).map_err(|source| DataError::Io {
+        shares::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
             source,
@@ -317,6 +323,7 @@ impl Server {
                     if its_session == Some(session) {
                         here.push(Down::Message(message));
                     } else {
+                        self.receipts.note(session, &message);
                         routes.send(session, message);
                     }
                 }
@@ -370,6 +377,7 @@ impl Server {
             if !self.group().leads() {
                 continue;
             }
+            self.give_receipts();
             self.measure_space();
             self.tend_members();
             self.tend_version();
@@ -378,6 +386,36 @@ impl Server {
                 self.group().propose(Input::Tick);
                 self.say_who_waits(&mut said);
             }
+        }
+    }
+
+    /// Machines are told how far their logs have come, by what they can prove it.
+    fn give_receipts(&self) {
+        let own = (self.group().member(), self.group().drawn());
+        let mut routes = self.routes.lock();
+        for receipt in self.receipts.due(own) {
+            routes.send(receipt.session, ToClient::Receipt(receipt));
+        }
+    }
+
+    /// What of what was acknowledged this server does not know any more, if that proves it.
+    pub(crate) fn has_forgotten(&self, receipt: &Receipt) -> Option<&'static str> {
+        if !self.receipts.are_of(receipt) {
+            return None;
+        }
+        let (begun, through) = self.group().query(|directory, _| {
+            (directory.has_begun(receipt.session), directory.has_through(receipt.session))
+        });
+        let (member, drawn) = receipt.server;
+        match through {
+            None if !begun => Some("a machine has a session that this server does not know to have begun"),
+            Some(through) if through < receipt.through => {
+                Some("a machine was told that more of its log is durable than this server has")
+            }
+            Some(_) if member == self.group().member() && !self.group().remembers(drawn) => {
+                Some("a machine was told something in a start of this server that its disk does not know")
+            }
+            _ => None,
         }
     }
 

@@ -12,10 +12,10 @@ use bytes::Bytes;
 use lease::SessionId;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
+use shares::private;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use wire::{LogEntry, MachineId};
 
@@ -76,7 +76,7 @@ impl Writing {
     pub(crate) fn finish(self, whose: Whose, first: u64, entries: &[LogEntry]) -> Result<(), DataError> {
         let file = self.dir.join(LOG);
         let written = || -> std::io::Result<()> {
-            let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file)?;
+            let out = private::options().write(true).create(true).truncate(true).open(&file)?;
             let mut chain = Writer::new(BufWriter::new(out), MAGIC, FORMAT)?;
             chain.frame(&Frame::Of { whose, first })?;
             self.shares.iter().try_for_each(|(share, hash)| chain.frame(&Frame::Share(*share, *hash)))?;
@@ -146,13 +146,8 @@ pub(crate) fn discard(dir: &Path) -> Result<(), DataError> {
 }
 
 fn create(file: &Path) -> Result<File, DataError> {
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(file)
-        .map_err(io("make", file))
+    let out = private::options().write(true).create(true).truncate(true).open(file);
+    out.map_err(io("make", file))
 }
 
 fn name(dir: &Path, share: ShareId) -> PathBuf {

@@ -28,7 +28,7 @@ pub fn cost(operation: &Operation) -> (u64, u64) {
 fn content(change: &ContentChange) -> u64 {
     match change {
         ContentChange::None => 0,
-        ContentChange::Inline(bytes) => bytes.len() as u64,
+        ContentChange::Inline { sealed, .. } => sealed.len() as u64,
         ContentChange::Extents { put, .. } => {
             put.iter().map(|extent| EXTENT_BYTES + u64::from(extent.length)).sum()
         }

@@ -1,7 +1,7 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
 //! draw inferences).
 
-use crate::{LOG_ENTRIES_MAX, Rights};
+use crate::{LOG_ENTRIES_MAX, Receipt, Rights};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
@@ -183,6 +183,8 @@ pub enum ToClient {
     /// The server has the log up to `through`, durable or not, so what was written through of `file` up to there counts. Unless it `goes_on`, the file is written through no more: what is written of it
     /// counts at once again, and the server asks for it with `Flush`. Said once for each `Wrote`, and whenever it is to end.
     Heard { file: FileId, through: u64, goes_on: bool },
+    /// To be shown with each greeting from now on. The host's alone: the directory neither makes nor needs it.
+    Receipt(Receipt),
 }
 
 /// Leases on one file, and the values that they give knowledge of.

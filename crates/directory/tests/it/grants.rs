@@ -175,7 +175,7 @@ fn creates(birthright: bool) -> usize {
             world.ask(session, stat(&file), vec![want(&file, Field::Content, Kind::Write)], AskMode::Lease);
             world.told(session);
         }
-        let content = namespace::ContentChange::Inline(vec![1; 10]);
+        let content = inline(&[1; 10]);
         assert_eq!(world.log(session, vec![update(publish(&file, 1, 10, content))]), []);
     }
     world.messages

@@ -3,9 +3,7 @@
 use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId};
-use namespace::{
-    ContentChange, Cred, Error, FileKind, Operation, Place, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, XattrMode,
-};
+use namespace::{Cred, Error, FileKind, Operation, Place, XATTR_BYTES_MAX, XATTRS_BYTES_MAX, XattrMode};
 use proptest::prelude::*;
 use wire::{AskMode, ToClient, ToServer};
 
@@ -26,7 +24,7 @@ fn make(world: &mut World, session: SessionId, n: u64, attributes: usize, pieces
         assert_eq!(world.update(session, set(&file, &format!("user.{at}"), value)), Ok(()));
     }
     if pieces == 0 {
-        let inline = ContentChange::Inline(vec![b'c'; 4096]);
+        let inline = inline(&[b'c'; 4096]);
         assert_eq!(world.update(session, publish(&file, 1, 4096, inline)), Ok(()));
     }
     for i in 0..pieces {

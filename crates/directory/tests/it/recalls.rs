@@ -235,7 +235,7 @@ fn a_shipped_operation_is_done_on_the_authoritative_state_and_grants_nothing() {
     };
     assert_eq!(*n2, number);
     assert!(!effects.is_empty() && entry.position > n, "the server draws its own numbers: {entry:?}");
-    let change = publish(&entry.file, 1, 1, namespace::ContentChange::Inline(vec![1]));
+    let change = publish(&entry.file, 1, 1, inline(&[1]));
     // The same again is refused.
     let op = world.create(b, &ROOT, "file", FileKind::Regular, 1);
     world.ask(b, op, vec![], AskMode::Ship);

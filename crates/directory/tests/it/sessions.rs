@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Directory, INODE_BLOCK, Input, Misdeed, TERM_MS};
 use ident::FileId;
 use lease::{Field, Kind, Lease, SessionId};
-use namespace::{ContentChange, FileKind};
+use namespace::FileKind;
 use wire::{AskMode, EnrolError, MachineId, Rights, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
@@ -109,10 +109,7 @@ fn who_works_on_its_answer_is_waited_for_longer_and_not_for_ever() {
     let mut version = 0;
     let publishes = |world: &mut World| {
         version += 1;
-        assert_eq!(
-            world.update(slow, publish(&file, version, 1, ContentChange::Inline(b"x".to_vec()))),
-            Ok(())
-        );
+        assert_eq!(world.update(slow, publish(&file, version, 1, inline(b"x"))), Ok(()));
     };
     let waited = waits(&mut world, &[slow, other], |world| world.grants(other, number).is_some(), publishes);
     assert!((299_000..303_000).contains(&waited), "{waited} ms");

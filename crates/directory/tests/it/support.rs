@@ -4,8 +4,8 @@ use directory::{Directory, Input, Inspector, MemoryStore, Misdeed, Output, Polic
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
 use namespace::{
-    Attributes, ContentChange, Cred, Extent, FileKind, NewFile, Operation, Piece, Place, RenameMode, Rules,
-    ShareId, Timestamp,
+    Attributes, ContentChange, Cred, Extent, FileKind, INLINE_SEAL_BYTES, NewFile, Operation, Piece, Place,
+    RenameMode, Rules, ShareId, Timestamp,
 };
 use std::collections::BTreeMap;
 use wire::{
@@ -418,6 +418,15 @@ pub fn publish(file: &FileId, version: u64, size: u64, change: ContentChange) ->
 
 pub fn extents(put: Vec<Extent>, first: bool) -> ContentChange {
     ContentChange::Extents { truncate_to: None, punch: Vec::new(), put, key: first.then_some([7; 32]) }
+}
+
+/// What stands for these bytes, sealed.
+pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+    [&[0xA5; INLINE_SEAL_BYTES], bytes].concat()
+}
+
+pub fn inline(bytes: &[u8]) -> ContentChange {
+    ContentChange::Inline { sealed: sealed(bytes), key: Some([7; 32]) }
 }
 
 pub fn share(n: u8) -> ShareId {

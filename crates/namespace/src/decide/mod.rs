@@ -20,7 +20,7 @@ use case::{Case, Stop};
 use lease::{Field, Kind, Lease};
 
 pub use link::LINKS_MAX;
-pub use publish::{INLINE_PIECE_BYTES_MAX, PIECE_BYTES_MAX, SEAL_BYTES};
+pub use publish::{INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, PIECE_BYTES_MAX, SEAL_BYTES};
 pub use shape::{POSITION_MAX, TARGET_BYTES_MAX};
 pub use xattr::{
     CAPABILITY_LABEL, POLICY, POLICY_LABEL, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,

@@ -4,8 +4,8 @@ use crate::tree::{Tree, root};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, LockChange, LockKind,
-    LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
+    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, INLINE_SEAL_BYTES, LockChange,
+    LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
 };
 
 /// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
@@ -185,7 +185,10 @@ impl World {
     fn publish(&mut self, c: &mut Choices<'_>, file: FileId, time: Timestamp) -> Operation {
         let old = self.tree.files.get(&file).map(|file| file.content).unwrap_or_default();
         let (size, change) = match c.pick(3) {
-            0 => (3, ContentChange::Inline(b"abc".to_vec())),
+            0 => {
+                let key = c.of(&[Some([1; 32]), None, Some([2; 32])]);
+                (3, ContentChange::Inline { sealed: vec![0; 3 + INLINE_SEAL_BYTES], key })
+            }
             1 => (10, ContentChange::None),
             _ => (
                 0,

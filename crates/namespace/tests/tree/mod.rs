@@ -88,7 +88,7 @@ impl Tree {
                 let file = self.file(&file);
                 file.content = head;
                 match change {
-                    ContentChange::Inline(bytes) => file.inline = bytes,
+                    ContentChange::Inline { sealed, .. } => file.inline = sealed,
                     ContentChange::Extents { .. } => file.inline.clear(),
                     ContentChange::None => {}
                 }

@@ -81,7 +81,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     }
     let begun = DataDir::begin_restore(&order.data)?;
     let server = order.data.join("server");
-    std::fs::create_dir(&server).map_err(io("make", &server))?;
+    shares::private::make_dir(&server).map_err(io("make", &server))?;
     let (dir, content) = (order.data.join("shares"), order.content.clone());
     let shares = Shares::open(&dir, ShareSettings { content, expiry: None }, wall_clock(), Arc::new(|_| ()));
     let shares = shares.map_err(|error| BackupError::Shares(error.into()))?;
@@ -120,7 +120,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     replace_file(&order.data, "authority.key", &key)?;
     replace_file(&order.data, "authority.crt", &certificate)?;
     // The founder is never expelled, and everybody looks for a lone server as that machine. Its earlier starts are over with their sessions.
-    begun.finish(Identity { machine: directory::FOUNDER.0, starts: 0 })?;
+    begun.finish(Identity { machine: directory::FOUNDER.0, ..Identity::default() })?;
     Ok(report)
 }
 

@@ -49,7 +49,7 @@ fn label(name: &str) -> Label {
 }
 
 /// Content that is this file's only: of small files a piece of a share.
-fn content(name: &str) -> Vec<u8> {
+pub(crate) fn content(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; if name.starts_with("small") { 20_000 } else { BYTES }];
     blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
     bytes
@@ -76,7 +76,7 @@ pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
     ask(machine, Call::Close { file, open }).map(drop)
 }
 
-fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
     let file = node(machine, Call::Lookup { dir: machine.door().root(), label: label(name) })?;
     let open = Open::posix(true, false);
     ask(machine, Call::Open { file: file.clone(), open, mask: 4 })?;

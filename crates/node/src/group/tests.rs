@@ -50,7 +50,14 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 }
 
 pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
-    let place = Place { member: FOUNDER, host: Host::default(), founds: true, knows: Versions::KNOWN };
+    let place = Place {
+        member: FOUNDER,
+        host: Host::default(),
+        founds: true,
+        knows: Versions::KNOWN,
+        mark: None,
+        moved: false,
+    };
     let group = Group::open(dir, settings, root(), place, Arc::new(Nobody), deliver);
     let group = group.unwrap_or_else(|e| stop(&e));
     group.begin();
@@ -291,7 +298,8 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
             Versions::KNOWN,
             Alarm::new(|why| panic!("{why}")),
         )
-        .unwrap(),
+        .unwrap()
+        .0,
     ));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {

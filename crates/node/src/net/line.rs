@@ -198,7 +198,8 @@ mod tests {
     /// A connection that takes little at a time, and the other end of it.
     async fn connected() -> (Arc<Line>, Frames<tokio_rustls::server::TlsStream<TcpStream>>) {
         let dir = tempfile::tempdir().unwrap();
-        let credentials = Authority::open(dir.path()).unwrap().credentials(dir.path(), MachineId(1)).unwrap();
+        let credentials =
+            Authority::found(dir.path()).unwrap().credentials(dir.path(), MachineId(1)).unwrap();
         let (caller, acceptor) =
             (tls::client(&credentials).unwrap(), TlsAcceptor::from(tls::server(&credentials).unwrap()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

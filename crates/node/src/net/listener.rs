@@ -26,7 +26,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use wire::{
-    FRAME_BYTES_MAX, GreetingError, MachineId, Purpose, ToServer, Version, Versions, Welcome, decode, encode,
+    FRAME_BYTES_MAX, GreetingError, MachineId, Purpose, Receipt, Start, ToServer, Version, Versions, Welcome,
+    decode, encode,
 };
 
 /// Whoever has not said anything by then is not waited for, nor who has not said by then what it wants.
@@ -42,6 +43,11 @@ const REQUESTS_MAX: usize = 16;
 const BACKLOG_MAX: usize = 32 << 20;
 /// How long to look away then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
+
+/// What is said to a machine that may not do what servers do.
+const NO_SERVER: &str = "only servers may ask that, and this machine is none";
+/// What the second of two is told.
+const TWIN: &str = "another process is up with a copy of this machine's data directory. Of the two one must go: remove this copy, and have its machine join anew (leasehold invite on a server, leasehold join with another data directory), or stop the other and start this one again";
 
 /// A stream from whoever calls.
 pub(super) type Stream = TlsStream<Movable>;
@@ -234,8 +240,12 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
-        (Purpose::Session { incarnation, session }, Some(machine)) => {
-            match host.open(machine, incarnation, session, version).await {
+        (Purpose::Session { start, session, receipt }, Some(machine)) => {
+            let session = host.known(receipt, session)?;
+            if let Some(welcome) = host.meet(machine, &start) {
+                return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?);
+            }
+            match host.open(machine, &start, session, version).await {
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
@@ -269,7 +279,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Control { request }, Some(machine)) if serves => match host.server.refuses(machine) {
+        (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
                 frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
                 frames::messages(&mut frames);
@@ -277,11 +287,16 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => "only servers may ask that".to_owned(),
+        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => NO_SERVER.to_owned(),
         (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(_))
             if version < host.server.group().version() =>
         {
             too_old_to_serve(version, host.server.group().version())
+        }
+        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(machine))
+            if host.server.refuses(machine).is_some() =>
+        {
+            host.server.refuses(machine).unwrap_or_default()
         }
         (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
@@ -359,8 +374,17 @@ impl Host {
 
     /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.
     fn refuses_peer(&self, machine: MachineId) -> Option<String> {
-        let knows = !self.server.group().standing().members.is_empty();
-        knows.then(|| self.server.refuses(machine)).flatten()
+        let standing = self.server.group().standing();
+        if standing.leads && !self.server.may_serve(machine) {
+            return Some(NO_SERVER.to_owned());
+        }
+        (!standing.members.is_empty()).then(|| self.server.refuses(machine)).flatten()
+    }
+
+    /// Why a machine may not do what servers do. Its certificate says that it was one once; the leader knows whether it is.
+    fn refuses_server(&self, machine: MachineId) -> Option<String> {
+        let refused = self.server.refuses(machine);
+        refused.or_else(|| self.server.member_on(machine).is_none().then(|| NO_SERVER.to_owned()))
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
@@ -388,15 +412,49 @@ impl Host {
         Ok(frames::send(&mut frames, Vec::new()).await?)
     }
 
+    /// The session to go on with; an error if what the machine was told proves that this server, the only one, has forgotten some of that. Of several another may know it, and if not, that
+    /// session is over: it is nothing that the machine has done.
+    fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
+        let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {
+            return Ok(session);
+        };
+        if !self.server.group().standing().alone {
+            tracing::error!(
+                why,
+                "the servers have lost what was acknowledged: the disks of too many are older copies"
+            );
+            return Ok(None);
+        }
+        if let Some(part) = self.part.upgrade() {
+            part.is_older(why.to_owned());
+        }
+        Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())
+    }
+
+    /// What is said to a machine that cannot have a session in that start of it, if so.
+    fn meet(&self, machine: MachineId, start: &Start) -> Option<Welcome> {
+        let up = self.server.routes().lock().is_up(machine);
+        if up.is_some_and(|up| up != start.drawn && !start.before.contains(&up)) {
+            tracing::warn!(
+                machine = machine.0,
+                "two processes with copies of this machine's data directory are up; the second is refused"
+            );
+            return Some(Welcome::Refused { why: TWIN.to_owned() });
+        }
+        let latest = self.server.group().query(|directory, _| directory.latest_start(machine));
+        let later = latest.filter(|latest| *latest > start.incarnation);
+        later.map(|incarnation| Welcome::Started { incarnation })
+    }
+
     async fn open(
         &self,
         machine: MachineId,
-        incarnation: u64,
+        start: &Start,
         session: Option<SessionId>,
         version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
-        let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
-        self.server.open((machine, version), incarnation, session, connection);
+        let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
+        self.server.open((machine, version), start.incarnation, session, connection);
         // Only the directory refuses: whoever is refused gives up what it has not got applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {
             Some(Down::Opened(session)) => Ok((session, down)),

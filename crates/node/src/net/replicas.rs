@@ -126,7 +126,7 @@ struct Group {
 impl Group {
     fn new(count: usize) -> Group {
         let dirs: Vec<TempDir> = (0..=count).map(|_| tempfile::tempdir().unwrap()).collect();
-        let authority = Authority::open(dirs[0].path()).unwrap();
+        let authority = Authority::found(dirs[0].path()).unwrap();
         let client = Peers::new(CLIENT);
         client.know(&authority.credentials(dirs[0].path(), CLIENT).unwrap()).unwrap();
         let mut group = Group {

@@ -74,6 +74,8 @@ impl Building {
         if !matches!(kind, Some(0 | 5 | 15)) {
             self.is_rough();
         }
+        // One of the servers at a time.
+        let kind = kind.filter(|kind| *kind < 6 || !self.shipped.is_in_doubt());
         match kind {
             // The machine hears of it, or finds that nothing comes any more.
             Some(0) if self.one_in(2) => self.breaks(at),

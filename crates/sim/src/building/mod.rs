@@ -100,6 +100,8 @@ pub struct Happened {
     pub vanished: u64,
     /// Times that a server's disk lost or changed what it was to keep.
     pub rotten: u64,
+    /// Times that a server's disk was put back to an older copy, or emptied.
+    pub put_back: u64,
     /// Times that a server refused to go on with such a disk, and was added anew.
     pub refused: u64,
     /// Times that a server's disk was full.
@@ -147,6 +149,7 @@ impl std::ops::AddAssign for Happened {
             survived,
             vanished,
             rotten,
+            put_back,
             refused,
             full,
             changes,
@@ -180,6 +183,7 @@ impl std::ops::AddAssign for Happened {
         self.survived += survived;
         self.vanished += vanished;
         self.rotten += rotten;
+        self.put_back += put_back;
         self.refused += refused;
         self.full += full;
         self.changes += changes;

@@ -435,6 +435,25 @@ fn the_shipped_code_goes_on_with_full_disks() {
     assert!(all.full > 20 && all.elections > 12 && all.snapshots > 12, "{all:?}");
 }
 
+/// Disks of servers that start again are older copies of what they were, or have nothing on them.
+const PUT_BACK: Weather = Weather { puts_back: 1, rots: 0, ..ROUGH };
+
+/// Who has forgotten what it had promised is found by the others, neither votes nor leads, and is added anew; nobody else is blamed.
+#[test]
+fn disks_that_are_put_back_or_emptied_are_found_by_the_others() {
+    let all = all_of(PUT_BACK, 0..8, 5, 300);
+    println!("{all:?}");
+    assert!(all.put_back > 5 && all.refused > 3, "{all:?}");
+}
+
+#[test]
+fn servers_that_believe_a_disk_that_was_put_back_are_found() {
+    let lie = Some(super::Lie::BelievesMembers);
+    let found = is_found(Weather { lie, ..PUT_BACK }, 0..20, 5, 300);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
 /// An append that is acknowledged before it is durable is gone once all that had it have crashed.
 #[test]
 fn a_disk_that_keeps_nothing_is_found() {

@@ -4,6 +4,9 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use wire::{Version, Versions};
 
+/// The disk of one server in so many that start again is an older one.
+const PUTS_BACK: u64 = 3;
+
 /// A fault put into a machine or the server on purpose, to see that it is found. It is in the host that the simulation is, not in what is shipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
@@ -25,6 +28,8 @@ pub enum Lie {
     ChangesAtOnce,
     /// Servers look at no checksum of what their disks have.
     BelievesRot,
+    /// Servers take each other, and themselves, for what they were, whatever their disks have.
+    BelievesMembers,
     /// Machines say that what they have handed out below has gone, and kernels keep it.
     KeptBelow,
     /// What goes from below when a lease on a name does is the entry of just the name that it is of, which is folded.
@@ -74,6 +79,8 @@ pub struct Weather {
     pub elections: u64,
     /// The disk of a server of a group rots: of servers that run the shipped code, of one in so many that start again.
     pub rots: u64,
+    /// The disk of a server that runs the shipped code is put back to an older copy of it, or emptied: of one in so many that start again, if all others are well.
+    pub puts_back: u64,
     /// People have a group grow or shrink, to one, three or five servers.
     pub changes: u64,
     /// Machines are cut off from some of the servers, one way or both.
@@ -116,6 +123,7 @@ impl Weather {
         servers: 1,
         shipped: false,
         rots: 0,
+        puts_back: 0,
         changes: 0,
         calm_ms: 1_000_000_000,
         breaks: 0,
@@ -152,6 +160,7 @@ impl Weather {
         servers: 1,
         shipped: false,
         rots: 4,
+        puts_back: 0,
         changes: 0,
         calm_ms: 4_000,
         breaks: 4,
@@ -205,6 +214,7 @@ impl Weather {
             elections,
             changes,
             rots,
+            puts_back: PUTS_BACK,
             full_disks,
             limited,
             upgrade_ms,

@@ -6,8 +6,8 @@ use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
     AccountAnswer, AccountCall, AccountRefusal, AccountRequest, AskMode, FileGrant, LogEntry, MachineId,
-    Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest, ShareStanding, Space, ToClient, ToServer,
-    Values, Version, Versions, Welcome,
+    Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest, ShareStanding, Space, Start, ToClient,
+    ToServer, Values, Version, Versions, Welcome,
 };
 
 /// A message of any kind.
@@ -72,7 +72,11 @@ impl Message {
 
 every! { purposes -> Purpose {
     Join { secret: [1; 16], name: "hall".to_owned(), key: [2; 32] },
-    Session { incarnation: 300, session: Some(lease::SessionId(5)) },
+    Session {
+        start: Start { incarnation: 300, drawn: 7, before: vec![8] },
+        session: Some(lease::SessionId(5)),
+        receipt: Some(receipt()),
+    },
     Content,
     Peer,
     Serve { key: [3; 32] },
@@ -98,6 +102,7 @@ every! { welcomes -> Welcome {
     Done,
     Control,
     Refused { why: "no".to_owned() },
+    Started { incarnation: 300 },
 } }
 every! { share_calls -> ShareCall {
     Store { session: lease::SessionId(5), shares: vec![(share(1), 300), (share(2), 0)] },
@@ -170,6 +175,7 @@ every! { to_client -> ToClient {
     Resumed { through: 300, rejected: rejected(), space: space(), term_ms: 30_000, rules: 3 },
     FlushThrough { number: 10, file: file() },
     Heard { file: file(), through: 300, goes_on: true },
+    Receipt(receipt()),
 } }
 
 /// All of them, named.

@@ -9,8 +9,8 @@ use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, SessionId};
 use namespace::{
-    AttributeChange, Capabilities, Capability, ContentChange, Cred, Error, FileKind, Link, LockChange,
-    LockKind, LockRange, LockSpace, Operation, RenameMode, SetTime,
+    AttributeChange, Capabilities, Capability, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange,
+    LockSpace, Operation, RenameMode, SetTime,
 };
 use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
 
@@ -38,7 +38,7 @@ impl Tree {
             let file = made(&create);
             world.update(session, create).unwrap();
             if kind == FileKind::Regular {
-                let bytes = ContentChange::Inline(name.as_bytes().to_vec());
+                let bytes = inline(name.as_bytes());
                 world.update(session, publish(&file, 1, name.len() as u64, bytes)).unwrap();
             }
             file

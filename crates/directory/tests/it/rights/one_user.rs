@@ -59,9 +59,9 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
     let told = answer(&mut world, session, stat(&tree.f), content(Kind::Write), AskMode::Lease);
     assert_eq!(refusal(&told), Some(Error::AccessDenied));
     let grants = grants_of(answer(&mut world, session, stat(&tree.f), content(Kind::Read), AskMode::Lease));
-    assert_eq!(grants[0].values.inline.as_deref(), Some(b"f".as_slice()));
+    assert_eq!(grants[0].values.inline, Some(sealed(b"f")));
     assert!(!grants[0].whole && grants[0].fields.contains(&(Field::Content, Kind::Read)));
-    let write = publish(&tree.f, 2, 1, ContentChange::Inline(b"x".to_vec()));
+    let write = publish(&tree.f, 2, 1, inline(b"x"));
     assert_eq!(
         refusal(&answer(&mut world, session, write.clone(), vec![], AskMode::Ship)),
         Some(Error::AccessDenied)
