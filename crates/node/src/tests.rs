@@ -346,6 +346,10 @@ fn who_put_its_state_aside_serves_again_without_another_start() {
         assert!(read(&machines[2], &name) == Ok(content(&name)));
     }
     for machine in machines {
-        machine.stop().unwrap();
+        match machine.stop() {
+            // With two of three gone the last has nobody to agree with.
+            Ok(()) | Err(MachineError::LeftForNextStart { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 }

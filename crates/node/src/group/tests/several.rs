@@ -366,7 +366,9 @@ fn who_votes_no_more_leads_until_that_is_committed() {
                 building.start(id);
             }
         }
-        assert_eq!(building.leader().member(), other);
+        let leads = building.leader().member();
+        // That the other led may have passed by unseen: with the entry that it was given the third leads.
+        assert!(leads == other || leads == alone && voters(alone).len() < 2, "{leads} leads");
         building.open();
         building.start(removed);
         building.open();
