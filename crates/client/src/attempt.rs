@@ -67,7 +67,6 @@ impl Client {
                 self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
             }
             Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
-            Call::Accessed { file } => self.access(now, &file),
             Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
             Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
             Call::Read { file, offset, length, kept, quietly } => {
@@ -117,7 +116,7 @@ impl Client {
         Ok(())
     }
 
-    pub(crate) fn answer(&mut self, now: Now, operation: Operation) -> Tried {
+    fn answer(&mut self, now: Now, operation: Operation) -> Tried {
         match self.decide(now, operation)? {
             Answer::Nothing => Ok(Reply::Nothing),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),

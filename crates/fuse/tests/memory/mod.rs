@@ -180,7 +180,6 @@ fn name_of(call: &Call) -> &'static str {
         Call::Rename { .. } => "rename",
         Call::SetAttributes { .. } => "set attributes",
         Call::Open { .. } => "open",
-        Call::Accessed { .. } => "accessed",
         Call::SetDisposition { .. } => "set disposition",
         Call::Close { .. } => "close",
         Call::Read { .. } => "read",
@@ -229,7 +228,7 @@ impl Tree {
             Call::SetAttributes { file, change, size, .. } => {
                 self.set_attributes(cred, &file, change, size)?
             }
-            Call::Accessed { .. } | Call::SetDisposition { .. } => return Err(Error::NotSupported),
+            Call::SetDisposition { .. } => return Err(Error::NotSupported),
             Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
             Call::Read { file, offset, length, .. } => {
