@@ -67,6 +67,7 @@ impl Client {
                 self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
             }
             Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
+            Call::Accessed { file } => self.access(now, &file),
             Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
             Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
             Call::Read { file, offset, length, kept, quietly } => {
@@ -116,7 +117,7 @@ impl Client {
         Ok(())
     }
 
-    fn answer(&mut self, now: Now, operation: Operation) -> Tried {
+    pub(crate) fn answer(&mut self, now: Now, operation: Operation) -> Tried {
         match self.decide(now, operation)? {
             Answer::Nothing => Ok(Reply::Nothing),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),

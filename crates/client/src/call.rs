@@ -49,6 +49,8 @@ pub enum Call {
     Open { file: FileId, open: Open, mask: u8 },
     /// Has this link go when nobody has the file open any more, or takes that back (Windows' deletion disposition). Needs a handle that may delete: [`Reply::Nothing`].
     SetDisposition { file: FileId, link: Option<Link> },
+    /// What was read lately is to have its access time for everybody, if it still counts: [`Reply::Nothing`]. The client calls this itself.
+    Accessed { file: FileId },
     /// Closes a handle that was opened so: [`Reply::Nothing`].
     Close { file: FileId, open: Open },
     /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back. `quietly`: it counts for no
@@ -113,6 +115,7 @@ impl Call {
             Call::SetXattr { .. } => "setxattr",
             Call::RemoveXattr { .. } => "removexattr",
             Call::Space => "statfs",
+            Call::Accessed { .. } => "access time",
             Call::Lock { .. } => "lock",
             Call::GetLock { .. } => "getlk",
         }
@@ -130,6 +133,7 @@ impl Call {
             | Call::Rename { .. }
             | Call::SetAttributes { .. }
             | Call::SetDisposition { .. }
+            | Call::Accessed { .. }
             | Call::Write { .. }
             | Call::Allocate { .. }
             | Call::SetXattr { .. }

@@ -1,5 +1,6 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
+use crate::accesses::Accesses;
 use crate::evict::Hand;
 use crate::known::Files;
 use crate::lingering::Lingering;
@@ -116,6 +117,8 @@ pub struct Client {
     pub(crate) is_handed_out: bool,
     /// Files that have no name any more and are known below.
     pub(crate) lingering: Lingering,
+    /// Access times that the server is to hear of.
+    pub(crate) accesses: Accesses,
     /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
@@ -159,6 +162,7 @@ impl Client {
             ending: false,
             is_handed_out: false,
             lingering: Lingering::default(),
+            accesses: Accesses::default(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
         }
@@ -227,7 +231,8 @@ impl Client {
         let flush = unsent.map(|since| since.after_ms(self.settings.flush_after_ms));
         let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.publish_after_ms()));
         let lingering = self.lingering_deadline();
-        [flush, publish, lingering, self.session_deadline()].into_iter().flatten().min()
+        let access = self.accesses.deadline().filter(|_| self.session.is_connected());
+        [flush, publish, lingering, access, self.session_deadline()].into_iter().flatten().min()
     }
 
     /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
@@ -479,6 +484,7 @@ impl Client {
             self.flush_log(out);
         }
         self.end_lingering(now, out);
+        self.tell_accesses(now, out);
         self.keep_session(now, out);
     }
 
@@ -584,7 +590,9 @@ impl Client {
         match self.decide(now, Operation::Stat { file: file.clone() })? {
             Answer::Stat(stat) => {
                 let occupied = stat.occupied.saturating_add(self.promised.of(file));
-                Ok(namespace::Stat { occupied, ..stat })
+                let atime = self.accesses.shown(file, &stat.attributes);
+                let attributes = namespace::Attributes { atime, ..stat.attributes };
+                Ok(namespace::Stat { attributes, occupied, ..stat })
             }
             Answer::Nothing | Answer::Entry(_) | Answer::Bytes(_) | Answer::Names(_) | Answer::Lock(_) => {
                 Err(Stop::Error(Error::Invalid))

@@ -88,7 +88,7 @@ impl Client {
     }
 
     /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is local and
-    /// at once: nobody waits for an access time, and none is recalled for. So what passes to and fro is left out, and what is only told. What the kernel reads from its
+    /// at once: nobody waits for an access time; the rest is done later ([`crate::accesses`]). What passes to and fro is left out, and what is only told. What the kernel reads from its
     /// pages nobody hears of, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
         if self.is_told || self.rights.read_only || self.passing.has(now.time, file) {
@@ -102,11 +102,14 @@ impl Client {
         let head = known.content.head().map(|head| head.mtime.max(head.ctime));
         let times = known.times.as_ref().map(|times| times.mtime.max(times.ctime));
         let changed = [head, times].into_iter().flatten().fold(attributes.ctime, Timestamp::max);
-        let atime = attributes.atime;
+        let atime = self.accesses.shown(file, &attributes);
         let due = atime <= changed || now.wall.secs.saturating_sub(atime.secs) >= RELATIME_SECS;
         if due && !known.gone && self.require_quiet().is_ok() {
             // A refusal means that the file is gone, and then nobody misses it.
-            let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
+            let operation = Operation::Accessed { file: file.clone(), time: now.wall };
+            if let Err(Stop::Need(_)) = self.decide(now, operation) {
+                self.accesses.note(now.time, file, now.wall, attributes.ctime);
+            }
         }
     }
 

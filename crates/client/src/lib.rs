@@ -5,6 +5,7 @@
 
 #![allow(missing_docs, reason = "fields of calls are documented once, on the calls")]
 
+mod accesses;
 mod attempt;
 mod call;
 mod client;

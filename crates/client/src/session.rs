@@ -211,6 +211,7 @@ impl Client {
         let items = self.what_is_lost();
         self.note_unsaved(&items);
         self.forget_lingering();
+        self.accesses.forget();
         self.keep_handles();
         self.forget_session();
         out.push(Output::Salvage(Salvage { cut_off: true, items }));

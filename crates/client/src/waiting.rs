@@ -335,7 +335,11 @@ impl Client {
         };
         match waiting.reopens {
             Some(file) => self.reopened(now, &file, &result, out),
-            None if waiting.is_own => {}
+            None if waiting.is_own => {
+                if let Call::Accessed { file } = &waiting.call {
+                    self.access_told(file);
+                }
+            }
             None => {
                 let bound = self.bound_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });

@@ -180,6 +180,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::Rename { .. } => "rename",
         Call::SetAttributes { .. } => "set attributes",
         Call::Open { .. } => "open",
+        Call::Accessed { .. } => "accessed",
         Call::SetDisposition { .. } => "set disposition",
         Call::Close { .. } => "close",
         Call::Read { .. } => "read",
@@ -228,7 +229,7 @@ impl Tree {
             Call::SetAttributes { file, change, size, .. } => {
                 self.set_attributes(cred, &file, change, size)?
             }
-            Call::SetDisposition { .. } => return Err(Error::NotSupported),
+            Call::Accessed { .. } | Call::SetDisposition { .. } => return Err(Error::NotSupported),
             Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
             Call::Read { file, offset, length, .. } => {

@@ -112,7 +112,7 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     pub fn xattrs(&mut self, file: &FileId) -> Result<Vec<(Label, usize)>, Stop> {
         let known =
             self.ask(Kind::Read, |k| Lease::new(file.clone(), Field::Xattrs, k), |k, _| k.xattrs(file));
-        Ok(known?.unwrap_or_default())
+        known?.ok_or(Stop::Refused(Error::Stale))
     }
 
     /// Where it is linked.
