@@ -1,5 +1,5 @@
-//! Access times of files that this client may only read. Others hold them too, and would all have to let go, so a reader does not wait for that: the time is shown here at once, and the
-//! server hears of it a little later, if it still counts then.
+//! Access times of what passes to and fro between machines. Each reader would have one more change to log before it can let go, so nothing is logged while the file may pass on at once: the time
+//! is shown here, and the server hears of it a little later, if it still counts then.
 
 use crate::client::Client;
 use crate::waiting::{Stop, Waiting};
@@ -83,16 +83,16 @@ impl Client {
         }
     }
 
-    /// Moves the access time for everybody. What others have changed or taken meanwhile stays as they have it: nobody waits for this.
+    /// Moves the access time for everybody, unless others have changed the file meanwhile.
     pub(crate) fn access(&mut self, now: Now, file: &FileId) -> Result<Reply, Stop> {
         let Some(access) = self.accesses.by_file.get(file).copied() else { return Ok(Reply::Nothing) };
         let counts =
             |attributes: &Attributes| attributes.ctime == access.ctime && attributes.atime < access.time;
         match self.files.attributes(file, Kind::Read) {
-            Known::Used(attributes) if counts(&attributes) => {
+            Known::Used(attributes) if !counts(&attributes) => Ok(Reply::Nothing),
+            Known::Used(_) | Known::Unused | Known::Unknown => {
                 self.answer(now, Operation::Accessed { file: file.clone(), time: access.time })
             }
-            Known::Used(_) | Known::Unused | Known::Unknown => Ok(Reply::Nothing),
         }
     }
 
@@ -108,9 +108,9 @@ mod tests {
     use super::*;
     use crate::tests::{empty, opened};
     use crate::{Input, Outcome, Settings};
-    use lease::{Field, Released};
+    use lease::Field;
     use namespace::FileKind;
-    use wire::{AskMode, FileGrant, ToClient, ToServer};
+    use wire::{FileGrant, LogEntry, ToClient, ToServer};
 
     fn at(ms: u64) -> Now {
         let wall = Timestamp { secs: (ms / 1000).cast_signed(), nanos: 0 };
@@ -118,12 +118,12 @@ mod tests {
     }
 
     /// A client that may read `file`, of which nothing was read since it changed at 5 s.
-    fn client(file: &FileId, kind: Kind) -> Client {
+    fn client(file: &FileId) -> Client {
         let mut client = Client::new(Settings::new([0; 32]));
         let mut out = Vec::new();
         client.handle(at(0), Input::Greeting, &mut out);
         client.handle(at(0), Input::Message(opened()), &mut out);
-        let fields = vec![(Field::Attributes, kind), (Field::Content, Kind::Read)];
+        let fields = vec![(Field::Attributes, Kind::Read), (Field::Content, Kind::Read)];
         let mut grant = FileGrant { whole: false, fields, ..empty(file) };
         let attributes = grant.values.attributes.as_mut().unwrap();
         attributes.kind = FileKind::Regular;
@@ -139,76 +139,82 @@ mod tests {
         client
     }
 
-    fn call(client: &mut Client, ms: u64, call: Call) -> (Outcome, Vec<Output>) {
-        let mut out = Vec::new();
-        let outcome = client.call(at(ms), &Cred::default(), call, &mut out);
-        (outcome, out)
+    fn call(client: &mut Client, ms: u64, call: Call) -> Outcome {
+        client.call(at(ms), &Cred::default(), call, &mut Vec::new())
     }
 
-    fn reads(client: &mut Client, ms: u64, file: &FileId) -> Vec<Output> {
+    fn reads(client: &mut Client, ms: u64, file: &FileId) {
         let read = Call::Read { file: file.clone(), offset: 0, length: 9, kept: true, quietly: false };
-        let (outcome, out) = call(client, ms, read);
+        let outcome = call(client, ms, read);
         assert!(matches!(outcome, Outcome::Done(Ok(_))), "{outcome:?}");
-        out
     }
 
     fn atime(client: &mut Client, ms: u64, file: &FileId) -> Timestamp {
-        let (outcome, _) = call(client, ms, Call::Stat { file: file.clone() });
+        let outcome = call(client, ms, Call::Stat { file: file.clone() });
         let Outcome::Done(Ok(Reply::Stat(stat))) = outcome else { panic!("{outcome:?}") };
         stat.attributes.atime
     }
 
-    fn asked(out: &[Output]) -> usize {
-        let asks = |output: &&Output| {
-            matches!(
-                output,
-                Output::Send(ToServer::Ask {
-                    operation: Operation::Accessed { .. },
-                    mode: AskMode::Lease,
-                    ..
-                })
-            )
+    /// Content that is recalled again and again passes to and fro.
+    fn passing(client: &mut Client, file: &FileId) {
+        (0..8).for_each(|_| client.passing.note(Time(9_000), file, 1));
+        assert!(client.passing.has(Time(10_000), file));
+    }
+
+    fn logged(out: &[Output]) -> usize {
+        let entries = out.iter().filter_map(|output| match output {
+            Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+            _ => None,
+        });
+        let is_access = |entry: &&LogEntry| {
+            matches!(entry, LogEntry::Update { operation: Operation::Accessed { .. }, .. })
         };
-        out.iter().filter(asks).count()
+        entries.flatten().filter(is_access).count()
+    }
+
+    /// What the client has to say by then.
+    fn later(client: &mut Client, ms: u64) -> Vec<Output> {
+        let mut out = Vec::new();
+        client.handle(at(ms), Input::Tick, &mut out);
+        client.flush_log(&mut out);
+        out
     }
 
     #[test]
-    fn a_reader_sees_its_access_at_once_and_the_server_hears_of_it_later() {
+    fn of_what_passes_the_access_is_seen_here_at_once_and_told_later() {
         let file = FileId::root().child(7);
-        let mut client = client(&file, Kind::Read);
+        let mut client = client(&file);
+        passing(&mut client, &file);
         assert_eq!(atime(&mut client, 5_000, &file).secs, 4);
-        let out = reads(&mut client, 10_000, &file);
-        assert_eq!(asked(&out), 0, "nobody waits for it: {out:?}");
+        reads(&mut client, 10_000, &file);
+        assert_eq!(logged(&later(&mut client, 10_001)), 0);
         assert!(atime(&mut client, 10_001, &file).secs > 5);
         assert!(client.deadline().unwrap() <= Time(10_000 + AFTER_MS));
-        let mut out = Vec::new();
-        client.handle(at(10_000 + AFTER_MS), Input::Tick, &mut out);
-        assert_eq!(asked(&out), 1, "{out:?}");
-        // Once.
-        out.clear();
-        client.handle(at(10_001 + AFTER_MS), Input::Tick, &mut out);
-        assert_eq!(asked(&out), 0, "{out:?}");
-    }
-
-    #[test]
-    fn what_others_take_or_change_meanwhile_is_not_asked_for() {
-        let file = FileId::root().child(7);
-        let mut client = client(&file, Kind::Read);
-        reads(&mut client, 10_000, &file);
-        let leases = vec![Released { file: file.clone(), field: Field::Attributes, keep: None }];
-        client.handle(at(10_010), Input::Message(ToClient::Recall { leases }), &mut Vec::new());
-        let mut out = Vec::new();
-        client.handle(at(10_000 + AFTER_MS), Input::Tick, &mut out);
-        assert_eq!(asked(&out), 0, "{out:?}");
+        assert_eq!(logged(&later(&mut client, 10_000 + AFTER_MS)), 1);
+        assert_eq!(logged(&later(&mut client, 10_001 + 2 * AFTER_MS)), 0, "once");
+        assert!(atime(&mut client, 12_001, &file).secs > 5);
         assert!(client.accesses.by_file.is_empty() && client.accesses.asking == 0);
     }
 
     #[test]
-    fn where_the_lease_is_at_hand_it_is_done_at_once() {
+    fn what_does_not_pass_is_logged_at_once() {
         let file = FileId::root().child(7);
-        let mut client = client(&file, Kind::Write);
+        let mut client = client(&file);
         reads(&mut client, 10_000, &file);
-        assert!(atime(&mut client, 10_001, &file).secs > 5);
+        assert_eq!(logged(&later(&mut client, 10_001)), 1);
+        assert!(client.accesses.by_file.is_empty());
+    }
+
+    /// Who sets times since has the last word.
+    #[test]
+    fn what_others_change_meanwhile_stays_as_they_have_it() {
+        let file = FileId::root().child(7);
+        let mut client = client(&file);
+        passing(&mut client, &file);
+        reads(&mut client, 10_000, &file);
+        client.files.get_mut(&file).unwrap().attributes.as_mut().unwrap().ctime.secs = 9;
+        assert_eq!(atime(&mut client, 10_001, &file).secs, 4);
+        assert_eq!(logged(&later(&mut client, 10_000 + AFTER_MS)), 0);
         assert!(client.accesses.by_file.is_empty());
     }
 }

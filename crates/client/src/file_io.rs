@@ -87,11 +87,10 @@ impl Client {
         Ok(Reply::Data(parts))
     }
 
-    /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is local and
-    /// at once: nobody waits for an access time; the rest is done later ([`crate::accesses`]). What passes to and fro is left out, and what is only told. What the kernel reads from its
-    /// pages nobody hears of, as with NFS.
+    /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is at once: nobody waits for an access time, and none is
+    /// recalled for. Of what passes to and fro, and of what is only told, it is done later ([`crate::accesses`]). What the kernel reads from its pages nobody hears of, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
-        if self.is_told || self.rights.read_only || self.passing.has(now.time, file) {
+        if self.rights.read_only {
             return;
         }
         let Some(known) = self.files.get(file) else { return };
@@ -104,12 +103,14 @@ impl Client {
         let changed = [head, times].into_iter().flatten().fold(attributes.ctime, Timestamp::max);
         let atime = self.accesses.shown(file, &attributes);
         let due = atime <= changed || now.wall.secs.saturating_sub(atime.secs) >= RELATIME_SECS;
-        if due && !known.gone && self.require_quiet().is_ok() {
+        if !due || known.gone {
+            return;
+        }
+        if self.is_told || self.passing.has(now.time, file) {
+            self.accesses.note(now.time, file, now.wall, attributes.ctime);
+        } else if self.require_quiet().is_ok() {
             // A refusal means that the file is gone, and then nobody misses it.
-            let operation = Operation::Accessed { file: file.clone(), time: now.wall };
-            if let Err(Stop::Need(_)) = self.decide(now, operation) {
-                self.accesses.note(now.time, file, now.wall, attributes.ctime);
-            }
+            let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
         }
     }
 

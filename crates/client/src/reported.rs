@@ -34,7 +34,7 @@ struct Passed {
 }
 
 impl Passing {
-    fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
+    pub(crate) fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
         let Some(passed) = self.entry(now, file) else { return };
         if now.ms_since(passed.at) >= PASSING_MS {
             passed.recalls = 0;
