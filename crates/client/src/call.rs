@@ -12,7 +12,7 @@ use namespace::{
 /// calls them.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// Finds `label` in `dir`: [`Reply::Node`].
+    /// Finds `label` in `dir`: [`Reply::Node`], or [`Reply::Glimpsed`].
     Lookup { dir: FileId, label: Label },
     /// The directory that `dir` is linked in, itself for the root: [`Reply::Node`].
     Parent { dir: FileId },
@@ -186,6 +186,8 @@ pub enum Reply {
     Names(Vec<Label>),
     /// This was so, and no lease says that it still is: nobody may keep it. A node's entry is leased, and may be kept.
     Passing(Box<Reply>),
+    /// What a name stood for, or that there was none, and no lease says that it still is so: nobody may keep the entry either.
+    Glimpsed(Option<(Entry, Stat)>),
     /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says. `passing`: the file's content passes to and fro between machines, so
     /// what is read of it is better not kept.
     Opened { keep_pages: bool, passing: bool },
@@ -206,7 +208,11 @@ pub enum Reply {
 impl Reply {
     /// The same, whether or not it may be kept.
     pub fn told(self) -> Reply {
-        if let Reply::Passing(reply) = self { *reply } else { self }
+        match self {
+            Reply::Passing(reply) => *reply,
+            Reply::Glimpsed(Some((entry, stat))) => Reply::Node(entry, stat),
+            reply => reply,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::waiting::{On, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Released, Time};
-use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat};
+use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold};
 use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
@@ -157,10 +157,16 @@ impl Client {
         let reply = self.attempt(now, waiting, out);
         self.is_told = false;
         self.files.release(&not_held);
-        reply.map(|reply| match reply {
-            Reply::Node(..) | Reply::Stat(_) => Reply::Passing(Box::new(reply)),
+        let is_glimpsed = match &waiting.call {
+            Call::Lookup { dir, label } => !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read),
+            _ => false,
+        };
+        match reply {
+            Ok(Reply::Node(entry, stat)) if is_glimpsed => Ok(Reply::Glimpsed(Some((entry, stat)))),
+            Err(Stop::Error(Error::NotFound)) if is_glimpsed => Ok(Reply::Glimpsed(None)),
+            Ok(reply @ (Reply::Node(..) | Reply::Stat(_))) => Ok(Reply::Passing(Box::new(reply))),
             reply => reply,
-        })
+        }
     }
 
     /// What stat shows to who does not look at times and sizes: the kernel, on its way to a name. Nobody is asked for those.

@@ -129,9 +129,10 @@ impl Client {
         }
         let lost = self.session.valid_until();
         let since = |waiting: &crate::waiting::Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
-        // Nobody waits for a close, and what was not closed would be open for ever.
-        let waits =
-            |w: &crate::waiting::Waiting| w.reopens.is_none() && !matches!(w.call, Call::Close { .. });
+        // Nobody waits for a close, and what was not closed would be open for ever; and nobody called what is the client's own.
+        let waits = |w: &crate::waiting::Waiting| {
+            w.reopens.is_none() && !w.is_own && !matches!(w.call, Call::Close { .. })
+        };
         let tired: Vec<Ticket> = self
             .waiting
             .iter()

@@ -330,7 +330,12 @@ impl Turn<'_> {
     /// The values that a report tells; nobody gets a lease.
     pub fn report(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
-        for need in needs {
+        // Trap: of what the asker holds it may know more than is known here, and is told nothing.
+        let holds = |need: &Lease| {
+            let wants = request.wants.iter().any(|want| want.file == need.file && want.field == need.field);
+            !wants && self.files.holdings(&need.file).covers(request.session, &need.field, Kind::Read)
+        };
+        for need in needs.iter().filter(|need| !holds(need)) {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
         }
         let mut room = Room::whole();

@@ -64,6 +64,7 @@ impl Front {
         let (since, within) = (self.nodes.missed(), file.clone());
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
+                Ok(Told::Reply(Reply::Glimpsed(None))) => Ok(Found::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     if front.nodes.is_contended(dir) {
                         Ok(Found::Missing(Duration::ZERO))
@@ -337,12 +338,13 @@ impl Front {
         (asker, dir, label): (Asker, u64, &Label),
         since: u64,
     ) -> Outcome<Shown> {
-        let (entry, stat, passing) = match told? {
-            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false),
-            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true),
+        let (entry, stat, passing, glimpsed) = match told? {
+            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false, false),
+            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true, false),
+            Told::Reply(Reply::Glimpsed(Some((entry, stat)))) => (entry, stat, true, true),
             other => return Err(unexpected(&other)),
         };
-        let contended = self.nodes.is_contended(dir);
+        let contended = glimpsed || self.nodes.is_contended(dir);
         if !contended {
             self.nodes.give_entry(dir, label);
         }

@@ -71,7 +71,9 @@ impl Kernel {
                 Call::Lookup { dir, label } | Call::Create { dir, label, .. } | Call::Link { dir, label, .. },
                 Ok(reply),
             ) => {
-                if let Reply::Node(entry, _) = reply.clone().told() {
+                if let Reply::Glimpsed(_) = reply {
+                    self.names.remove(&(dir.clone(), label.clone()));
+                } else if let Reply::Node(entry, _) = reply.clone().told() {
                     self.given_entry(dir, label, (until, Some(entry.clone())));
                     self.given_stat(&entry.file, reply, until);
                 }

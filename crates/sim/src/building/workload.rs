@@ -196,6 +196,10 @@ impl Building {
             kernel.given(now.time, &called.call, &result, until);
         }
         self.is_told_to_linger(at, &result);
+        let result = match result {
+            Ok(Reply::Glimpsed(None)) => Err(Error::NotFound),
+            result => result,
+        };
         self.answered(at, number, program, result, now)
     }
 
@@ -305,7 +309,8 @@ impl Building {
                 self.remember(at, entry);
             }
             (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick)?,
-            (Call::Parent { .. }, Reply::Node(above, stat)) => {
+            // Nobody made the root.
+            (Call::Parent { .. }, Reply::Node(above, stat)) if above.file != FileId::root() => {
                 self.observes_stat(number, &above.file, &stat, tick)?;
             }
             (Call::GetXattr { file, .. }, Reply::Bytes(policy)) => {
