@@ -284,5 +284,9 @@ impl Desk {
 
 /// Which kind of request one of this mode is in the queue.
 pub(crate) fn what_for(mode: AskMode) -> What {
-    if mode == AskMode::Report { What::Report } else { What::Lease }
+    match mode {
+        AskMode::Report => What::Report,
+        AskMode::Ship => What::Ship,
+        AskMode::Lease | AskMode::LeaseOrReport | AskMode::Values | AskMode::Page { .. } => What::Lease,
+    }
 }

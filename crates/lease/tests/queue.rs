@@ -77,6 +77,13 @@ fn who_stands_behind_whom() {
             others_only,
             "{told}: by its own session's nobody is blocked"
         );
+        let wants = queue.get(earlier).unwrap().wants.clone();
+        queue.replace_wants(earlier, wants, What::Ship);
+        assert_eq!(
+            queue.blocked_by_earlier(same),
+            behind || others_only,
+            "{told}: but by what the server does for it"
+        );
         queue.remove(earlier);
         assert!(!queue.blocked_by_earlier(later), "{told}");
     }

@@ -54,6 +54,13 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "a tool"]
+    fn one_of_many() {
+        let seed = std::env::var("SEED").unwrap().parse().unwrap();
+        run_many(seed, 2 + seed % 2, 400).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+
+    #[test]
     fn what_anybody_has_open_stays_and_nothing_else_does() {
         let mut all = Tally::default();
         for seed in 0..3_000 {
