@@ -17,7 +17,7 @@ const ALWAYS: [(&str, &str); 2] = [("a", "a new"), ("b", "b new")];
 /// A name that programs make if nobody else has.
 const EXCLUSIVE: &str = "lock";
 /// The longest that a call may wait in fair weather, ms: about as long as the twenty calls before it take, each of which has to wait for two recalls over the slowest links.
-const WAITS_MAX_MS: u64 = 4_000;
+const WAITS_MAX_MS: u64 = 6_000;
 
 /// What programs are at.
 #[derive(Debug, Default)]
