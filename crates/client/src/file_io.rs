@@ -8,7 +8,7 @@ use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp};
+use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,6 +16,9 @@ type Tried = Result<Reply, Stop>;
 
 /// So much later an access time moves although nothing changed.
 const RELATIME_SECS: i64 = 24 * 60 * 60;
+
+/// Permission bits, as in one digit of the mode.
+const READ_OR_EXECUTE: [u8; 2] = [4, 1];
 
 /// The largest size of a file: offsets are signed at every door.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -103,7 +106,7 @@ impl Client {
         let changed = [head, times].into_iter().flatten().fold(attributes.ctime, Timestamp::max);
         let atime = self.accesses.shown(file, &attributes);
         let due = atime <= changed || now.wall.secs.saturating_sub(atime.secs) >= RELATIME_SECS;
-        if !due || known.gone {
+        if !due || known.gone || !self.may_have_read(file, attributes.uid) {
             return;
         }
         if self.is_told || self.passing.has(now.time, file) {
@@ -112,6 +115,17 @@ impl Client {
             // A refusal means that the file is gone, and then nobody misses it.
             let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
         }
+    }
+
+    /// Whether the one user that this machine counts as may read `file` of `owner`, or run it: else the server refuses that it was read.
+    fn may_have_read(&self, file: &FileId, owner: u32) -> bool {
+        let Some(uid) = self.rights.squash.filter(|uid| *uid != 0) else { return true };
+        let cred = self.rights.cred(&Cred { uid, ..Cred::default() });
+        let may = |mask: &u8| {
+            let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
+            matches!(namespace::decide(self.rules, &operation, &self.files), Verdict::Done { .. })
+        };
+        owner == uid || READ_OR_EXECUTE.iter().any(may)
     }
 
     pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {

@@ -119,7 +119,9 @@ impl Client {
             self.note_unsaved(&items);
             out.push(Output::Salvage(Salvage { cut_off: false, items }));
         }
-        for file in refused.iter().flat_map(|(operation, _)| concerned(operation)) {
+        // Trap: for a time that is not moved nothing else of the file may be given up, least what is yet to be published.
+        let counts = |(operation, _): &&(Operation, Error)| !matches!(operation, Operation::Accessed { .. });
+        for file in refused.iter().filter(counts).flat_map(|(operation, _)| concerned(operation)) {
             self.disown(&file, out);
         }
     }

@@ -747,7 +747,7 @@ fn mounts_over_what_a_killed_process_has_left() {
     let dir = m.base.path().join("dead");
     let mut mounted = child("mounts_and_waits", &dir).stdout(std::process::Stdio::piped()).spawn().unwrap();
     // Not sooner: killed while it closes a file of its own mount, it would wait for itself.
-    let said = std::io::BufReader::new(mounted.stdout.take().unwrap());
+    let said = io::BufReader::new(mounted.stdout.take().unwrap());
     assert!(said.lines().map_while(Result::ok).any(|line| line.contains("mounted on")));
     mounted.kill().unwrap();
     mounted.wait().unwrap();

@@ -5,7 +5,7 @@
 //! server/place    empty; machine.json says which file this was
 //! ```
 
-use crate::data::{DataError, io};
+use crate::data::{DataError, io, sync_dir};
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 use shares::private;
@@ -24,7 +24,9 @@ impl Placed {
     pub(crate) fn of(dir: &Path) -> Result<Placed, DataError> {
         let file = dir.join("server").join("place");
         let made = private::options().write(true).create(true).truncate(false).open(&file);
-        made.map_err(io("make", &file))?;
+        // Before machine.json says which it is: else a power cut could make it another.
+        made.and_then(|made| made.sync_all()).map_err(io("make", &file))?;
+        sync_dir(&dir.join("server"))?;
         let wanted = StatxFlags::INO | StatxFlags::CTIME | StatxFlags::BTIME;
         let found = statx(CWD, &file, AtFlags::empty(), wanted)
             .map_err(|error| io("look at", &file)(error.into()))?;

@@ -6,7 +6,7 @@ use super::proposer::LEASE;
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
-use super::trust::{Refusal, Trust};
+use super::trust::{Refusal, Trust, Voting};
 use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ use openraft::raft::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,8 +100,8 @@ enum Call {
     Introduces(Introduction),
     /// Who is asked is to say the same of itself.
     Asks,
-    /// Who is asked has said it, and is not what it was, as far as who speaks knows.
-    Judges(Refusal),
+    /// Who is asked has said it in that start, and is what it was or not, as far as who speaks knows.
+    Judges(Start, Result<Voting, Refusal>),
 }
 
 /// Who says something: which member, in which of its starts.
@@ -117,8 +117,10 @@ enum Answer {
     /// Who has called is to introduce itself first: that start of it is not known here.
     Stranger,
     /// Who has introduced itself is what it was, or not.
-    Judged(Result<(), Refusal>),
+    Judged(Result<Voting, Refusal>),
     Introduces(Introduction),
+    /// Who is asked does not know yet whether it has all that it promised.
+    Waits,
 }
 
 /// Why a call came to nothing.
@@ -217,6 +219,11 @@ impl Peer {
         match answer {
             Answer::Failed(why) => Err(CallError::Failed(why)),
             Answer::Stranger => Err(CallError::Unknown),
+            Answer::Waits => {
+                // It may have introduced itself only to those who voted when its log ends.
+                self.say(&Call::Judges(start, Ok(self.trust.voting())), within).await?;
+                Err(CallError::Untrusted)
+            }
             answer => Ok(answer),
         }
     }
@@ -254,7 +261,7 @@ impl Peer {
             return Err(CallError::Unknown);
         }
         if let Err(refusal) = self.trust.judge(&introduction) {
-            self.say(&Call::Judges(refusal), within).await?;
+            self.say(&Call::Judges(start, Err(refusal)), within).await?;
             return Err(CallError::Unknown);
         }
         Ok(())
@@ -427,17 +434,20 @@ impl Conversation {
         let trust = &self.ear.trust;
         match call {
             Call::Introduces(it) if (it.member, it.start) == (from, start) => {
-                Some(Answer::Judged(trust.judge(it)))
+                Some(Answer::Judged(trust.judge(it).map(|()| trust.voting())))
             }
             Call::Introduces(_) => Some(Answer::Stranger),
             Call::Asks => Some(Answer::Introduces(trust.introduction())),
-            Call::Judges(refusal) => {
-                trust.was_judged(from, Err(refusal.clone()));
+            Call::Judges(judged, judgment) => {
+                // One that has ended since is none of this one's concern.
+                if *judged == trust.own() {
+                    trust.was_judged(from, judgment.clone());
+                }
                 Some(Answer::Taken)
             }
             _ if !trust.knows(from, start) => Some(Answer::Stranger),
             Call::At(..) => None,
-            _ if !self.ear.is_ready() => Some(Answer::Failed(CallError::Untrusted.to_string())),
+            _ if !self.ear.is_ready() => Some(Answer::Waits),
             _ => None,
         }
     }
@@ -449,7 +459,7 @@ impl Conversation {
             Call::Append(request) => {
                 Answer::Append(ear.raft.append_entries(request).await.map_err(|e| failed(&e))?)
             }
-            Call::Introduces(_) | Call::Asks | Call::Judges(_) => return Err(CallError::Other),
+            Call::Introduces(_) | Call::Asks | Call::Judges(..) => return Err(CallError::Other),
             // Whoever votes has learnt what there is: one that was emptied has not.
             Call::Vote(_) | Call::PreVote(_) if ear.has_nothing() => return Err(CallError::Untrusted),
             // It may have told a leader just before it ended that it would wait for it.
@@ -505,7 +515,7 @@ impl Conversation {
 impl Ear {
     /// Whether this member may take part. Looks, if that was not known.
     fn is_ready(&self) -> bool {
-        self.trust.is_trusted() || self.trust.look(&voters(&self.raft))
+        self.trust.is_trusted() || self.trust.look(voting(&self.raft))
     }
 
     fn has_nothing(&self) -> bool {
@@ -514,8 +524,11 @@ impl Ear {
 }
 
 /// Who votes, as far as this member knows.
-pub(super) fn voters(raft: &Raft) -> BTreeSet<u64> {
-    raft.metrics().borrow_watched().membership_config.membership().voter_ids().collect()
+pub(super) fn voting(raft: &Raft) -> Voting {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let stored = &metrics.membership_config;
+    Voting { at: *stored.log_id(), voters: stored.membership().voter_ids().collect() }
 }
 
 /// Introduces this member to that one, until the other has heard of its start.

@@ -7,7 +7,7 @@ use super::life::Life;
 use super::log::Log;
 use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
-use super::peers::{Here, Known, Peers, Wires, introduce, voters};
+use super::peers::{Here, Known, Peers, Wires, introduce, voting};
 use super::queue::{End, Queue, Turn};
 use super::raft::Raft;
 use super::runtime::Runtime;
@@ -265,7 +265,7 @@ impl Proposer {
         self.alone.store(alone, SeqCst);
         // One whose disk is full falls silent, so that another leads, until there is room.
         let stuck = self.state.is_stuck();
-        let trusted = self.trust.look(&voters(raft));
+        let trusted = self.trust.look(voting(raft));
         raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck && trusted);
         raft.runtime_config().heartbeat(!stuck);
         raft.runtime_config().tick(!alone);

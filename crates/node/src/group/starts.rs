@@ -101,7 +101,12 @@ impl Starts {
             self.known.insert(it.member, Known { start: it.start, ..Known::default() });
             return Ok(true);
         };
-        if known.start != it.start && !it.follows(known.start) {
+        if known.start == it.start {
+            // A process forgets nothing. What it has said of itself on one way may be overtaken on
+            // another by what it has promised since.
+            return Ok(false);
+        }
+        if !it.follows(known.start) {
             return Err(Forgotten::Start);
         }
         let term = it.vote.as_ref().map_or(0, |vote| vote.leader_id().term);
@@ -113,9 +118,8 @@ impl Starts {
         if known.voted > term {
             return Err(Forgotten::Vote);
         }
-        let is_new = known.start != it.start;
         known.start = it.start;
-        Ok(is_new)
+        Ok(true)
     }
 
     /// The member has said to have the log up to there.
@@ -181,18 +185,25 @@ mod tests {
 
     #[test]
     fn promises_are_kept_or_forgotten() {
-        let (mut here, it) = (Starts::default(), started(&Starts::default(), 1));
-        let said = |last, term| it.introduce(2, last, Some(Vote::new(term, 3)));
-        assert_eq!(here.judge(&said(None, 0)), Ok(true));
+        let (mut here, mut it) = (Starts::default(), Starts::default());
+        // By the start after the last.
+        let mut judge = |here: &mut Starts, last, term| {
+            it = started(&it, it.count + 1);
+            here.judge(&it.introduce(2, last, Some(Vote::new(term, 3))))
+        };
+        assert_eq!(judge(&mut here, None, 0), Ok(true));
         here.reached(2, Some(log_id(3, 7)));
         here.reached(2, Some(log_id(3, 5)));
-        assert_eq!(here.judge(&said(Some(log_id(3, 6)), 3)), Err(Forgotten::Entries));
-        assert_eq!(here.judge(&said(Some(log_id(3, 7)), 3)), Ok(false));
+        assert_eq!(judge(&mut here, Some(log_id(3, 6)), 3), Err(Forgotten::Entries));
+        assert_eq!(judge(&mut here, Some(log_id(3, 7)), 3), Ok(true));
         // A later leader has cut off what was not committed.
-        assert_eq!(here.judge(&said(Some(log_id(4, 6)), 4)), Ok(false));
-        assert_eq!(here.judge(&said(Some(log_id(3, 6)), 4)), Ok(false));
+        assert_eq!(judge(&mut here, Some(log_id(4, 6)), 4), Ok(true));
+        assert_eq!(judge(&mut here, Some(log_id(3, 6)), 4), Ok(true));
         here.voted(2, 5);
-        assert_eq!(here.judge(&said(Some(log_id(4, 6)), 4)), Err(Forgotten::Vote));
-        assert_eq!(here.judge(&said(Some(log_id(4, 6)), 5)), Ok(false));
+        assert_eq!(judge(&mut here, Some(log_id(4, 6)), 4), Err(Forgotten::Vote));
+        assert_eq!(judge(&mut here, Some(log_id(4, 6)), 5), Ok(true));
+        // What was said by that start before it has voted, and comes late.
+        here.voted(2, 6);
+        assert_eq!(here.judge(&it.introduce(2, Some(log_id(4, 6)), Some(Vote::new(5, 3)))), Ok(false));
     }
 }

@@ -40,10 +40,23 @@ pub(super) struct Trust {
     alarm: Alarm,
 }
 
+/// Who votes, as far as a member knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Voting {
+    /// The entry of the log by which they do.
+    pub(super) at: Option<LogId>,
+    pub(super) voters: BTreeSet<u64>,
+}
+
 #[derive(Default)]
 struct State {
     /// Who has said that this start follows the one that it knew.
     confirmed: BTreeSet<u64>,
+    /// Who votes by this member's log.
+    own: Voting,
+    /// The latest of what those said of it who have confirmed: this member's log may be behind, and
+    /// whom it would ask be gone for good.
+    told: Voting,
     trusted: bool,
     said: Option<Instant>,
     /// When others were heard, in the starts of theirs that are known.
@@ -158,13 +171,21 @@ impl Trust {
         self.state.lock().heard.get(&member).is_some_and(|heard| heard.elapsed() < UP)
     }
 
-    /// Another member has judged this one. Does not come back if this one cannot go on.
-    pub(super) fn was_judged(&self, by: u64, judged: Result<(), Refusal>) {
+    /// Who votes by this member's log.
+    pub(super) fn voting(&self) -> Voting {
+        self.state.lock().own.clone()
+    }
+
+    /// Another member has judged this one, and says who votes. Does not come back if this one cannot go on.
+    pub(super) fn was_judged(&self, by: u64, judged: Result<Voting, Refusal>) {
         let mut state = self.state.lock();
         match judged {
-            Ok(()) => {
+            Ok(voting) => {
                 state.confirmed.insert(by);
                 state.twin_since = None;
+                if voting.at > state.told.at {
+                    state.told = voting;
+                }
             }
             Err(Refusal::NotNow) => {}
             Err(Refusal::Twin) => {
@@ -186,12 +207,14 @@ impl Trust {
         self.state.lock().confirmed.contains(&member)
     }
 
-    /// Looks whether enough of those have said so that vote.
-    pub(super) fn look(&self, voters: &BTreeSet<u64>) -> bool {
+    /// Looks whether enough of those have said so that vote, by this member's log or what it was told since.
+    pub(super) fn look(&self, own: Voting) -> bool {
         let mut state = self.state.lock();
+        state.own = own;
         if state.trusted {
             return true;
         }
+        let voters = if state.told.at > state.own.at { &state.told.voters } else { &state.own.voters };
         let others: BTreeSet<u64> = voters.iter().copied().filter(|voter| *voter != self.member).collect();
         let missing: Vec<u64> = others.difference(&state.confirmed).copied().collect();
         let confirmed = others.len() - missing.len();
