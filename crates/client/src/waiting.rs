@@ -154,7 +154,10 @@ impl Waiting {
         let is_it = operation.is_update()
             && !matches!(
                 operation,
-                Operation::Publish { .. } | Operation::Dispose { .. } | Operation::Lock { .. }
+                Operation::Publish { .. }
+                    | Operation::Dispose { .. }
+                    | Operation::Lock { .. }
+                    | Operation::Accessed { .. }
             );
         is_it && self.shipped.is_none()
     }

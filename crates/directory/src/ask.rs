@@ -301,7 +301,8 @@ impl Turn<'_> {
     /// Asks holders to flush what is pending and keep their leases, each once.
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
-            if let Some(number) = self.state.desk.queue.flushes.flush(report, holder, &file, &field) {
+            if let Some(number) = self.state.desk.queue.flushes.flush(self.now, report, holder, &file, &field)
+            {
                 let message = self.flush(holder, number, file, field);
                 self.send(holder, message);
             }

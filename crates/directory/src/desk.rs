@@ -145,11 +145,6 @@ impl Desk {
         self.wake(file);
     }
 
-    /// When what waits at this place was asked for.
-    pub fn asked_at(&self, arrival: Arrival) -> Option<Time> {
-        self.asked.get(&arrival).map(|asked| asked.since)
-    }
-
     /// Sessions that somebody waits for.
     pub fn awaited(&self) -> BTreeSet<SessionId> {
         let recalled = self.queue.recalls.unanswered().map(|(session, _)| session);

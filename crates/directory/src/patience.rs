@@ -21,10 +21,7 @@ impl State {
     /// Sessions that owe an answer, and are waited for no longer.
     fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
         let queue = &self.desk.queue;
-        let flushes = queue.flushes.owed().filter_map(|(session, report)| {
-            let asked = self.desk.asked_at(report)?;
-            Some((session, asked.max(self.led)))
-        });
+        let flushes = queue.flushes.owed().map(|(session, asked)| (session, asked.max(self.led)));
         let owed = queue.recalls.owed().chain(flushes);
         owed.filter(|(session, since)| self.is_overdue(now, *session, *since))
             .map(|(session, _)| session)

@@ -189,10 +189,11 @@ fn a_report_waits_for_flushes_of_its_own() {
     let (holder, other) = (SessionId(1), SessionId(2));
     let (first, second) = (Arrival(1), Arrival(2));
     let mut flushes = Flushes::default();
-    let a = flushes.flush(first, holder, &file(2), &Field::Content).expect("not asked yet");
-    assert_eq!(flushes.flush(first, holder, &file(2), &Field::Content), None);
-    let b = flushes.flush(first, other, &file(2), &Field::Content).expect("another holder");
-    let c = flushes.flush(second, holder, &file(2), &Field::Content).expect("a report that came later");
+    let a = flushes.flush(Time(7), first, holder, &file(2), &Field::Content).expect("not asked yet");
+    assert_eq!(flushes.flush(Time(7), first, holder, &file(2), &Field::Content), None);
+    let b = flushes.flush(Time(7), first, other, &file(2), &Field::Content).expect("another holder");
+    let c =
+        flushes.flush(Time(7), second, holder, &file(2), &Field::Content).expect("a report that came later");
     assert_eq!(flushes.unanswered().map(|(_, number, ..)| number).collect::<Vec<_>>(), [a, b, c]);
     assert_eq!(flushes.flushed(other, a), None, "not its number");
     assert_eq!(flushes.flushed(holder, a), None, "one more to come");
@@ -202,7 +203,7 @@ fn a_report_waits_for_flushes_of_its_own() {
     assert_eq!(saved.flushed(other, b), Some(first));
     assert!(!saved.is_waiting(first));
     assert_eq!(
-        saved.flush(first, holder, &file(2), &Field::Content),
+        saved.flush(Time(7), first, holder, &file(2), &Field::Content),
         None,
         "came already; it would be asked for ever"
     );
@@ -223,7 +224,7 @@ fn the_end_of_a_session_says_who_is_to_be_tried_again() {
     let report = queue.push(request(3, What::Report, &[(3, Field::Content, Kind::Read)]));
     let unconcerned = queue.push(request(3, What::Lease, &[(4, Field::Content, Kind::Read)]));
     queue.recalls.recall(Time(0), SessionId(1), &file(2), &Field::Content, None);
-    queue.flushes.flush(report, SessionId(1), &file(3), &Field::Content);
+    queue.flushes.flush(Time(7), report, SessionId(1), &file(3), &Field::Content);
     assert_eq!(queue.end(SessionId(1)), BTreeSet::from([behind, awaiting, report]));
     assert!(queue.get(gone).is_none() && queue.get(unconcerned).is_some());
     assert_eq!(queue.recalls.unanswered().count() + queue.flushes.unanswered().count(), 0);
