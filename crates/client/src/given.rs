@@ -123,6 +123,11 @@ impl Given {
         self.names.contains_key(label)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     /// How many.
     pub fn len(&self) -> usize {
         self.names.len()

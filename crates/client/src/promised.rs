@@ -107,7 +107,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0_u64..2, 0_u64..40, 1_u64..20), 1..40)
         ) {
             let mut promised = Promised::default();
-            let mut model = vec![[false; 60]; 2];
+            let mut model = [[false; 60]; 2];
             for (adds, which, from, length) in steps {
                 let (file, range) = (FileId::root().child(which + 1), from..from + length);
                 let flags = &mut model[which as usize][from as usize..(from + length) as usize];

@@ -301,13 +301,13 @@ fn three() -> (Vec<TempDir>, Vec<Machine>) {
 
 /// Three servers vote, of these machines.
 fn are_whole(machines: &[Machine]) -> bool {
-    let standing = machines.iter().filter_map(|machine| {
+    let mut standing = machines.iter().filter_map(|machine| {
         let server = machine.server()?;
         server.group().leads().then(|| server.group().standing())
     });
     let vote =
         |it: crate::group::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
-    standing.last().is_some_and(vote) && machines.iter().all(|machine| machine.server().is_some())
+    standing.next_back().is_some_and(vote) && machines.iter().all(|machine| machine.server().is_some())
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {

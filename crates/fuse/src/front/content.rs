@@ -305,7 +305,7 @@ impl Front {
         self.call(node, Asker::KERNEL, call, move |front, _| front.after_clearing_setid(asker, node, then));
     }
 
-    /// A change of content by a user without privilege costs a file its set-id bits ([`Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks
+    /// A change of content by a user without privilege costs a file its set-id bits ([`namespace::Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks
     /// for `security.capability` before each write. It is the machine that clears them, not the user, who need not be the owner.
     pub(super) fn after_clearing_setid(
         self: &Arc<Self>,

@@ -99,7 +99,7 @@ impl Front {
     }
 
     /// The names of attributes that `asker` may see.
-    pub(super) fn shown_names<'a>(asker: Asker, names: &'a [lease::Label]) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn shown_names(asker: Asker, names: &[lease::Label]) -> impl Iterator<Item = &[u8]> {
         let may_see_trusted = || {
             let Known { cred, complete } = asker.known();
             if complete { cred.capabilities.has(Capability::SysAdmin) } else { asker.uid == 0 }
