@@ -773,6 +773,17 @@ mod tests {
         assert_eq!(place(&nodes, (to, "x"), 7, false), 7, "what it has forgotten it has nowhere");
     }
 
+    /// Found by its number first, and then by its name, as `open_by_handle_at` does it.
+    #[test]
+    fn a_directory_that_the_kernel_has_by_a_handle_is_put_where_it_is_found() {
+        let nodes = Nodes::new(FileId::root());
+        let mut stat = stat(7, 0);
+        stat.attributes.kind = FileKind::Directory;
+        assert_eq!(nodes.give(&FileId::root().child(7), &stat), Ok(7));
+        assert_eq!(place(&nodes, (ROOT, "x"), 7, false), 7);
+        assert_eq!(place(&nodes, (9, "x"), 7, false), FIRST_FURTHER, "it is there now, and cannot be moved");
+    }
+
     #[test]
     fn the_kernel_moves_no_directory_into_itself() {
         let nodes = Nodes::new(FileId::root());

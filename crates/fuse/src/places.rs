@@ -100,6 +100,10 @@ impl Table {
         if let Some(node) = nodes.iter().find(stays).copied() {
             return Some(self.put(node, place, true));
         }
+        // What it has by a file handle alone is at no place, and is put where it is found.
+        if let Some(node) = nodes.iter().find(|node| !self.of.contains_key(node)).copied() {
+            return Some(self.put(node, place, true));
+        }
         let can_move = |node: &&u64| {
             let at = self.of.get(node).filter(|at| at.is_sure);
             at.is_some_and(|at| !self.is_above(**node, place.dir) && can_splice(at.place.dir))
