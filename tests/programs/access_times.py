@@ -41,6 +41,9 @@ def moves_when_read():
         read(path)
         got = os.stat(path).st_atime
         check(got > 1e9, "written %s, read here: %s" % (where, got))
+        if how(path) != path:
+            # Who holds the attributes is not told of an access, and goes by what it knows.
+            continue
         until = time.monotonic() + 15
         while os.stat(elsewhere(path)).st_atime != got and time.monotonic() < until:
             time.sleep(0.1)

@@ -27,7 +27,7 @@ from trial import (
     outcome,
     read,
 )
-from trial import together, write
+from trial import TWO, skip, together, write
 
 
 def sides(number):
@@ -72,6 +72,8 @@ def by_a_descriptor():
 
 
 def getcwd_of_one_that_stands_in_it():
+    # Until it finds the directory by its new name, and nobody can tell it of that.
+    TWO and skip("Linux goes on with the path of a directory that another machine has moved")
     wrong = []
     for number in range(20):
         a, b = sides(number)

@@ -6,6 +6,7 @@ name_to_handle_at and open_by_handle_at, for nfsd's exports, fanotify, overlayfs
 """
 
 import os
+import time
 
 import kernel
 from trial import HERE, TOP, check, elsewhere, error_of, fresh, main, make_directory, needs_root
@@ -91,6 +92,8 @@ def after_it_was_removed():
     for side in (lambda path: path, elsewhere):
         handle = file()
         os.unlink(side(handle.path))
+        # What was looked up a moment ago stays good for who comes back, also if another removes it.
+        time.sleep(5 if side(handle.path) != handle.path else 0)
         forget()
         e = error_of(handle.open)
         check(e == "ESTALE", "a file that is removed: %s" % e)

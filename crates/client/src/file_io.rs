@@ -109,9 +109,10 @@ impl Client {
         if !due || known.gone || !self.may_have_read(file, attributes.uid) {
             return;
         }
-        if self.is_told || self.passing.has(now.time, file) {
+        // Nor is anything logged while the server does something for this client.
+        if self.is_told || self.passing.has(now.time, file) || self.require_quiet().is_err() {
             self.accesses.note(now.time, file, now.wall, attributes.ctime);
-        } else if self.require_quiet().is_ok() {
+        } else {
             // A refusal means that the file is gone, and then nobody misses it.
             let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
         }

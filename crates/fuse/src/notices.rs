@@ -28,7 +28,10 @@ const WAIT: Duration = Duration::from_millis(50);
 const GIVE_WAY: Duration = Duration::from_millis(20);
 
 /// How long it waits in all until every entry is dropped that the kernel has.
-const LAST_RESORT: Duration = Duration::from_secs(2);
+const LAST_RESORT: Duration = Duration::from_secs(3);
+
+/// Until then those that keep the directory locked now are asked to give way, so often.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long answers on their way are waited for, between two notifications. Short: some wait for the very lease that is recalled, and meanwhile no other
 /// notification is sent, whose recall would go on without it.
@@ -183,7 +186,13 @@ impl Notices {
         let began = Instant::now();
         let (left, others) = (self.queue(entries.clone()), self.queue(others));
         if !self.are_sent(&left, began + GIVE_WAY) {
-            self.have_way_given(&entries);
+            let dirs = self.go_without_entries(&entries);
+            // Others that come meanwhile lock a directory in their turn.
+            let mut next = Instant::now();
+            while next < began + LAST_RESORT && !self.are_sent(&left, next) {
+                dirs.iter().for_each(|dir| self.front.give_way(dir));
+                next = Instant::now() + AGAIN;
+            }
             if !self.are_sent(&left, began + LAST_RESORT) {
                 // Nothing else helps against a request that neither is answered nor gives way: one of a thread that did so in the same system call, or whose system call cannot be seen or does not try again (a bind, an NFS
                 // server), or that the server may be carrying out already. Mounts within the mount do not survive it.
@@ -210,18 +219,18 @@ impl Notices {
         true
     }
 
-    /// Requests that keep these directories locked give way, and then all entries of those go: whoever comes again and waits, longer this time, holds up nothing that is taken back later.
-    fn have_way_given(&self, entries: &[Invalidation]) {
-        let mut dirs: Vec<&FileId> = Vec::new();
+    /// Requests that keep these directories locked are to give way, and then all entries of those go: whoever comes again and waits, longer this time, holds up nothing that is taken back later. The directories.
+    fn go_without_entries(&self, entries: &[Invalidation]) -> Vec<FileId> {
+        let mut dirs: Vec<FileId> = Vec::new();
         for what in entries {
             if let Invalidation::Entry(dir, _) | Invalidation::Entries(dir) = what
-                && !dirs.contains(&dir)
+                && !dirs.contains(dir)
             {
-                dirs.push(dir);
+                dirs.push(dir.clone());
             }
         }
-        self.queue(dirs.iter().map(|dir| Invalidation::Entries((*dir).clone())).collect());
-        dirs.into_iter().for_each(|dir| self.front.give_way(dir));
+        self.queue(dirs.iter().cloned().map(Invalidation::Entries).collect());
+        dirs
     }
 
     /// Counts how many of these are still to be sent.
