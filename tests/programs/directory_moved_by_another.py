@@ -27,7 +27,7 @@ from trial import (
     outcome,
     read,
 )
-from trial import TWO, skip, together, write
+from trial import skip, together, write
 
 
 def sides(number):
