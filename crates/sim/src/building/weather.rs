@@ -98,7 +98,7 @@ pub struct Weather {
     pub passes: u64,
     /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
     pub idles: u64,
-    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: [`super::paths`].
+    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: `sim::building::paths`.
     pub replaces: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
