@@ -6,7 +6,7 @@ import time
 import traceback
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-from names import wild
+from wild import wild
 
 # A call that takes longer than this hangs: the whole is given up, and says where.
 LONGEST = float(os.environ.get("LONGEST", 300))
