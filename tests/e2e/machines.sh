@@ -71,7 +71,11 @@ within() {
     # By what is noted in files, since machines start and end meanwhile.
     (
         exec >/dev/null
-        sleep "$1"
+        # Its own end is the sleep's, which would keep what reads the test's errors waiting.
+        sleep "$1" 2>/dev/null &
+        trap 'kill $! && exit' TERM
+        wait $!
+        trap - TERM
         echo "after $1 s" >"$scratch/overdue"
         { echo "$name: hangs: not at its end after $1 s${context:+ ($context)}" && where_all_are; } >&2
         exec 2>/dev/null
