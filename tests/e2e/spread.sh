@@ -122,7 +122,7 @@ done
 # A disk that is lost: another host's fragments are made anew, too.
 kill_machine 3
 rm -rf "$scratch/data3/shares"
-start 3
+start 3 --accept-older-state
 settled 5
 well_spread
 compare 3 "with all that machine 3 had made anew"

@@ -108,7 +108,7 @@ pub enum DataError {
     },
     /// What it had is not there any more.
     #[error(
-        "{dir} lacks {what}, which it had before: mount or put back what is missing, and start again. If that is gone for good, restore the latest backup into another directory (leasehold restore), or have this machine join anew with another data directory"
+        "{dir} lacks {what}, which it had before: mount or put back what is missing, and start again. If that is gone for good, restore the latest backup into another directory (leasehold restore), or have this machine join anew with another data directory; of shares that other servers have, too, a server makes its own anew if it is started with --accept-older-state"
     )]
     Missing {
         /// The directory.
