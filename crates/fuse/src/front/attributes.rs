@@ -57,7 +57,7 @@ impl Front {
                         // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
                         Err(Error::Stale) => reply(front.removed_stat(node)),
                         Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))
-                            if front.mapped.hides(node, &stat) =>
+                            if front.mapped.hides(node, &stat) && syscall::shows_stat(asker.pid) =>
                         {
                             front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
                         }
