@@ -10,7 +10,7 @@ use ident::FileId;
 use lease::Label;
 use memory::Memory;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -588,10 +588,12 @@ fn mounts_and_waits() {
 fn mounts_over_what_a_killed_process_has_left() {
     let Some(m) = Mounted::new() else { return };
     let dir = m.base.path().join("dead");
-    let mut mounted = child("mounts_and_waits", &dir).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    // Not sooner: killed while it closes a file of its own mount, it would wait for itself.
-    let said = io::BufReader::new(mounted.stdout.take().unwrap());
-    assert!(said.lines().map_while(Result::ok).any(|line| line.contains("mounted on")));
+    let said = m.base.path().join("said");
+    let out = File::create(&said).unwrap();
+    let mut mounted = child("mounts_and_waits", &dir).stdout(out).spawn().unwrap();
+    // Trap: a process that is killed while it closes a file of its own mount waits for itself for ever.
+    eventually("it says that it is mounted", || fs::read_to_string(&said).unwrap().contains("mounted on"));
+    assert_eq!(fs::read(dir.join("file")).unwrap(), b"written");
     mounted.kill().unwrap();
     mounted.wait().unwrap();
     let gone = errno(fs::write(dir.join("new"), b""));
