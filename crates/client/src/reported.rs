@@ -6,7 +6,7 @@ use crate::waiting::{On, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Released, Time};
-use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat};
+use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold};
 use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
@@ -34,7 +34,7 @@ struct Passed {
 }
 
 impl Passing {
-    fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
+    pub(crate) fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
         let Some(passed) = self.entry(now, file) else { return };
         if now.ms_since(passed.at) >= PASSING_MS {
             passed.recalls = 0;
@@ -79,6 +79,12 @@ fn is_small(head: &ContentHead) -> bool {
 }
 
 impl Call {
+    /// Whether one report of values that were so once is all that it takes to answer it, and nobody keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a lease what was
+    /// looked up. Trap: what takes two questions is never answered by reports, since the first is gone when the second comes: a directory's parent and what stat shows of that.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self, Call::Stat { .. } | Call::Glance { .. } | Call::Access { .. })
+    }
+
     /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told instead of leased.
     pub(crate) fn takes_report(&self) -> bool {
         match self {
@@ -147,12 +153,20 @@ impl Client {
             }
             self.learn_grant(grant);
         }
+        self.is_told = true;
         let reply = self.attempt(now, waiting, out);
+        self.is_told = false;
         self.files.release(&not_held);
-        reply.map(|reply| match reply {
-            Reply::Node(..) | Reply::Stat(_) => Reply::Passing(Box::new(reply)),
+        let is_glimpsed = match &waiting.call {
+            Call::Lookup { dir, label } => !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read),
+            _ => false,
+        };
+        match reply {
+            Ok(Reply::Node(entry, stat)) if is_glimpsed => Ok(Reply::Glimpsed(Some((entry, stat)))),
+            Err(Stop::Error(Error::NotFound)) if is_glimpsed => Ok(Reply::Glimpsed(None)),
+            Ok(reply @ (Reply::Node(..) | Reply::Stat(_))) => Ok(Reply::Passing(Box::new(reply))),
             reply => reply,
-        })
+        }
     }
 
     /// What stat shows to who does not look at times and sizes: the kernel, on its way to a name. Nobody is asked for those.

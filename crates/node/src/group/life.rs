@@ -42,6 +42,7 @@ struct State {
     /// The disk is full.
     full: bool,
     restores_leader: bool,
+    believes_members: bool,
     /// It is over: why, if it ended itself.
     over: Option<Option<String>>,
 }
@@ -58,6 +59,7 @@ impl Life {
             flush_ms: FLUSH_MS,
             full: false,
             restores_leader: false,
+            believes_members: false,
             over: None,
         };
         Arc::new(Life { zero: (Instant::now(), clock_ppm), state: Mutex::new(state) })
@@ -116,6 +118,16 @@ impl Life {
     /// Whether this member is one that does so.
     pub(crate) fn leads_unelected() -> bool {
         Life::current().is_some_and(|life| life.state.lock().restores_leader)
+    }
+
+    /// It takes every member for what that was, and itself. That is wrong, since a disk may be older than what was promised: the simulation shows that it would find it.
+    pub fn believes(&self) {
+        self.state.lock().believes_members = true;
+    }
+
+    /// Whether this member is one that does so.
+    pub(crate) fn believes_members() -> bool {
+        Life::current().is_some_and(|life| life.state.lock().believes_members)
     }
 
     /// Nothing of it goes on, as when a process is stopped. Time does.

@@ -2,8 +2,9 @@
 //! machine itself asks for what its client would not.
 
 use super::machine::QUESTION;
-use super::workload::{NOBODY, create, label};
+use super::workload::{NOBODY, create};
 use super::{Building, Lie, Violation};
+use crate::names::label;
 use client::Call;
 use directory::Input;
 use ident::FileId;
@@ -49,11 +50,11 @@ impl Building {
         }
         let dir = self.known.dirs.get(1).cloned().ok_or("no directory stays")?;
         for name in WITHIN {
-            self.call(0, NOBODY, create(dir.clone(), label(name), FileKind::Regular))?;
+            self.call(0, NOBODY, create(dir.clone(), label(name.as_bytes()), FileKind::Regular))?;
             self.complete()?;
             self.call(0, NOBODY, Call::SyncAll)?;
             self.complete()?;
-            let made = self.history.now(&super::history::Key::Name(dir.clone(), label(name)));
+            let made = self.history.now(&super::history::Key::Name(dir.clone(), label(name.as_bytes())));
             let Some(super::history::Value::Bound(file)) = made else {
                 return Err(format!("{name} was not made"));
             };

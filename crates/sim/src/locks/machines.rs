@@ -397,7 +397,11 @@ impl Machines {
                     return Err(format!("{at}: what was done was refused: {salvage:?}"));
                 }
                 Output::Yield { number, .. } => yielded.push(number),
-                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
+                Output::Store(_)
+                | Output::Unneeded(_)
+                | Output::Settled(_)
+                | Output::Salvage(_)
+                | Output::Invalidate(_) => {}
             }
         }
         // There is nothing below.

@@ -170,7 +170,11 @@ impl Office {
                     return Err(format!("{:?}: what was done was refused: {salvage:?}", machine.id));
                 }
                 Output::Yield { number, .. } => yielded.push(number),
-                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
+                Output::Store(_)
+                | Output::Unneeded(_)
+                | Output::Settled(_)
+                | Output::Salvage(_)
+                | Output::Invalidate(_) => {}
             }
         }
         // There is nothing below.
