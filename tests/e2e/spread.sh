@@ -122,7 +122,10 @@ done
 # A disk that is lost: another host's fragments are made anew, too.
 kill_machine 3
 rm -rf "$scratch/data3/shares"
-start 3 --accept-older-state
+usual=$(declare -f starts_by)
+starts_by() { command=("$leasehold" up --data "$scratch/data$1" --mount "${mounts[$1]}" --accept-older-state); }
+start 3
+eval "$usual"
 settled 5
 well_spread
 compare 3 "with all that machine 3 had made anew"

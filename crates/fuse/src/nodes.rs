@@ -581,11 +581,11 @@ pub(crate) fn hash(value: impl Hash) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use namespace::Timestamp;
 
-    fn stat(ino: u64, mode: u16) -> Stat {
+    pub(crate) fn stat(ino: u64, mode: u16) -> Stat {
         let now = Timestamp::default();
         let kind = FileKind::Regular;
         let attributes = Attributes {

@@ -52,23 +52,6 @@ pub(crate) fn may_see_times(tid: u32) -> bool {
     of(tid).is_none_or(|call| !BLIND.contains(&call.number))
 }
 
-/// Whether `tid` is shown what stat shows. Trap: if the kernel is notified of the file before it has our answer, it shows that and does not take it for its own, so whoever goes by the size that it has
-/// (lseek, read, a page of a mapping) would go on with the old one.
-pub(crate) fn shows_stat(tid: u32) -> bool {
-    of(tid).is_some_and(|call| SHOWING.contains(&call.number))
-}
-
-const SHOWING: &[i64] = &[
-    libc::SYS_statx,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_io_uring_enter,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_stat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lstat,
-];
-
 /// The system call of `tid`, if that looks its path up again when it is told ESTALE.
 pub(crate) fn retries(tid: u32) -> Option<SystemCall> {
     of(tid).filter(|call| BLIND.contains(&call.number))

@@ -57,7 +57,7 @@ impl Front {
                         // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
                         Err(Error::Stale) => reply(front.removed_stat(node)),
                         Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))
-                            if front.mapped.hides(node, &stat) && syscall::shows_stat(asker.pid) =>
+                            if front.mapped.hides(node, &stat) =>
                         {
                             front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
                         }
@@ -246,10 +246,11 @@ impl Front {
             Told::Reply(Reply::Stat(stat)) => {
                 self.nodes.tell(node, &stat);
                 let shown = self.show(node, stat);
-                Ok(if self.mapped.hides(node, &stat) { shown.passing() } else { shown })
+                Ok(if self.mapped.told(node, &stat) { shown.passing() } else { shown })
             }
             Told::Passing(Reply::Stat(stat)) => {
                 self.nodes.tell(node, &stat);
+                self.mapped.told(node, &stat);
                 Ok(self.show(node, stat).passing())
             }
             other => Err(unexpected(&other)),

@@ -44,6 +44,8 @@ struct Mappable {
     handles: u32,
     /// The kernel may have pages of it.
     pages: bool,
+    /// The size that the kernel was told last.
+    size: Option<u64>,
 }
 
 impl Mapped {
@@ -87,9 +89,23 @@ impl Mapped {
         }
     }
 
-    /// Whether what stat shows of `node` may change without a word, by what a program writes into a hole of it.
+    /// The kernel is told `stat`. Whether that may change without a word, by what a program writes into a hole of the file.
+    pub(super) fn told(&self, node: u64, stat: &Stat) -> bool {
+        if self.nodes.load(SeqCst) == 0 {
+            return false;
+        }
+        let mut by_node = self.by_node.lock();
+        let Some(mappable) = by_node.get_mut(&node) else { return false };
+        mappable.size = Some(stat.size);
+        is_sparse(stat)
+    }
+
+    /// Whether the kernel is to write back what it may hold dirty of `node` before it is told `stat`. Trap: a notification that comes before our answer has the kernel show that, but
+    /// not take it for its own. So only if the size is none that is news, or programs would go by the old one (lseek, a read, a page of a mapping).
     pub(super) fn hides(&self, node: u64, stat: &Stat) -> bool {
-        self.nodes.load(SeqCst) > 0 && is_sparse(stat) && self.by_node.lock().contains_key(&node)
+        self.nodes.load(SeqCst) > 0
+            && is_sparse(stat)
+            && self.by_node.lock().get(&node).is_some_and(|it| it.pages && it.size == Some(stat.size))
     }
 
     /// Whether the kernel may hold something dirty. From here on it does not, until it has pages again.
@@ -135,6 +151,18 @@ pub(crate) fn is_sparse(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_dropped_before_the_kernel_is_told_a_size_that_is_news() {
+        let (mapped, both) = (Mapped::default(), Open::posix(true, true));
+        let sparse = |size| Stat { size, ..crate::nodes::tests::stat(1, 0o644) };
+        assert!(!mapped.told(5, &sparse(9)) && !mapped.hides(5, &sparse(9)), "nobody maps it");
+        mapped.opened(5, both);
+        assert!(!mapped.hides(5, &sparse(9)));
+        assert!(mapped.told(5, &sparse(9)) && mapped.hides(5, &sparse(9)));
+        assert!(!mapped.hides(5, &sparse(10)));
+        assert!(mapped.take(5) && !mapped.hides(5, &sparse(9)), "it has no pages");
+    }
 
     #[test]
     fn only_what_is_open_to_read_and_write_may_be_dirty_and_once_until_there_are_pages_again() {
