@@ -160,8 +160,13 @@ impl Life {
 
     /// It has ended itself, since it cannot go on.
     pub(crate) fn gives_up(&self, why: &dyn std::error::Error) -> ! {
-        self.end_for(Some(why.to_string()));
+        self.fails(why);
         resume_unwind(Box::new(()))
+    }
+
+    /// It is over, since it cannot go on.
+    pub(crate) fn fails(&self, why: &dyn std::error::Error) {
+        self.end_for(Some(why.to_string()));
     }
 
     /// Whether it is over.

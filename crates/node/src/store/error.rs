@@ -67,14 +67,26 @@ pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
 /// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops, unless it is for the alarm.
 pub(crate) struct Indispensable(pub(crate) Alarm);
 
+/// Held by a task that the server cannot do without, for the same reason.
+pub(crate) struct IndispensableTask;
+
 #[derive(Debug, thiserror::Error)]
-#[error("a thread of the server panicked")]
+#[error("a part of the server panicked")]
 struct Panicked;
 
 impl Drop for Indispensable {
     fn drop(&mut self) {
         if std::thread::panicking() && self.0.why().is_none() {
             stop(&Panicked);
+        }
+    }
+}
+
+impl Drop for IndispensableTask {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A second panic would end the simulation, too.
+            Life::current().map_or_else(|| stop(&Panicked), |life| life.fails(&Panicked));
         }
     }
 }
