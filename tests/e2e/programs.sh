@@ -80,7 +80,7 @@ try_all() {
         try "$1" "$program" "${@:2}" &
         running+=($!)
     done
-    wait "${running[@]}" || true
+    [ ${#running[@]} = 0 ] || wait "${running[@]}" || true
 }
 
 # A file system of its own on a small disk, for those that are alone, one after the other.

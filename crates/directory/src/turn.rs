@@ -126,8 +126,10 @@ impl Turn<'_> {
             Input::Space(space) => self.state.sessions.measured(space),
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
-            Input::Invite { token, rights, until } => self.invite(token, rights, until),
-            Input::Enrol { token, name, key, connection } => self.enrol(&token, name, key, connection),
+            Input::Invite { token, rights, at, until } => self.invite(token, rights, at, until),
+            Input::Enrol { token, name, key, at, connection } => {
+                self.enrol(&token, name, key, at, connection)
+            }
             Input::Expel { machine } => self.expel(machine),
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
             Input::Restored { at } => self.restored(at),

@@ -55,8 +55,8 @@ impl Lab {
         let mut token = [1; 32];
         token[0] = self.clients.len() as u8;
         let name = format!("machine-{}", self.clients.len() + 1);
-        self.to_server.push_back(Input::Invite { token, rights, until: self.now.time.after_ms(1) });
-        self.to_server.push_back(Input::Enrol { token, name, key: [0; 32], connection: 0 });
+        self.to_server.push_back(Input::Invite { token, rights, at: 0, until: 1 });
+        self.to_server.push_back(Input::Enrol { token, name, key: [0; 32], at: 0, connection: 0 });
         self.greet();
         self.clients.len() - 1
     }

@@ -202,7 +202,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     world.update(session, create).unwrap();
     world.returns(session, &file, None, true);
     let token = [9; 32];
-    world.input(Input::Invite { token, rights: Rights::FULL, until: world.now.after_ms(10_000) });
+    world.input(Input::Invite { token, rights: Rights::FULL, at: 0, until: 10 });
     let at = 1_800_000_000;
     world.input(Input::Restored { at });
     assert_eq!(world.server.status(world.now).sessions, 0);
@@ -215,7 +215,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     let told = world.told(begun);
     let [ToClient::Opened { inodes, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert!(inodes.0 > at);
-    let enrol = |token| Input::Enrol { token, name: "late".to_owned(), key: [1; 32], connection: 0 };
+    let enrol = |token| Input::Enrol { token, name: "late".to_owned(), key: [1; 32], at: 0, connection: 0 };
     world.input(enrol(token));
     assert_eq!(world.enrolled.pop().unwrap(), Err(EnrolError::UnknownToken));
     assert!(world.enrol(Rights::FULL).unwrap() > MachineId(at));

@@ -134,10 +134,9 @@ impl World {
         let number = self.server.machines(self.now, &self.store).len() as u64 + 1;
         let mut token = [7; 32];
         token[..8].copy_from_slice(&number.to_be_bytes());
-        let until = self.now.after_ms(1);
-        self.input_unchecked(Input::Invite { token, rights, until });
+        self.input_unchecked(Input::Invite { token, rights, at: 0, until: 1 });
         let (name, key) = (format!("machine-{number}"), [0; 32]);
-        self.input_unchecked(Input::Enrol { token, name, key, connection: number });
+        self.input_unchecked(Input::Enrol { token, name, key, at: 0, connection: number });
         let enrolled = self.enrolled.pop().expect("no answer");
         enrolled.map(|(machine, _)| machine)
     }

@@ -1,7 +1,7 @@
 //! What openraft runs on: tokio, with chance, order and the end of things where a simulation can have them ([`super::life`]).
 
 use super::life::Life;
-use crate::store::IndispensableTask;
+use crate::store::indispensable;
 use openraft::async_runtime::watch::{RecvError, SendError};
 use openraft::async_runtime::{AsyncRuntime, Watch, WatchReceiver, WatchSender};
 use openraft::{OptionalSend, OptionalSync, TokioRuntime};
@@ -38,10 +38,7 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        let future = async move {
-            let _indispensable = IndispensableTask;
-            future.await
-        };
+        let future = indispensable(future);
         match Life::current() {
             Some(life) => life.spawn(future),
             None => Tokio::spawn(future),

@@ -248,7 +248,7 @@ fn an_answer_that_rests_on_nothing_new_waits_for_no_disk() {
     ask(1);
     assert_eq!(flushes(), before);
     // With what lasts before it, it does.
-    group.propose(Input::Invite { token: [1; 32], rights: wire::Rights::FULL, until: Time(u64::MAX) });
+    group.propose(Input::Invite { token: [1; 32], rights: wire::Rights::FULL, at: 0, until: 1 });
     ask(2);
     assert_eq!(flushes(), before + 1);
     ask(3);

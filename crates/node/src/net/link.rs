@@ -53,6 +53,10 @@ pub(super) enum End {
     Frame(#[from] wire::FrameError),
     #[error("the server refuses this machine: {0}")]
     Refused(String),
+    #[error(
+        "this machine's clock shows a time before 1975, when no certificate holds yet: set the clock, and try again"
+    )]
+    Clock,
     #[error("no answer in time")]
     Silence(#[from] tokio::time::error::Elapsed),
     #[error("the session is over")]
@@ -404,7 +408,8 @@ pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> 
     let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
     let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp));
-    Ok(timeout(frames::SILENCE, connecting).await??)
+    let connected = timeout(frames::SILENCE, connecting).await?;
+    connected.map_err(|error| if tls::is_before_all(&error) { End::Clock } else { End::Io(error) })
 }
 
 /// An error unless `machine` is at the other end, as its certificate says.

@@ -11,6 +11,7 @@ use crate::ledger::Ledger;
 use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
+use crate::shares_server::utc_secs;
 use bytes::Bytes;
 use directory::Input;
 use futures_util::{SinkExt, StreamExt};
@@ -349,7 +350,7 @@ impl Host {
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
         let (connection, mut down) = self.server.routes().lock().connect(None);
         let token = Token::hash(secret);
-        self.server.group().propose(Input::Enrol { token, name, key, connection });
+        self.server.group().propose(Input::Enrol { token, name, key, at: utc_secs(), connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
                 let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;

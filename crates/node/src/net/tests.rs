@@ -15,6 +15,7 @@ use lease::{Field, Kind, Label, Released, SessionId};
 use namespace::{AttributeChange, Cred, FileKind, Operation, Rules, Timestamp};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -136,6 +137,27 @@ fn another_version_is_told_so() {
         frames::send(&mut frames, wire::greeting(ours, &Purpose::Content)).await.unwrap();
         let answer = wire::read_answer(ours, &frames::receive(&mut frames).await.unwrap());
         assert_eq!(answer, Err(GreetingError::Version { ours, theirs: Versions::KNOWN }));
+    });
+    office.is_unharmed("after");
+}
+
+#[test]
+fn a_clock_that_shows_a_time_before_all_certificates_is_said_to_be_wrong() {
+    #[derive(Debug)]
+    struct Unset;
+    impl rustls::time_provider::TimeProvider for Unset {
+        fn current_time(&self) -> Option<rustls::pki_types::UnixTime> {
+            Some(rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(86_400)))
+        }
+    }
+    let mut office = Office::new();
+    let (joined, address) = (office.join("unset"), office.address.clone());
+    run(async {
+        for mut config in [tls::stranger(office.token().authority).unwrap(), joined] {
+            Arc::make_mut(&mut config.tls).time_provider = Arc::new(Unset);
+            let refused = greeted(&address, &config, &Purpose::Content).await;
+            assert!(matches!(refused, Err(End::Clock)), "{refused:?}");
+        }
     });
     office.is_unharmed("after");
 }

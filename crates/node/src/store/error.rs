@@ -1,7 +1,10 @@
 //! What can go wrong with the store's file.
 
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, Raised};
 use crate::group::Life;
+use futures_util::FutureExt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 
 /// The store's file cannot be used.
@@ -67,9 +70,6 @@ pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
 /// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops, unless it is for the alarm.
 pub(crate) struct Indispensable(pub(crate) Alarm);
 
-/// Held by a task that the server cannot do without, for the same reason.
-pub(crate) struct IndispensableTask;
-
 #[derive(Debug, thiserror::Error)]
 #[error("a part of the server panicked")]
 struct Panicked;
@@ -82,11 +82,14 @@ impl Drop for Indispensable {
     }
 }
 
-impl Drop for IndispensableTask {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            // A second panic would end the simulation, too.
+/// Does `task`, which the server cannot do without either.
+pub(crate) async fn indispensable<T>(task: impl Future<Output = T>) -> T {
+    let done = AssertUnwindSafe(task).catch_unwind().await;
+    done.unwrap_or_else(|panic| {
+        if !panic.is::<Raised>() {
+            // Simulated, it unwinds with what it has.
             Life::current().map_or_else(|| stop(&Panicked), |life| life.fails(&Panicked));
         }
-    }
+        resume_unwind(panic)
+    })
 }

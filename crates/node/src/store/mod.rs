@@ -13,7 +13,7 @@ mod reread;
 mod tests;
 
 pub use error::{EXIT_DISK, StoreError};
-pub(crate) use error::{Indispensable, IndispensableTask, is_lost, stop};
+pub(crate) use error::{Indispensable, indispensable, is_lost, stop};
 pub(crate) use reread::Reread;
 
 use crate::alarm::Alarm;

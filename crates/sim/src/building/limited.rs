@@ -8,7 +8,7 @@ use crate::names::label;
 use client::Call;
 use directory::Input;
 use ident::FileId;
-use lease::{Field, Kind, Lease, SessionId, Time};
+use lease::{Field, Kind, Lease, SessionId};
 use namespace::{FileKind, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, MachineId, Rights, ToServer};
@@ -82,10 +82,10 @@ impl Building {
         // What a leader was told may be gone with it.
         while self.limits.enrolled < id.0 {
             let input = match self.limits.invited {
-                false => Input::Invite { token, rights: rights.clone(), until: Time(u64::MAX) },
+                false => Input::Invite { token, rights: rights.clone(), at: 0, until: 1 },
                 true => {
                     let name = format!("limited-{}", id.0);
-                    Input::Enrol { token, name, key: [0; 32], connection: 0 }
+                    Input::Enrol { token, name, key: [0; 32], at: 0, connection: 0 }
                 }
             };
             let leader = if self.group.is_lone() { Some(0) } else { self.leader() };

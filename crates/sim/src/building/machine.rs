@@ -247,7 +247,10 @@ impl Building {
 
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
-        for output in out {
+        // As the machine that ships: a program hears of nothing before all is on its way, or what it calls next would overtake that.
+        let (answers, before): (Vec<_>, Vec<_>) =
+            out.into_iter().partition(|output| matches!(output, Output::Answer { .. }));
+        for output in before.into_iter().chain(answers) {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
             match output {
                 Output::Send(message) => self.says(at, message),
