@@ -261,8 +261,7 @@ impl KnownFile {
         });
         let directory = self.attributes.is_some_and(|a| a.kind == FileKind::Directory);
         if directory || !values.children.is_empty() || values.children_through.is_some() {
-            let (through, last) = (values.children_through, values.children_last);
-            self.learn_children(values.children, values.told, (through, last), values.reservation);
+            self.learn_children(values.children, values.told, values.children_through, values.reservation);
         }
     }
 
@@ -290,11 +289,10 @@ impl KnownFile {
         &mut self,
         entries: Vec<(Label, namespace::Entry)>,
         told: Vec<Label>,
-        (through, last): (Option<u64>, u64),
+        through: Option<u64>,
         reservation: Option<(u64, u64)>,
     ) {
         let children = self.children.get_or_insert_default();
-        children.last = children.last.max(last);
         if let Some(block) = reservation {
             children.add_integers(block);
         }
@@ -340,7 +338,7 @@ impl KnownFile {
                 *known = *head;
                 match change {
                     ContentChange::None => {}
-                    ContentChange::Inline { sealed, .. } => *inline = Some(sealed.as_slice().into()),
+                    ContentChange::Inline(bytes) => *inline = Some(bytes.as_slice().into()),
                     ContentChange::Extents { .. } => *inline = None,
                 }
             }

@@ -39,8 +39,7 @@ pub(crate) struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Invitation {
     rights: Rights,
-    /// UTC seconds.
-    until: u64,
+    until: Time,
     used: Option<Used>,
 }
 
@@ -111,8 +110,8 @@ impl Files<'_> {
 
 impl Turn<'_> {
     /// A machine may join.
-    pub fn invite(&mut self, token: [u8; 32], rights: Rights, at: u64, until: u64) {
-        let result = self.invited(&token, &rights, at);
+    pub fn invite(&mut self, token: [u8; 32], rights: Rights, until: Time) {
+        let result = self.invited(&token, &rights);
         if result.is_ok() {
             let row = to_bytes(&Invitation { rights, until, used: None });
             self.files.set_global(Global::Invitation, &token, Some(row));
@@ -121,7 +120,7 @@ impl Turn<'_> {
         self.out.push(Output::Invited { token, result });
     }
 
-    fn invited(&mut self, token: &[u8; 32], rights: &Rights, at: u64) -> Result<(), InviteError> {
+    fn invited(&mut self, token: &[u8; 32], rights: &Rights) -> Result<(), InviteError> {
         if self.files.invitation(token).is_some() {
             return Err(InviteError::TokenTaken);
         }
@@ -129,7 +128,7 @@ impl Turn<'_> {
             return Err(InviteError::NotADirectory);
         }
         if self.state.enrolment.invitations >= INVITATIONS_MAX {
-            self.forget_invitations(at);
+            self.forget_invitations();
         }
         match self.state.enrolment.invitations {
             INVITATIONS_MAX.. => Err(InviteError::TooMany),
@@ -138,10 +137,10 @@ impl Turn<'_> {
     }
 
     /// Forgets the invitations that have expired, once there are many.
-    fn forget_invitations(&mut self, at: u64) {
+    fn forget_invitations(&mut self) {
         for (key, row) in self.files.globals(Global::Invitation, None, usize::MAX) {
             let invitation: Option<Invitation> = self.files.parse(&key, &row);
-            if invitation.is_some_and(|invitation| invitation.until <= at) {
+            if invitation.is_some_and(|invitation| invitation.until <= self.now) {
                 self.files.set(&key, None);
                 self.state.enrolment.invitations -= 1;
             }
@@ -168,8 +167,8 @@ impl Turn<'_> {
     }
 
     /// A machine joins.
-    pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], at: u64, connection: u64) {
-        let result = self.enrolled(token, name, key, at);
+    pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], connection: u64) {
+        let result = self.enrolled(token, name, key);
         self.out.push(Output::Enrolled { connection, result });
     }
 
@@ -178,14 +177,13 @@ impl Turn<'_> {
         token: &[u8; 32],
         name: String,
         key: [u8; 32],
-        at: u64,
     ) -> Result<(MachineId, Rights), EnrolError> {
         let invitation = self.files.invitation(token).ok_or(EnrolError::UnknownToken)?;
         let before = match &invitation.used {
             Some(used) => Some(self.joined_before(used, &key).ok_or(EnrolError::UsedToken)?),
             None => None,
         };
-        if invitation.until <= at {
+        if invitation.until <= self.now {
             return Err(EnrolError::ExpiredToken);
         }
         if !is_name(&name) {

@@ -70,7 +70,7 @@ impl References {
 pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId> {
     let put: &[Extent] = match change {
         ContentChange::Extents { put, .. } => put,
-        ContentChange::Inline { .. } | ContentChange::None => &[],
+        ContentChange::Inline(_) | ContentChange::None => &[],
     };
     put.iter().filter_map(|extent| extent.piece.place.share())
 }
@@ -106,11 +106,11 @@ impl Files<'_> {
         record.content = ContentHead { occupied, ..head };
         match change {
             ContentChange::None => {}
-            ContentChange::Inline { sealed, .. } => {
+            ContentChange::Inline(bytes) => {
                 self.cut(file, 0, u64::MAX, references);
-                self.set_inline(file, sealed);
+                self.set_inline(file, bytes);
                 if let Some(record) = self.record_mut(file) {
-                    record.content.occupied = head.size;
+                    record.content.occupied = bytes.len() as u64;
                 }
             }
             ContentChange::Extents { truncate_to, punch, put, .. } => {

@@ -236,9 +236,7 @@ impl Repair {
                 } else {
                     look.at = At::Shares(None);
                     self.state.lock().adopted = true;
-                    if keeper.trusts_state() {
-                        keeper.shares().sweep(|machine, session| look.over.contains(&(machine, session)));
-                    }
+                    keeper.shares().sweep(|machine, session| look.over.contains(&(machine, session)));
                 }
                 Ok(Step::More)
             }

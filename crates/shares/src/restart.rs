@@ -17,7 +17,6 @@ use crate::{
     database::{self, SUSPECT},
     disk::{replace_file, sync_dir},
     error::{DatabaseError, DiskError, OpenError},
-    private,
     schema::{self, Found},
     share::Seconds,
     transitions,
@@ -31,11 +30,10 @@ const FORMAT: &str = "leasehold shares ";
 
 /// Takes the directory for this process and checks that it is ours. The lock is held as long as the file.
 pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
-    private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
-    private::mend(dir).map_err(|e| DiskError::new("guarding", dir, e))?;
+    fs::create_dir_all(dir).map_err(|e| DiskError::new("making", dir, e))?;
     let path = dir.join("lock");
     let error = |e| DiskError::new("locking", &path, e);
-    let lock = private::options().create(true).truncate(false).write(true).open(&path).map_err(error)?;
+    let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(error)?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),

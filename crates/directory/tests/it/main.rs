@@ -9,7 +9,6 @@ mod enrolment;
 mod grants;
 mod handles;
 mod locks;
-mod messages;
 mod recalls;
 mod replay;
 mod resumption;

@@ -16,7 +16,6 @@ mod replicas;
 mod serve;
 mod serving;
 mod socket;
-mod strangers;
 #[cfg(test)]
 mod tests;
 mod tls;

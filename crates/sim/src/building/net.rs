@@ -225,10 +225,7 @@ impl Building {
                 self.server_is_greeted(server, at, connection, incarnation, session);
                 Ok(())
             }
-            Packet::Says(message) => {
-                fits_a_frame(&message)?;
-                self.server_hears(server, at, connection, message)
-            }
+            Packet::Says(message) => self.server_hears(server, at, connection, message),
             Packet::Away { leader } => {
                 if self.machines[at].connection == Some(connection) {
                     self.machines[at].server = leader.unwrap_or(self.group.next_after(server));
@@ -240,10 +237,7 @@ impl Building {
                 self.machines[at].opened(connection, session);
                 Ok(())
             }
-            Packet::Tells(message) => {
-                fits_a_frame(&message)?;
-                self.machine_hears(at, connection, message)
-            }
+            Packet::Tells(message) => self.machine_hears(at, connection, message),
         }
     }
 
@@ -263,8 +257,8 @@ impl Building {
         self.links[at].connects(connection, server);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
-        let may_go_on = machine.left.is_some() || machine.client.has_session();
-        let (incarnation, session) = (machine.incarnation, machine.session.filter(|_| may_go_on));
+        let (incarnation, session) =
+            (machine.incarnation, machine.session.filter(|_| machine.client.has_session()));
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())
@@ -287,13 +281,12 @@ impl Building {
     }
 
     /// The machine gives its connection up. What it has sent may still come.
-    pub(super) fn leaves(&mut self, at: usize) {
+    fn leaves(&mut self, at: usize) {
         self.links[at].leaves();
         self.hangs_up(at);
     }
 
     fn hangs_up(&mut self, at: usize) {
-        self.machines[at].steady = None;
         if self.machines[at].connection.take().is_some() {
             let pause = self.below(2_000);
             self.later(pause, Event::Dials(at));
@@ -311,13 +304,5 @@ impl Building {
             self.machines[at].server = self.group.next_after(self.machines[at].server);
             self.leaves(at);
         }
-    }
-}
-
-/// Whatever is said can be sent.
-fn fits_a_frame(message: &impl serde::Serialize) -> Result<(), Violation> {
-    match wire::encode(message).len() {
-        0..=wire::FRAME_BYTES_MAX => Ok(()),
-        bytes => Err(format!("a message of {bytes} bytes")),
     }
 }
