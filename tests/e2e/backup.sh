@@ -80,7 +80,7 @@ log=$scratch/scheduled.log
 "$leasehold" up --data "$data" --mount "$mnt" --backup "$scratch/scheduled" --backup-every 0.001 --backup-keep 2 >"$log" 2>&1 &
 up_pid=$!
 oldest='' names=()
-for _ in $(seq 300); do
+for _ in $(seq $((hang * 10))); do
     mapfile -t names < <("$leasehold" restore "$scratch/scheduled" --list 2>>"$log")
     # One more than are kept is there for a moment.
     if [ ${#names[@]} = 2 ]; then
@@ -88,6 +88,6 @@ for _ in $(seq 300); do
     fi
     sleep 0.1
 done
-[ ${#names[@]} = 2 ] && [ "${names[0]}" != "$oldest" ] || fail "backups by schedule: ${names[*]} since $oldest"
+[ ${#names[@]} = 2 ] && [ "${names[0]}" != "$oldest" ] || fail "hangs: no backups by schedule for $hang s: ${names[*]} since $oldest"
 stop_mount
 passed "$(figure "$scratch/first.json" ms) ms for the first backup, $(figure "$scratch/second.json" ms) ms for the second"

@@ -32,6 +32,7 @@ spoilt open-files "a name come back" touch many-7
 spoilt open-files "what was replaced" sh -c 'head -c 70000 /dev/zero >replaced'
 [ ! -x "$root/target/tools/bin/fsx" ] || spoilt fsx "a changed byte" sh -c 'printf x >>small'
 
+"$root/tests/e2e/programs.sh" >"$scratch/programs.log" 2>&1 || [ $? = 77 ] || fail "programs fail on $plain_disk itself: $(grep WRONG "$scratch/programs.log")"
 [ "$(id -u)" = 0 ] && losetup -f >/dev/null 2>&1 || skip "power cuts: a loop device needs root (the rest passed)"
 unset PLAIN
 here=$root/tests/e2e/power-cut.sh

@@ -10,7 +10,7 @@ sync "$mnt/file"
 
 # Somebody else on the same data: told who holds it, at once, and the mount goes on.
 mkdir "$scratch/second"
-if timeout 20 "$leasehold" up --data "$data" --mount "$scratch/second" >"$scratch/second.log" 2>&1; then fail "a second up on the same data"; fi
+if timeout "$hang" "$leasehold" up --data "$data" --mount "$scratch/second" >"$scratch/second.log" 2>&1; then fail "a second up on the same data"; fi
 grep -q "$up_pid" "$scratch/second.log" || fail "the second up does not say that process $up_pid holds the data: $(cat "$scratch/second.log")"
 ! mountpoint -q "$scratch/second" || fail "the second up mounted"
 [ "$(cat "$mnt/file")" = survives ] || fail "the first mount does not answer after a second up"
@@ -27,7 +27,7 @@ exec 9<&-
 for signal in TERM INT; do
     echo "before $signal" >"$mnt/$signal" # not synced: unmounting does that
     kill -"$signal" "$up_pid"
-    timeout 30 tail --pid="$up_pid" -s 0.02 -f /dev/null || fail "still running 30 s after SIG$signal"
+    wait_for_end "$up_pid" "leasehold up after SIG$signal"
     wait "$up_pid" || fail "status $? after SIG$signal"
     up_pid=
     ! grep -q " $mnt " /proc/self/mountinfo || fail "still mounted after SIG$signal"

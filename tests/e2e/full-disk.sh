@@ -14,6 +14,41 @@ cleanup() {
 [ -z "${PLAIN:-}" ] || { rm -rf "$mnt" && mnt=$small/plain && mkdir "$mnt"; }
 
 start_mount
+# What is set aside can be written when the disk is full, nothing is full before its time, and what is deleted is free at once.
+python3 - "$mnt" "$small" <<'P' || fail "space that was promised, see above"
+import os, sys, time
+top, disk = sys.argv[1:]
+MIB = 1 << 20
+def check(so, what):
+    if not so: sys.exit("full-disk: " + what)
+def refused(call, *args):
+    try: call(*args)
+    except OSError as error: return error.strerror
+own, below = os.statvfs(top), os.statvfs(disk)
+used = lambda s: (s.f_blocks - s.f_bfree) / max(1, s.f_blocks - s.f_bfree + s.f_bavail)
+check(used(own) < used(below) + 0.03, "df: %.2f in use, and %.2f of the disk" % (used(own), used(below)))
+wal = os.open(top + "/wal", os.O_RDWR | os.O_CREAT)
+os.posix_fallocate(wal, 0, 48 * MIB)
+check(48 * 2048 <= os.fstat(wal).st_blocks <= 49 * 2048, "%d blocks were set aside" % os.fstat(wal).st_blocks)
+os.fsync(wal)
+ballast, why, written = os.open(top + "/ballast", os.O_WRONLY | os.O_CREAT), None, 0
+while not why:
+    why = refused(os.write, ballast, os.urandom(MIB))
+    written += not why
+os.fsync(ballast)
+left = os.statvfs(disk).f_bavail * below.f_frsize
+size = below.f_blocks * below.f_frsize
+check(left <= size / 8 + 48 * MIB + size / 8, "after %d MiB: %s, with %d of %d MiB free" % (written, why, left // MIB, size // MIB))
+for at in range(48): check(not refused(os.pwrite, wal, os.urandom(MIB), at * MIB), "no room for MiB %d of what was set aside" % at)
+check(not refused(os.fsync, wal), "fsync of what was set aside")
+os.unlink(top + "/ballast"); os.close(ballast); os.close(wal)
+begun, why = time.time(), "no space"
+while why and time.time() < begun + 60:
+    with open(top + "/after", "wb") as after: why = refused(after.write, os.urandom(8 * MIB)) or refused(after.flush)
+    time.sleep(0.2)
+check(not why and time.time() < begun + 20, "room again after %.1f s: %s" % (time.time() - begun, why))
+os.unlink(top + "/wal"); os.unlink(top + "/after")
+P
 files=$mnt/files state=$scratch/accepted
 mkdir "$files"
 fill() { local says; says=$("$root/tests/fill" "$1" "$files" "$state") || fail "fill $1, see above"; say "$says"; }

@@ -18,7 +18,7 @@ end_workloads() {
     local group
     for group in "${running[@]}"; do
         # They end by themselves, since every call fails now; if not, after a while.
-        [ -n "${PLAIN:-}" ] || timeout 5 tail --pid="$group" -s 0.02 -f /dev/null || true
+        [ -n "${PLAIN:-}" ] || timeout 60 tail --pid="$group" -s 0.02 -f /dev/null || true
         kill -9 -- "-$group" 2>/dev/null || true
         wait "$group" 2>/dev/null || true
     done

@@ -29,7 +29,7 @@ walk() {
 }
 
 build 3
-within "${WITHIN:-$((secs * 4 + 200))}"
+within "${WITHIN:-$((secs * 10 + 1000))}"
 for i in 1 2 3; do start "$i"; done
 SECS=$((secs / 2)) SEED=$seed walk calm
 SECS=$((secs / 2)) SEED=$((seed + 1)) FAULTS=1 walk faults

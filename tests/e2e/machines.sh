@@ -15,7 +15,7 @@
 #   settled [N]     waits until N servers (3) vote, have all that there is and have been heard of
 #   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
 #   join_jobs       waits for all of them; 1 if one fails
-#   within SECONDS  the whole test: afterwards all of leasehold is killed, so that every call that hangs fails
+#   within SECONDS  the whole test, ten times what it takes: afterwards it is said where all hang, and all of leasehold is killed, so that every call fails
 #
 # All mounts are in the mount namespace of the test, below $scratch: `nsenter --net` and not `ip netns exec`, which makes a new one.
 . "$(dirname "${BASH_SOURCE[0]}")/mounted.sh"
@@ -70,9 +70,15 @@ build() {
 within() {
     # By what is noted in files, since machines start and end meanwhile.
     (
-        exec >/dev/null 2>&1
-        sleep "$1"
+        exec >/dev/null
+        # Its own end is the sleep's, which would keep what reads the test's errors waiting.
+        sleep "$1" 2>/dev/null &
+        trap 'kill $! && exit' TERM
+        wait $!
+        trap - TERM
         echo "after $1 s" >"$scratch/overdue"
+        { echo "$name: hangs: not at its end after $1 s${context:+ ($context)}" && where_all_are; } >&2
+        exec 2>/dev/null
         for pid in "$scratch"/pid*; do kill -9 "$(cat "$pid")"; done
         for mount in "$scratch"/m[0-9]*; do umount -f "$mount"; done
         kill -TERM $$
@@ -117,25 +123,27 @@ wait_for() {
     log=$(machine_log "$i")
     until is_up "$i"; do
         kill -0 "${pids[i]}" 2>/dev/null || { pids[i]=; fail "machine $i ended by itself, see $log: $(tail -n 3 "$log")"; }
-        [ $((($(date +%s%N) - begun_at[i]) / 1000000)) -lt 40000 ] || fail "machine $i has not mounted after 40 s, see $log"
+        [ $((($(date +%s%N) - begun_at[i]) / 1000000000)) -lt "$hang" ] || fail "hangs: machine $i has not mounted after $hang s, see $log: $(where_is "${pids[i]}")"
         sleep 0.02
     done
-    timeout 40 stat "${mounts[i]}/." >/dev/null || fail "machine $i says that it is mounted and does not answer"
+    timeout "$hang" stat "${mounts[i]}/." >/dev/null || fail "hangs: machine $i says that it is mounted and does not answer for $hang s: $(where_is "${pids[i]}")"
     started_ms=$((($(date +%s%N) - begun_at[i]) / 1000000))
 }
 
 stop() {
     local status=0 pid=${pids[$1]}
     kill -TERM "$pid"
-    timeout 60 tail --pid="$pid" -s 0.02 -f /dev/null || fail "machine $1 still runs 60 s after SIGTERM"
+    wait_for_end "$pid" "machine $1 after SIGTERM"
     wait "$pid" || status=$?
     pids[$1]=
+    # The last servers that end have no majority any more: what is left then is kept for the next start (left.sh).
+    [ $status -ne 2 ] || [ -z "${all_end:-}" ] || ! grep -q "they are kept in" "$(machine_log "$1")" || status=0
     [ $status -eq 0 ] || fail "machine $1 ended with status $status after SIGTERM, see $(machine_log "$1")"
     ! grep -q " ${mounts[$1]} " /proc/self/mountinfo || fail "${mounts[$1]} is still mounted after SIGTERM"
 }
 
 stop_all() {
-    local i
+    local i all_end=1
     for i in $(seq "$machines" -1 1); do
         [ -z "${pids[i]:-}" ] || stop "$i"
     done
@@ -145,11 +153,11 @@ kill_machine() {
     local pid=${pids[$1]} tries
     kill -9 "$pid"
     # Not `wait` alone: a thread that the kernel holds up (a notice that waits for a page of a call that waits for us) would keep it here for ever.
-    for tries in $(seq 200); do
+    for tries in $(seq $((hang * 20))); do
         [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -gt 1 ] || break
         sleep 0.05
     done
-    [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -le 1 ] || fail "machine $1 is not gone 10 s after kill -9: $(for task in "/proc/$pid/task"/*; do cat "$task/comm" "$task/stack"; done 2>/dev/null | tr '\n' ' ')"
+    [ "$(ls "/proc/$pid/task" 2>/dev/null | wc -l)" -le 1 ] || fail "hangs: machine $1 is not gone $hang s after kill -9: $(where_is "$pid")"
     wait "$pid" 2>/dev/null || true
     pids[$1]=
 }
@@ -195,27 +203,27 @@ unwire() {
 any_server() {
     local i
     for i in $(seq "$machines"); do
-        [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 5 "${lister:-$leasehold}" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
+        [ "$i" != "${1:-}" ] && [ -n "${pids[i]:-}" ] && timeout 60 "${lister:-$leasehold}" server list --data "$scratch/data$i" --json >"$scratch/servers" 2>/dev/null && return 0
     done
     return 1
 }
 
 leader() {
     local tries
-    for tries in $(seq 100); do
+    for tries in $(seq $((hang * 10))); do
         any_server "${1:-}" && python3 -c 'import json, sys; print([s["machine"] for s in json.load(open(sys.argv[1])) if s["leads"]][0])' "$scratch/servers" 2>/dev/null && return 0
         sleep 0.1
     done
-    fail "no leader for 10 s"
+    fail "hangs: no leader for $hang s: $(cat "$scratch/servers" 2>/dev/null; tail -qn 2 "$scratch"/machine*.log)"
 }
 
 settled() {
     local tries
-    for tries in $(seq 600); do
+    for tries in $(seq $((hang * 10))); do
         any_server && python3 -c 'import json, sys; s = json.load(open(sys.argv[1])); sys.exit(not (len(s) == int(sys.argv[2]) and all(x["votes"] and x["behind"] is not None and x["behind"] < 50 and (x["leads"] or (x["heard_ms"] or 0) < 5000) for x in s)))' "$scratch/servers" "${1:-3}" && return 0
         sleep 0.1
     done
-    fail "the servers have not settled within 60 s: $(cat "$scratch/servers")"
+    fail "hangs: the servers have not settled within $hang s: $(cat "$scratch/servers"; tail -qn 2 "$scratch"/machine*.log)"
 }
 
 job() {

@@ -1,7 +1,7 @@
 # A mount to test: sourced by the scripts of this directory.
 #
 #   mounted.sh gives: $root $leasehold $scratch $data $mnt, and
-#   start_mount [DATA [MOUNT]] · stop_mount · kill_mount · remount · fsck_clean · say · fail · skip
+#   start_mount [DATA [MOUNT]] · stop_mount · kill_mount · remount · fsck_clean · say · fail · skip · wait_until · wait_for_end
 #
 # With PLAIN=DIR in the environment no file system of ours is started: the test works in a fresh directory below DIR.
 # That is how the tests themselves are tested, on a file system known to be right.
@@ -17,6 +17,37 @@ say() { printf '%s: %s\n' "$name" "$*"; }
 context= # where the test is, said with a failure
 fail() { printf '%s: FAILED: %s\n' "$name" "$*${context:+ ($context)}" >&2; exit 1; }
 skip() { printf '%s: SKIPPED: %s\n' "$name" "$*" >&2; exit 77; }
+
+# Whatever takes longer hangs: ten times and more what anything takes, also on a machine that is ten times slower.
+hang=${HANG:-300}
+
+# where_is PID: what each of its threads waits for in the kernel, to be said of one that hangs.
+where_is() {
+    local task
+    for task in "/proc/$1/task"/*; do echo "$(cat "$task/comm"): $(awk '{ printf "%s ", $2 }' "$task/stack")"; done 2>/dev/null | sort | uniq -c
+}
+
+# The same of every process that was told a path of ours: leasehold, and those that wait for it.
+where_all_are() {
+    local pid
+    for pid in $(pgrep -f -- "$scratch"); do
+        echo "--- process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c1-120)" && where_is "$pid"
+    done 2>/dev/null || true
+}
+
+# wait_until WHAT COMMAND...: until the command ends well. If it has not for $hang s, that hangs.
+wait_until() {
+    local since=$SECONDS
+    until "${@:2}" >"$scratch/waits" 2>&1; do
+        [ $((SECONDS - since)) -lt "$hang" ] || fail "hangs: for $hang s not $1: ${*:2}: $(tail -n 5 "$scratch/waits"; where_all_are)"
+        sleep 0.1
+    done
+}
+
+# wait_for_end PID WHAT: until the process has ended; what it is to be said if it hangs.
+wait_for_end() {
+    timeout "$hang" tail --pid="$1" -s 0.02 -f /dev/null || fail "hangs: still there after $hang s: $2: $(where_is "$1")"
+}
 
 # On a disk, never on tmpfs: what is fsynced must have somewhere to go. World-accessible: some tests run as other users.
 # Short: pjdfstest makes sockets, whose paths have 107 bytes at most.
@@ -72,7 +103,7 @@ start_mount() {
     up_pid=$!
     until grep -qs '^mounted on ' "$log" && is_mounted; do
         kill -0 "$up_pid" 2>/dev/null || { up_pid=; fail "leasehold up ended by itself, see $log"; }
-        [ $((($(date +%s%N) - since) / 1000000)) -lt 30000 ] || fail "no mount after 30 s, see $log"
+        [ $((($(date +%s%N) - since) / 1000000000)) -lt "$hang" ] || fail "hangs: no mount after $hang s, see $log: $(where_is "$up_pid")"
         sleep 0.01
     done
     up_ms=$((($(date +%s%N) - since) / 1000000))
@@ -83,7 +114,7 @@ stop_mount() {
     local status=0
     if [ -n "${PLAIN:-}" ]; then drop_caches; return; fi
     kill -TERM "$up_pid"
-    timeout 60 tail --pid="$up_pid" -s 0.02 -f /dev/null || fail "still running 60 s after SIGTERM"
+    wait_for_end "$up_pid" "leasehold up after SIGTERM"
     wait "$up_pid" || status=$?
     up_pid=
     [ $status -eq 0 ] || fail "leasehold up ended with status $status after SIGTERM"

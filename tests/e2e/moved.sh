@@ -2,7 +2,7 @@
 # A directory is moved by the server for a machine that hears of it late: what another machine has seen of it by then, programs on the first one must see, too, and its kernel must
 # not answer from what it was told before.
 . "$(dirname "$0")/machines.sh"
-within 120
+within 600
 build 2
 start 1
 start 2

@@ -42,7 +42,7 @@ whole_tree() { (cd "${mounts[$1]}" && find . -printf '%p %y %i %m %n %U %G %s %T
 
 failed=()
 build 5
-within "${WITHIN:-500}"
+within "${WITHIN:-2000}"
 for i in 1 2 3 4 5; do start "$i"; done
 for group in "${groups[@]}"; do
     began=$SECONDS

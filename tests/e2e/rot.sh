@@ -42,19 +42,21 @@ follower() { local at; at=$(leader); for i in 3 2 1; do [ "$i" = "$at" ] || { ec
 put_aside() { find "$scratch/data$1" -maxdepth 1 -name "server.damaged-*" | wc -l; }
 added_anew() {
     local tries
-    for tries in $(seq 300); do
+    for tries in $(seq $((hang * 5))); do
         [ "$(put_aside "$1")" = "$2" ] && lh "$1" scrub >/dev/null 2>&1 && { settled; return 0; }
         sleep 0.2
     done
-    fail "machine $1 was not added anew: $(tail -n 4 "$(machine_log "$1")")"
+    fail "hangs: machine $1 was not added anew for $hang s: $(tail -n 4 "$(machine_log "$1")")"
 }
 still_works() {
     kill -0 "$worker" 2>/dev/null && ! grep -q Error "$scratch/work/errors" || fail "a call failed on machine 4: $(tail -n 3 "$scratch/work/errors")"
 }
 scrubbed() { lh "$1" scrub >"$scratch/scrub.log" 2>&1; }
+# As wait_until asks: with what is wrong said again.
+scrubbed_well() { scrubbed "$1" || { cat "$scratch/scrub.log" && false; }; }
 
 build 4
-within "${WITHIN:-300}"
+within "${WITHIN:-2000}"
 SEED=${SEED:-$((RANDOM % 1000))}
 say "SEED=$SEED"
 for i in 1 2 3 4; do start "$i"; done
@@ -121,8 +123,7 @@ at=$(follower)
 mapfile -t shares < <(find "$scratch/data$at/shares/shares" -type f -size +500k)
 rot sectors 12 "${shares[@]}"
 ! scrubbed "$at" || fail "no share is damaged: $(cat "$scratch/scrub.log")"
-for tries in $(seq 100); do scrubbed "$at" && break; sleep 0.2; done
-scrubbed "$at" || fail "shares stay damaged: $(cat "$scratch/scrub.log")"
+wait_until "without damaged shares" scrubbed_well "$at"
 say "shares of machine $at were had again"
 
 still_works
@@ -135,8 +136,7 @@ for i in 1 2 3 4; do
     [ "$(cat "${mounts[i]}"/tree/* | sort | sha256sum)" = "$(for n in $(seq 300); do echo "file $n"; done | sort | sha256sum)" ] || fail "machine $i has other files"
 done
 for i in 1 2 3; do
-    for tries in $(seq 50); do lh "$i" fsck >"$scratch/fsck.log" 2>&1 && break; sleep 0.2; done
-    lh "$i" fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of machine $i: $(tail -n 5 "$scratch/fsck.log")"
+    wait_until "clean by fsck of machine $i" lh "$i" fsck
 done
 stop_all
 passed "SEED=$SEED"

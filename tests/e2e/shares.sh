@@ -10,7 +10,7 @@ figure() { python3 -c 'import json,sys; r = json.load(sys.stdin); print(eval(sys
 stored() { shares usage --json | figure 'r["stored"]["bytes"]'; }
 on_disk() { du -sk "$data/shares/shares" | cut -f 1; }
 # eventually COMMAND...: until it succeeds.
-eventually() { for _ in $(seq 300); do ! "$@" || return 0; sleep 0.1; done; fail "not within 30 s: $* ($(shares usage 2>&1; gc --dry-run 2>&1; gc status 2>&1))"; }
+eventually() { for _ in $(seq $((hang * 10))); do ! "$@" || return 0; sleep 0.1; done; fail "hangs: not within $hang s: $* ($(shares usage 2>&1; gc --dry-run 2>&1; gc status 2>&1))"; }
 is_empty() { [ "$(stored)" = 0 ] && [ "$(on_disk)" -lt 3000 ]; }
 
 # Of its own: the usual port is another script's that runs beside this one.
@@ -70,6 +70,20 @@ shares drop "$its" --key "$scratch/key"
 eventually is_empty
 gc status >"$scratch/deleted"
 grep -q "^deleted" "$scratch/deleted" || fail "gc status does not say what was deleted: $(cat "$scratch/deleted")"
+# What a key does not renew is ended for it, or by itself.
+swept=$(shares put "$scratch/its" --key "$scratch/key")
+shares discover >/dev/null || fail "the store could not be looked through"
+sleep 2
+grep -q "^0 leases of guest" <<<"$(shares account sweep guest --unrenewed 1)" || fail "what was renewed was swept"
+[ "$(shares list --key "$scratch/key")" = "$swept" ] || fail "the lease of $swept is gone"
+grep -q "^1 leases of guest" <<<"$(shares account sweep guest --unrenewed 0)" || fail "what was not renewed was not swept"
+[ -z "$(shares list --key "$scratch/key")" ] || fail "the lease of $swept is still there"
+shares put "$scratch/its" --key "$scratch/key" >/dev/null
+stop_mount
+up_options+=(--expire-leases after=0.00001)
+start_mount
+has_expired() { gc >/dev/null; [ -z "$(shares list --key "$scratch/key")" ]; }
+eventually has_expired
 shares account remove guest >/dev/null
 ! shares list --key "$scratch/key" 2>/dev/null || fail "an account that has ended was let in"
 stop_mount

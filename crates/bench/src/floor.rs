@@ -66,7 +66,7 @@ impl Floor {
         let mut tree = Tree { nodes: Vec::new() };
         // There is no node 0.
         for _ in 0..=ROOT {
-            tree.add(libc::S_IFDIR | 0o1777, Asker { uid: 0, gid: 0, pid: 0 });
+            tree.add(libc::S_IFDIR | 0o1777, Asker::KERNEL);
         }
         Floor(Mutex::new(tree))
     }
@@ -272,8 +272,8 @@ impl Serve for Floor {
             Call::Read { offset, size, .. } => self.read(node, offset, size, reply),
             Call::Write { offset, data, .. } => self.write(node, offset, &data, reply),
             Call::OpenDir => reply.opened(0, Pages::Drop),
-            Call::ReadDir { offset, size, plus } => self.list(node, offset, size, plus, reply),
-            Call::Fsync | Call::Release { .. } | Call::ReleaseDir => reply.done(),
+            Call::ReadDir { offset, size, plus, .. } => self.list(node, offset, size, plus, reply),
+            Call::Fsync | Call::Release { .. } | Call::ReleaseDir { .. } => reply.done(),
             // The kernel asks for `security.capability` before it first writes to a file, of any file system that has attributes.
             Call::GetXattr { .. } => reply.error(Errno(libc::ENODATA)),
             Call::StatFs => {

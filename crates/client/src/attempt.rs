@@ -4,13 +4,14 @@ use crate::client::Client;
 use crate::file_io::Write;
 use crate::known::KnownContent;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Call, Listed, Now, Output, Reply};
+use crate::{Call, Listed, Now, Output, Reply, Upto};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
     Answer, AttributeChange, Cred, Entry, Error, FileKind, Knowledge, Known, NewFile, Operation, RenameMode,
-    Verdict, XattrMode,
+    Verdict, Whiteout, XattrMode,
 };
+use std::ops::Bound::{Excluded, Included};
 use wire::cost;
 
 type Tried = Result<Reply, Stop>;
@@ -27,7 +28,9 @@ struct Make {
 
 impl Client {
     pub(crate) fn attempt(&mut self, now: Now, waiting: &mut Waiting, out: &mut Vec<Output>) -> Tried {
-        self.require_session(now)?;
+        if !self.takes_last_write(&waiting.call) {
+            self.require_session(now)?;
+        }
         if let Some(file) = waiting.reopens.clone() {
             return self.reopen(now, &file);
         }
@@ -42,7 +45,7 @@ impl Client {
         }
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
-            Call::Lookup { dir, label } => self.lookup(now, dir, label, cred),
+            Call::Lookup { dir, label } => self.lookup(now, waiting, dir, label),
             Call::Parent { dir } => self.parent(now, &dir),
             Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
             Call::Glance { file } => self.glance(&file),
@@ -57,16 +60,25 @@ impl Client {
             }
             Call::Link { file, dir, label } => self.link(now, waiting, file, dir, label, out),
             Call::Unlink { dir, label, directory } => self.unlink(now, cred, dir, label, directory),
-            Call::Rename { from_dir, from, to_dir, to, mode } => {
-                self.rename(now, waiting, (from_dir, from), (to_dir, to), mode, out)
+            Call::Rename { from_dir, from, to_dir, to, mode, whiteout } => {
+                self.rename(now, waiting, (from_dir, from), (to_dir, to), (mode, whiteout), out)
             }
             Call::SetAttributes { file, change, size, through_handle } => {
                 self.set_attributes(now, waiting, file, change, size.map(|size| (size, through_handle)))
             }
             Call::Open { file, open, mask } => self.open(now, cred, file, open, mask),
+            // Whoever is faster has use for the file, and nobody waits for this.
+            Call::Accessed { .. } if waiting.keeps_losing() => Ok(Reply::Nothing),
+            Call::Accessed { file } => self.access(now, &file),
             Call::SetDisposition { file, link } => self.set_disposition(now, cred, file, link),
             Call::Close { file, open } => self.close_handle(now, waiting, &file, open, out),
-            Call::Read { file, offset, length, kept } => self.read(now, &file, (offset, length), kept),
+            Call::Read { file, offset, length, kept, quietly } => {
+                let data = self.read(now, &file, (offset, length), kept)?;
+                if !quietly {
+                    self.accessed(now, &file);
+                }
+                Ok(data)
+            }
             Call::Write { file, offset, data, append } => {
                 self.write(now, waiting, &file, Write { offset, data, append }, out)
             }
@@ -78,7 +90,7 @@ impl Client {
             Call::Sync { file } if file == self.rights.root => self.sync(now, waiting, None, out),
             Call::Sync { file } => self.sync(now, waiting, Some(&file), out),
             Call::SyncAll => self.sync(now, waiting, None, out),
-            Call::List { dir, after, limit, stat } => self.list(now, &dir, after, limit, stat),
+            Call::List { dir, after, upto, limit, stat } => self.list(now, &dir, (after, upto), limit, stat),
             Call::GetXattr { file, name } => self.answer(now, Operation::GetXattr { file, name, cred }),
             Call::ListXattrs { file } => self.answer(now, Operation::ListXattrs { file }),
             Call::SetXattr { file, name, value, mode } => {
@@ -107,7 +119,7 @@ impl Client {
         Ok(())
     }
 
-    fn answer(&mut self, now: Now, operation: Operation) -> Tried {
+    pub(crate) fn answer(&mut self, now: Now, operation: Operation) -> Tried {
         match self.decide(now, operation)? {
             Answer::Nothing => Ok(Reply::Nothing),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
@@ -141,9 +153,26 @@ impl Client {
         decided
     }
 
-    fn lookup(&mut self, now: Now, dir: FileId, label: Label, cred: Cred) -> Tried {
+    fn lookup(&mut self, now: Now, waiting: &Waiting, dir: FileId, label: Label) -> Tried {
         self.used(&dir);
-        self.answer(now, Operation::Lookup { dir, label, cred })
+        let operation = Operation::Lookup { dir, label, cred: waiting.cred.clone() };
+        let Answer::Entry(entry) = self.decide(now, operation.clone())? else {
+            return Err(Stop::Error(Error::Invalid));
+        };
+        // What else the reply takes is asked for by the name, all at once: the file that it stands for may be another by then.
+        let mut wants = Vec::new();
+        let stat = match self.stat(now, &entry.file) {
+            Err(Stop::Need(Need::Leases { wants: missing, .. })) => {
+                wants = missing;
+                None
+            }
+            stat => Some(stat?),
+        };
+        wants.extend(self.look_up(now, &entry));
+        match stat.filter(|_| wants.is_empty()) {
+            Some(stat) => Ok(Reply::Node(entry, stat)),
+            None => Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants })),
+        }
     }
 
     fn parent(&mut self, now: Now, dir: &FileId) -> Tried {
@@ -271,8 +300,18 @@ impl Client {
 
     fn unlink(&mut self, now: Now, cred: Cred, dir: FileId, label: Label, directory: bool) -> Tried {
         self.require_quiet()?;
-        let open = self.has_open(&dir, &label);
-        self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })
+        let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
+        let open = lingers.is_some() || self.has_open(&dir, &label);
+        let reply =
+            self.answer(now, Operation::Unlink { dir, label, directory, open, cred, time: now.wall })?;
+        Ok(self.removed(lingers, reply))
+    }
+
+    /// What an operation replies that was done, and has taken the last name of a file that lingers.
+    fn removed(&mut self, lingers: Option<FileId>, reply: Reply) -> Reply {
+        let Some(file) = lingers else { return reply };
+        self.lingers(&file);
+        Reply::Lingers(file)
     }
 
     fn rename(
@@ -281,30 +320,34 @@ impl Client {
         waiting: &Waiting,
         (from_dir, from): (FileId, Label),
         (to_dir, to): (FileId, Label),
-        mode: RenameMode,
+        (mode, whiteout): (RenameMode, bool),
         out: &mut Vec<Output>,
     ) -> Tried {
         self.require_quiet()?;
         let moved = self.files.child(&from_dir, &from, Kind::Read);
-        if let (Known::Used(moved), Known::Used(_), RenameMode::Replace) =
-            (&moved, self.files.child(&to_dir, &to, Kind::Read), mode)
-        {
-            // What replaces a file brings its content along: a crash leaves the old or the new, never an empty one.
+        let replaced = self.files.child(&to_dir, &to, Kind::Read);
+        if let (Known::Used(moved), Known::Used(replaced)) = (&moved, &replaced) {
+            // What replaces a file brings its content along: a crash leaves the old or the new, never an empty one. What the server does for this client: `Client::wait`.
             self.publish_before(now, &moved.file, out)?;
+            if mode == RenameMode::Exchange {
+                self.publish_before(now, &replaced.file, out)?;
+            }
         }
-        let open = self.has_open(&to_dir, &to);
-        if mode == RenameMode::Exchange && from_dir == to_dir && self.has_one_integer(&to_dir) {
+        let lingers = self.would_linger(&replaced).filter(|file| {
+            mode == RenameMode::Replace && !matches!(&moved, Known::Used(moved) if moved.file == *file)
+        });
+        let open = lingers.is_some() || self.has_open(&to_dir, &to);
+        if whiteout && from_dir == to_dir && self.has_one_integer(&to_dir) {
             // Two in a row are needed, and this block has but one: on to the next.
             self.take_integer(&to_dir, out);
         }
         let integer = self.integer(&to_dir);
         let position = integer.unwrap_or(1);
-        let back_position = match (mode, from_dir == to_dir) {
-            (RenameMode::Exchange, true) => position + 1,
-            (RenameMode::Exchange, false) => self.integer(&from_dir).unwrap_or(1),
-            (RenameMode::Replace | RenameMode::NoReplace, _) => 0,
+        let left = match (whiteout, from_dir == to_dir) {
+            (false, _) => None,
+            (true, true) => Some((position + 1, self.inode()?)),
+            (true, false) => Some((self.integer(&from_dir).unwrap_or(1), self.inode()?)),
         };
-        let exchange = mode == RenameMode::Exchange;
         let operation = Operation::Rename {
             from_dir: from_dir.clone(),
             from,
@@ -312,7 +355,7 @@ impl Client {
             to,
             mode,
             position,
-            back_position,
+            whiteout: left.map(|(integer, ino)| Whiteout { integer, ino }),
             open,
             cred: waiting.cred.clone(),
             time: now.wall,
@@ -320,25 +363,27 @@ impl Client {
         if integer.is_none() {
             return Err(self.without_integer(operation, to_dir));
         }
-        if exchange && self.integer(&from_dir).is_none() {
+        if whiteout && self.integer(&from_dir).is_none() {
             return Err(self.without_integer(operation, from_dir));
         }
-        let reply = self.decide(now, operation.clone());
+        let reply = self.decide_charged(now, waiting, operation.clone());
         if let Err(Stop::Need(Need::Leases { wants, .. })) = &reply
             && wants.iter().any(|want| want.field == Field::Path)
         {
             self.take_integer(&to_dir, out);
-            if exchange {
+            if whiteout {
+                self.take_inode();
                 self.take_integer(&from_dir, out);
             }
             return Err(Stop::Need(Need::Ship { operation: Box::new(operation) }));
         }
         reply?;
         self.take_integer(&to_dir, out);
-        if exchange {
+        if whiteout {
+            self.take_inode();
             self.take_integer(&from_dir, out);
         }
-        Ok(Reply::Nothing)
+        Ok(self.removed(lingers, Reply::Nothing))
     }
 
     fn has_one_integer(&self, dir: &FileId) -> bool {
@@ -392,31 +437,40 @@ impl Client {
         Ok(Reply::Nothing)
     }
 
-    fn list(&mut self, now: Now, dir: &FileId, after: u64, limit: usize, stat: bool) -> Tried {
+    fn list(
+        &mut self,
+        now: Now,
+        dir: &FileId,
+        (after, upto): (u64, Option<Upto>),
+        limit: usize,
+        stat: bool,
+    ) -> Tried {
         self.used(dir);
         let Some(known) = self.files.get(dir) else { return Err(page(dir, 0)) };
         if known.gone {
-            return Ok(Reply::Listing { entries: Vec::new(), end: true });
+            return Ok(Reply::Listing { entries: Vec::new(), upto: Upto::default(), end: true });
         }
         let Some(children) = &known.children else { return Err(page(dir, 0)) };
         if !known.held.covers(&Field::Children, Kind::Read) {
             return Err(page(dir, 0));
         }
-        if after >= children.through && !children.complete() {
+        let upto = upto.unwrap_or_else(|| children.upto());
+        // What is not told yet, and what was made since the listing began, comes behind.
+        let known = children.through.min(upto.last);
+        if after >= known && known < upto.last {
             return Err(page(dir, children.through));
         }
-        let from = after.saturating_add(1);
         let found: Vec<(Label, Entry)> = children
             .by_position
-            .range(from..)
-            .take_while(|(position, _)| **position <= children.through)
+            .range((Excluded(after.min(known)), Included(known)))
+            .filter(|(position, _)| upto.has(**position))
             .map(|(_, bound)| bound.clone())
             .take(limit)
             .collect();
-        if found.is_empty() && !children.complete() {
+        if found.is_empty() && known < upto.last {
             return Err(page(dir, children.through));
         }
-        let end = found.len() < limit && children.complete();
+        let end = found.len() < limit && known == upto.last;
         if stat {
             self.files.warm(found.iter().map(|(_, entry)| &entry.file));
         }
@@ -431,7 +485,7 @@ impl Client {
         if after == 0 {
             self.accessed(now, dir);
         }
-        Ok(Reply::Listing { entries, end })
+        Ok(Reply::Listing { entries, upto, end })
     }
 
     /// Keeps the eviction hand off a file.

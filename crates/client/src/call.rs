@@ -12,7 +12,7 @@ use namespace::{
 /// calls them.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// Finds `label` in `dir`: [`Reply::Node`].
+    /// Finds `label` in `dir`: [`Reply::Node`], or [`Reply::Glimpsed`].
     Lookup { dir: FileId, label: Label },
     /// The directory that `dir` is linked in, itself for the root: [`Reply::Node`].
     Parent { dir: FileId },
@@ -37,10 +37,10 @@ pub enum Call {
     },
     /// Links `file` once more: [`Reply::Node`].
     Link { file: FileId, dir: FileId, label: Label },
-    /// unlink; rmdir if `directory`: [`Reply::Nothing`].
+    /// unlink; rmdir if `directory`: [`Reply::Nothing`] or [`Reply::Lingers`].
     Unlink { dir: FileId, label: Label, directory: bool },
-    /// [`Reply::Nothing`].
-    Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode },
+    /// `whiteout`: leaves a whiteout in the old place, as overlays want it: [`Reply::Nothing`] or [`Reply::Lingers`].
+    Rename { from_dir: FileId, from: Label, to_dir: FileId, to: Label, mode: RenameMode, whiteout: bool },
     /// chmod, chown, utimens and truncate in one: [`Reply::Stat`]. `through_handle`: truncation by a handle opened for writing, so
     /// permissions are not checked again.
     SetAttributes { file: FileId, change: AttributeChange, size: Option<u64>, through_handle: bool },
@@ -49,10 +49,13 @@ pub enum Call {
     Open { file: FileId, open: Open, mask: u8 },
     /// Has this link go when nobody has the file open any more, or takes that back (Windows' deletion disposition). Needs a handle that may delete: [`Reply::Nothing`].
     SetDisposition { file: FileId, link: Option<Link> },
+    /// What was read lately is to have its access time for everybody, if it still counts: [`Reply::Nothing`]. The client calls this itself.
+    Accessed { file: FileId },
     /// Closes a handle that was opened so: [`Reply::Nothing`].
     Close { file: FileId, open: Open },
-    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back.
-    Read { file: FileId, offset: u64, length: u32, kept: bool },
+    /// [`Reply::Data`], shorter at the end of the file. `kept`: below, as pages, until that is taken back. `quietly`: it counts for no
+    /// access (O_NOATIME).
+    Read { file: FileId, offset: u64, length: u32, kept: bool, quietly: bool },
     /// [`Reply::Written`]. With `append`, `offset` is ignored and the write goes to the authoritative end.
     Write { file: FileId, offset: u64, data: Bytes, append: bool },
     /// Reserves, punches, zeroes: the FALLOC_FL bits that are known here: [`Reply::Nothing`].
@@ -63,8 +66,10 @@ pub enum Call {
     Sync { file: FileId },
     /// Returns when everything of this machine is durable: [`Reply::Nothing`].
     SyncAll,
-    /// Entries of `dir` whose position is above `after`, in order, at most `limit`: [`Reply::Listing`].
-    List { dir: FileId, after: u64, limit: usize, stat: bool },
+    /// Entries of `dir` whose position is above `after`, in order, at most `limit`: [`Reply::Listing`]. A listing begins
+    /// without `upto`, and is told with which to go on: it ends at what was there when it began, however much is made or
+    /// renamed meanwhile.
+    List { dir: FileId, after: u64, upto: Option<Upto>, limit: usize, stat: bool },
     /// [`Reply::Bytes`].
     GetXattr { file: FileId, name: Label },
     /// [`Reply::Names`].
@@ -110,6 +115,7 @@ impl Call {
             Call::SetXattr { .. } => "setxattr",
             Call::RemoveXattr { .. } => "removexattr",
             Call::Space => "statfs",
+            Call::Accessed { .. } => "access time",
             Call::Lock { .. } => "lock",
             Call::GetLock { .. } => "getlk",
         }
@@ -127,6 +133,7 @@ impl Call {
             | Call::Rename { .. }
             | Call::SetAttributes { .. }
             | Call::SetDisposition { .. }
+            | Call::Accessed { .. }
             | Call::Write { .. }
             | Call::Allocate { .. }
             | Call::SetXattr { .. }
@@ -167,6 +174,8 @@ pub enum Allocate {
 pub enum Reply {
     /// Done.
     Nothing,
+    /// Done. This file has lost its last name by that, and stays until the front door has forgotten it, which it is to say ([`crate::Input::Forgotten`]): at once, if it does not know the file.
+    Lingers(FileId),
     /// A file found or made, and its stat.
     Node(Entry, Stat),
     /// Everything that stat shows.
@@ -177,6 +186,8 @@ pub enum Reply {
     Names(Vec<Label>),
     /// This was so, and no lease says that it still is: nobody may keep it. A node's entry is leased, and may be kept.
     Passing(Box<Reply>),
+    /// What a name stood for, or that there was none, and no lease says that it still is so: nobody may keep the entry either.
+    Glimpsed(Option<(Entry, Stat)>),
     /// The handle is open. `keep_pages`: what the kernel has cached of the file is still what it says. `passing`: the file's content passes to and fro between machines, so
     /// what is read of it is better not kept.
     Opened { keep_pages: bool, passing: bool },
@@ -186,8 +197,8 @@ pub enum Reply {
     Written(u32),
     /// An offset.
     Offset(u64),
-    /// Entries of a directory; `end` when none follow.
-    Listing { entries: Vec<Listed>, end: bool },
+    /// Entries of a directory; `end` when none follow in this listing.
+    Listing { entries: Vec<Listed>, upto: Upto, end: bool },
     /// The lock that is in the way, if one is.
     Lock(Option<Conflict>),
     /// Free space: bytes in all, bytes free, files in all.
@@ -197,7 +208,27 @@ pub enum Reply {
 impl Reply {
     /// The same, whether or not it may be kept.
     pub fn told(self) -> Reply {
-        if let Reply::Passing(reply) = self { *reply } else { self }
+        match self {
+            Reply::Passing(reply) => *reply,
+            Reply::Glimpsed(Some((entry, stat))) => Reply::Node(entry, stat),
+            reply => reply,
+        }
+    }
+}
+
+/// Where a listing ends: at what was there when it began. What is made meanwhile takes positions behind the last, or such as this machine had at hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Upto {
+    /// The last position.
+    pub last: u64,
+    /// From the first of each on and before the second nothing stood.
+    pub unused: [(u64, u64); 2],
+}
+
+impl Upto {
+    /// Whether an entry at this position may have been there.
+    pub fn has(&self, position: u64) -> bool {
+        position <= self.last && !self.unused.iter().any(|(from, to)| (*from..*to).contains(&position))
     }
 }
 

@@ -1,8 +1,11 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
+use crate::accesses::Accesses;
 use crate::evict::Hand;
 use crate::known::Files;
+use crate::lingering::Lingering;
 use crate::log::Log;
+use crate::promised::Promised;
 use crate::publish::Publishing;
 use crate::recall::{Flushing, Yields};
 use crate::reopen::Reopening;
@@ -25,7 +28,7 @@ use wire::{LogEntry, Rights, Space, ToClient};
 pub struct Settings {
     /// Entropy: names of shares, keys, nonces. Never the same for two incarnations.
     pub seed: [u8; 32],
-    /// Updates reach the server at the latest so long after they were made, ms.
+    /// Updates are on their way to the server at the latest so long after they were made, ms; content that they are of, too: it begins to be uploaded when half of that is over.
     pub flush_after_ms: u64,
     /// Bytes of content that may be dirty before writers wait.
     pub dirty_bytes_max: usize,
@@ -40,7 +43,7 @@ impl Settings {
     pub fn new(seed: [u8; 32]) -> Settings {
         Settings {
             seed,
-            flush_after_ms: 5_000,
+            flush_after_ms: 4_500,
             dirty_bytes_max: 192 << 20,
             files_max: 400_000,
             names_max: 256,
@@ -78,6 +81,8 @@ pub struct Client {
     pub(crate) inodes_known: u64,
     pub(crate) reserving_inodes: bool,
     pub(crate) allowance: Allowance,
+    /// What of it is set aside for ranges of files.
+    pub(crate) promised: Promised,
     pub(crate) space: Space,
     /// Something was unlocked here: who waits for that can be tried again.
     pub(crate) unlocked: bool,
@@ -85,6 +90,8 @@ pub struct Client {
     pub(crate) yields: Yields,
     /// Files whose content passes to and fro.
     pub(crate) passing: Passing,
+    /// A call is being tried on what was told for this once, and is not leased.
+    pub(crate) is_told: bool,
     /// Files of which something was let go in log entries (by sequence number) that are not acknowledged yet.
     pub(crate) letting_go: FxHashMap<FileId, u64>,
     /// Reports that wait for content to be published.
@@ -104,6 +111,14 @@ pub struct Client {
     pub(crate) session: Session,
     /// What programs opened in sessions that are over.
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
+    /// The machine is about to end: what is still written is taken, whatever becomes of it.
+    pub(crate) ending: bool,
+    /// Whether there is something below that keeps what it is told of files.
+    pub(crate) is_handed_out: bool,
+    /// Files that have no name any more and are known below.
+    pub(crate) lingering: Lingering,
+    /// Access times that the server is to hear of.
+    pub(crate) accesses: Accesses,
     /// Files of which something was lost, and nobody who asked for them to be durable was told yet; and whether anything was, for who asks for all.
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
@@ -128,10 +143,12 @@ impl Client {
             inodes_known: 0,
             reserving_inodes: false,
             allowance: Allowance::default(),
+            promised: Promised::default(),
             space: Space::default(),
             unlocked: false,
             yields: Yields::default(),
             passing: Passing::default(),
+            is_told: false,
             letting_go: FxHashMap::default(),
             flushing: Vec::new(),
             unheard: VecDeque::new(),
@@ -142,6 +159,10 @@ impl Client {
             rules: Rules::NEWEST,
             session: Session::default(),
             reopening: BTreeMap::new(),
+            ending: false,
+            is_handed_out: false,
+            lingering: Lingering::default(),
+            accesses: Accesses::default(),
             unsaved: BTreeSet::new(),
             unsaved_any: false,
         }
@@ -163,7 +184,7 @@ impl Client {
             Err(Stop::Error(error)) => Outcome::Done(Err(error)),
             Err(Stop::Need(need)) => {
                 let ticket = self.ticket();
-                self.wait(ticket, waiting, need, out);
+                self.wait(now, ticket, waiting, need, out);
                 if self.unlocked {
                     self.settle(now, out);
                 }
@@ -194,6 +215,7 @@ impl Client {
             Input::Message(message) => self.on_message(now, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
             Input::Yielded { number } => self.on_yielded(now, number, out),
+            Input::Forgotten(files) => self.on_forgotten(now, files, out),
             Input::Tick => self.on_tick(now, out),
         }
         self.settle(now, out);
@@ -207,9 +229,10 @@ impl Client {
     pub fn deadline(&self) -> Option<Time> {
         let unsent = self.unsent_since.filter(|_| self.session.is_connected());
         let flush = unsent.map(|since| since.after_ms(self.settings.flush_after_ms));
-        let publish =
-            self.publishing.oldest_dirty().map(|since| since.after_ms(self.settings.flush_after_ms));
-        [flush, publish, self.session_deadline()].into_iter().flatten().min()
+        let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.publish_after_ms()));
+        let lingering = self.lingering_deadline();
+        let access = self.accesses.deadline().filter(|_| self.session.is_connected());
+        [flush, publish, lingering, access, self.session_deadline()].into_iter().flatten().min()
     }
 
     /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
@@ -256,13 +279,18 @@ impl Client {
     }
 
     fn commit(&mut self, now: Now, operation: Operation, effects: &Effects) {
-        let sequence = self.push_update(now, operation);
+        let sequence = self.push_update(now.time, operation);
         for effect in effects {
             self.files.apply(effect, true);
             match effect {
                 namespace::Effect::Death { file } => {
                     self.forget_content(file);
+                    self.break_promise(file, 0..u64::MAX);
                     self.tombstones.push_back((sequence, file.clone()));
+                    if self.is_short_of_space() {
+                        // What that frees somebody may wait for.
+                        self.unsent_since = Some(Time(0));
+                    }
                 }
                 namespace::Effect::Birth { file, .. } => self.hand.add(file.clone()),
                 // Many touch a directory's times without knowing them.
@@ -299,8 +327,9 @@ impl Client {
         }
     }
 
-    pub(crate) fn push_update(&mut self, now: Now, operation: Operation) -> u64 {
-        self.unsent_since.get_or_insert(now.time);
+    /// Logs an update of what was done `since` then.
+    pub(crate) fn push_update(&mut self, since: Time, operation: Operation) -> u64 {
+        self.unsent_since = Some(self.unsent_since.map_or(since, |before| before.min(since)));
         self.log.push_update(self.rules, operation)
     }
 
@@ -353,6 +382,8 @@ impl Client {
                 self.space = space;
                 self.on_resumed(through, &rejected, term_ms, out);
             }
+            // What the host keeps for its greetings.
+            ToClient::Receipt(_) => {}
             ToClient::Fenced => self.cut_off(now, out),
             // Of a connection that is no more.
             _ if !self.session.is_connected() => {}
@@ -446,10 +477,14 @@ impl Client {
 
     fn on_tick(&mut self, now: Now, out: &mut Vec<Output>) {
         let flush_after_ms = self.settings.flush_after_ms;
+        self.publish_old(now, out);
         if self.unsent_since.is_some_and(|since| now.time >= since.after_ms(flush_after_ms)) {
+            // Names bring along what can come with them at once.
+            self.publish_all(now, out);
             self.flush_log(out);
         }
-        self.publish_old(now, out);
+        self.end_lingering(now, out);
+        self.tell_accesses(now, out);
         self.keep_session(now, out);
     }
 
@@ -459,7 +494,13 @@ impl Client {
         if !self.publishing.unneeded.is_empty() {
             out.push(Output::Unneeded(std::mem::take(&mut self.publishing.unneeded)));
         }
+        if !self.publishing.settled.is_empty() {
+            out.push(Output::Settled(std::mem::take(&mut self.publishing.settled)));
+        }
         if self.session.is_connected() {
+            if self.publishing.is_much_unsettled() && self.log.has_unsent() {
+                self.flush_log(out);
+            }
             while self.log.is_due()
                 && let Some(message) = self.log.next_message(true)
             {
@@ -547,7 +588,12 @@ impl Client {
 
     pub(crate) fn stat(&mut self, now: Now, file: &FileId) -> Result<namespace::Stat, Stop> {
         match self.decide(now, Operation::Stat { file: file.clone() })? {
-            Answer::Stat(stat) => Ok(stat),
+            Answer::Stat(stat) => {
+                let occupied = stat.occupied.saturating_add(self.promised.of(file));
+                let atime = self.accesses.shown(file, &stat.attributes);
+                let attributes = namespace::Attributes { atime, ..stat.attributes };
+                Ok(namespace::Stat { attributes, occupied, ..stat })
+            }
             Answer::Nothing | Answer::Entry(_) | Answer::Bytes(_) | Answer::Names(_) | Answer::Lock(_) => {
                 Err(Stop::Error(Error::Invalid))
             }

@@ -8,13 +8,17 @@ use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released};
-use namespace::{Cred, Error, Knowledge, Operation, Timestamp};
+use namespace::{Cred, Error, FileKind, Knowledge, Operation, Timestamp, Verdict};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
 
 /// So much later an access time moves although nothing changed.
 const RELATIME_SECS: i64 = 24 * 60 * 60;
+
+/// Permission bits, as in one digit of the mode.
+const READ_OR_EXECUTE: [u8; 2] = [4, 1];
 
 /// The largest size of a file: offsets are signed at every door.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -83,28 +87,46 @@ impl Client {
             let head = content.head();
             self.passing.note_read(now.time, file, &head);
         }
-        self.accessed(now, file);
         Ok(Reply::Data(parts))
     }
 
-    /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is local and
-    /// at once: nobody waits for an access time, and none is recalled for. What the kernel reads from its pages nobody hears of, as with NFS.
+    /// Moves the access time as Linux' relatime does: if the file changed since it was read last, or a day later. Only where that is at once: nobody waits for an access time, and none is
+    /// recalled for. Of what passes to and fro, and of what is only told, it is done later ([`crate::accesses`]). What the kernel reads from its pages nobody hears of, as with NFS.
     pub(crate) fn accessed(&mut self, now: Now, file: &FileId) {
+        if self.rights.read_only {
+            return;
+        }
         let Some(known) = self.files.get(file) else { return };
-        let Some(attributes) =
-            known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Write))
+        let Some(attributes) = known.attributes.filter(|_| known.held.covers(&Field::Attributes, Kind::Read))
         else {
             return;
         };
         let head = known.content.head().map(|head| head.mtime.max(head.ctime));
         let times = known.times.as_ref().map(|times| times.mtime.max(times.ctime));
         let changed = [head, times].into_iter().flatten().fold(attributes.ctime, Timestamp::max);
-        let atime = attributes.atime;
+        let atime = self.accesses.shown(file, &attributes);
         let due = atime <= changed || now.wall.secs.saturating_sub(atime.secs) >= RELATIME_SECS;
-        if due && !known.gone && self.require_quiet().is_ok() {
+        if !due || known.gone || !self.may_have_read(file, attributes.uid) {
+            return;
+        }
+        // Nor is anything logged while the server does something for this client.
+        if self.is_told || self.passing.has(now.time, file) || self.require_quiet().is_err() {
+            self.accesses.note(now.time, file, now.wall, attributes.ctime);
+        } else {
             // A refusal means that the file is gone, and then nobody misses it.
             let _ = self.decide(now, Operation::Accessed { file: file.clone(), time: now.wall });
         }
+    }
+
+    /// Whether the one user that this machine counts as may read `file` of `owner`, or run it: else the server refuses that it was read.
+    fn may_have_read(&self, file: &FileId, owner: u32) -> bool {
+        let Some(uid) = self.rights.squash.filter(|uid| *uid != 0) else { return true };
+        let cred = self.rights.cred(&Cred { uid, ..Cred::default() });
+        let may = |mask: &u8| {
+            let operation = Operation::Access { file: file.clone(), mask: *mask, cred: cred.clone() };
+            matches!(namespace::decide(self.rules, &operation, &self.files), Verdict::Done { .. })
+        };
+        owner == uid || READ_OR_EXECUTE.iter().any(may)
     }
 
     pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {
@@ -151,9 +173,12 @@ impl Client {
         let offset = write.begins(size);
         let Write { offset: opinion, data, .. } = write;
         let length = data.len() as u64;
-        self.charge(waiting, wire::cost_of_write(size, length), 0)?;
+        let range = offset..offset.saturating_add(length);
+        let promised = self.promised.covers(file, &range);
+        self.charge_write(waiting, wire::cost_of_write(size, length), (length, promised))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
+        self.promised.take(file, &range);
         if offset != opinion {
             // The kernel has put what was appended where it thought the end was.
             out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
@@ -177,7 +202,23 @@ impl Client {
             let cred = waiting.cred.clone();
             self.decide(now, Operation::Access { file: file.clone(), mask: 2, cred })?;
         }
-        self.change_content(now, file, |content| content.truncate(size, now.wall))
+        let before = self.content(file, Kind::Write)?.size();
+        self.change_content(now, file, |content| content.truncate(size, now.wall))?;
+        if size < before {
+            self.break_promise(file, size..u64::MAX);
+        }
+        Ok(())
+    }
+
+    /// Sets space aside for what of this range has no content yet; what has, had its own.
+    fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
+        let content = self.content(file, Kind::Write)?;
+        let (size, holes) = (content.size(), content.holes_in(range));
+        let lacks = self.promised.lacks(file, holes);
+        let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
+        self.charge(waiting, wire::cost_of_write(size, bytes), 0)?;
+        lacks.into_iter().for_each(|part| self.promised.add(file, part));
+        Ok(())
     }
 
     pub(crate) fn allocate(
@@ -193,16 +234,16 @@ impl Client {
             offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(Stop::Error(Error::TooBig))?;
         let size = self.content(file, Kind::Write)?.size();
         match what {
-            // Space is set aside where it is used up: what is reserved here must fit now, and is charged again when it is written.
             Allocate::Reserve { keep_size } => {
-                self.charge(waiting, length, 0)?;
-                self.give_back(length, 0);
+                self.may_change(file)?;
+                self.promise(waiting, file, offset..end)?;
                 if !keep_size && end > size {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
             Allocate::Punch => {
-                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?
+                self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
+                self.break_promise(file, offset..end);
             }
             Allocate::Zero { keep_size } => {
                 self.change_content(now, file, |content| content.zero(offset, length, !keep_size, now.wall))?;
@@ -290,7 +331,9 @@ impl Client {
         }
         let Some(known) = self.files.get_mut(file) else { return };
         let keyless = known.content.head().is_some_and(|head| head.key.is_none());
-        if keyless && self.rights.squash.is_some() && !extents.is_empty() {
+        // A link's target is not sealed.
+        let sealed = inline.is_some() && known.attributes.is_none_or(|its| its.kind == FileKind::Regular);
+        if keyless && self.rights.squash.is_some() && (sealed || !extents.is_empty()) {
             // This machine's user might not read it when its lease was granted, and may now.
             return self.let_go_of_content(file);
         }

@@ -34,6 +34,11 @@ impl Handles {
         open.fields().all(|field| self.own().has(&field))
     }
 
+    /// Whether one that is open so is all.
+    pub fn is_only(&self, open: Open) -> bool {
+        Field::BLACK_BOXES.iter().zip(&self.0).all(|(field, count)| *count == u32::from(open.has(field)))
+    }
+
     /// All of `others` besides.
     pub fn add_all(&mut self, others: &Handles) {
         for (count, more) in self.0.iter_mut().zip(&others.0) {
@@ -60,12 +65,17 @@ impl KnownFile {
         self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
     }
 
+    /// What is true of a handle that is open so alone.
+    fn ends(&self, open: Open) -> Open {
+        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own().but(handles.but(open)))
+    }
+
     /// One handle more.
     pub fn add_handle(&mut self, open: Open) {
         self.handles.get_or_insert_default().add(open);
     }
 
-    fn remove_handle(&mut self, open: Open) {
+    pub(crate) fn remove_handle(&mut self, open: Open) {
         if let Some(handles) = &mut self.handles {
             handles.remove(open);
         }
@@ -154,9 +164,15 @@ impl Client {
         if self.close_lost(file, open) {
             return Ok(Reply::Nothing);
         }
+        if !waiting.is_own && self.files.get(file).is_some_and(|known| known.ends(open).has(&Field::Handles))
+        {
+            self.linger_if_left(now, file);
+        }
         let Some(known) = self.files.get(file) else { return Ok(Reply::Nothing) };
-        let Some(handles) = &known.handles else { return Ok(Reply::Nothing) };
-        let ends = handles.own().but(handles.but(open));
+        if known.handles.is_none() {
+            return Ok(Reply::Nothing);
+        }
+        let ends = known.ends(open);
         let last = ends.has(&Field::Handles);
         let mut hand_over = false;
         if !known.gone {

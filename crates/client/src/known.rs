@@ -1,6 +1,8 @@
 //! What this client knows, file by file, and by which leases.
 
+use crate::Upto;
 use crate::handles::Handles;
+use crate::lingering::LookedUp;
 use crate::locks::KnownLocks;
 use crate::through::Writes;
 use content::FileContent;
@@ -29,6 +31,8 @@ pub(crate) struct KnownFile {
     pub buried: bool,
     /// Used since the eviction hand last passed.
     pub recent: bool,
+    /// When somebody who may come back for the file was told of it last.
+    pub looked_up: LookedUp,
     /// Extended attributes that are not in `xattrs` are known not to exist.
     pub xattrs_complete: bool,
     /// Open handles, if there are any. Which of this client's own values they make true only changes under `SelfWrite`.
@@ -84,6 +88,8 @@ pub(crate) struct Children {
     pub told: BTreeSet<Label>,
     /// Every entry with a position up to this one is in here (as far as leases cover it); `u64::MAX`: all of them.
     pub through: u64,
+    /// No entry stands at a greater position.
+    pub last: u64,
     /// Integers for identifiers and positions: the block in use, and the next.
     pub integers: (u64, u64),
     pub integers_next: (u64, u64),
@@ -117,6 +123,7 @@ impl Children {
 
     /// Binds `label`, whatever it was bound to.
     pub fn bind(&mut self, label: &Label, entry: Entry) {
+        self.last = self.last.max(entry.position);
         if let Some(Some(old)) = self.by_label.insert(label.clone(), Some(entry.position)) {
             self.by_position.remove(&old);
         }
@@ -151,6 +158,11 @@ impl Children {
     /// The next integer, if the blocks at hand have one; `take` uses it up.
     pub fn next_integer(&self) -> Option<u64> {
         (self.integers.0 < self.integers.1).then_some(self.integers.0)
+    }
+
+    /// Where a listing ends that begins now.
+    pub fn upto(&self) -> Upto {
+        Upto { last: self.last, unused: [self.integers, self.integers_next] }
     }
 
     /// Uses up `next_integer`.
@@ -278,12 +290,11 @@ impl Knowledge for Files {
         }
     }
 
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         self.under(file, &Field::Xattrs, Kind::Read, |known| {
-            let names = known.xattrs.iter();
-            known
-                .xattrs_complete
-                .then(|| names.filter(|(_, v)| v.is_some()).map(|(n, _)| n.clone()).collect())
+            let size =
+                |(name, value): (&Label, &Option<Vec<u8>>)| Some((name.clone(), value.as_ref()?.len()));
+            known.xattrs_complete.then(|| known.xattrs.iter().filter_map(size).collect())
         })
     }
 

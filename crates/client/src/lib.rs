@@ -5,16 +5,21 @@
 
 #![allow(missing_docs, reason = "fields of calls are documented once, on the calls")]
 
+mod accesses;
 mod attempt;
 mod call;
 mod client;
+mod ending;
 mod evict;
 mod file_io;
+mod given;
 mod handles;
 mod known;
+mod lingering;
 mod locks;
 mod log;
 mod merge;
+mod promised;
 mod publish;
 mod recall;
 mod reopen;
@@ -30,8 +35,10 @@ mod tests;
 mod through;
 mod waiting;
 
-pub use call::{Allocate, Call, Listed, Reply};
+pub use call::{Allocate, Call, Listed, Reply, Upto};
 pub use client::{Client, Settings};
+pub use ending::{Continuation, Heard};
+pub use given::{Entries, Given, When};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
 pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
 pub use waiting::WaitReport;

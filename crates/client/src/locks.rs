@@ -113,7 +113,7 @@ impl Client {
         let Some(locks) = self.files.get_mut(file).and_then(|known| known.locks.as_mut()) else { return };
         let Some(written) = locks.written.take() else { return };
         for change in locks.now.changes_since(&written) {
-            self.push_update(now, Operation::Lock { file: file.clone(), change });
+            self.push_update(now.time, Operation::Lock { file: file.clone(), change });
         }
     }
 

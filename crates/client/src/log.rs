@@ -1,6 +1,7 @@
 //! The update log: what was decided here and is to be replayed at the server, and what was let go, in one FIFO.
 
-use lease::Released;
+use ident::FileId;
+use lease::{Field, Released};
 use namespace::{Error, Operation, Rules};
 use std::collections::VecDeque;
 use wire::{LogEntry, ToServer};
@@ -14,6 +15,9 @@ const BYTES_PER_MESSAGE: usize = 512 << 10;
 const ENTRIES_MAX: usize = 64_000;
 /// And so many bytes, about.
 const BYTES_MAX: usize = 64 << 20;
+
+/// A file that lingers is forgotten within so many entries, or the server hears of it.
+const FORGOTTEN_WITHIN: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
@@ -47,6 +51,27 @@ impl Log {
         }
     }
 
+    /// One whose first entry has this number, of which nothing was sent.
+    pub fn of(first: u64, entries: Vec<LogEntry>) -> Log {
+        let mut log = Log { first, ..Log::new() };
+        for entry in entries {
+            let bytes = entry_weight(&entry);
+            log.push(entry, bytes);
+        }
+        log
+    }
+
+    /// All that is not acknowledged, as it is to be said over the next connection, and the number of its first entry.
+    pub fn left(&mut self) -> (u64, Vec<LogEntry>) {
+        self.rewind();
+        (self.first, self.entries.iter().map(|(entry, _)| entry.clone()).collect())
+    }
+
+    /// All of it counts as sent.
+    pub fn skip_sending(&mut self) {
+        (self.sent, self.unsent_bytes) = (self.entries.len(), 0);
+    }
+
     /// Appends an update that was decided by `rules`; its sequence number.
     pub fn push_update(&mut self, rules: Rules, operation: Operation) -> u64 {
         let bytes = weight(&operation);
@@ -63,7 +88,11 @@ impl Log {
 
     /// Appends a release; `answers` is what of it lets go of nothing.
     pub fn push_release(&mut self, released: Vec<Released>, answers: Vec<Released>) {
-        let bytes = 48 * released.len();
+        let name = |field: &Field| match field {
+            Field::Child(name) | Field::Xattr(name) => name.as_bytes().len(),
+            _ => 0,
+        };
+        let bytes = released.iter().map(|released| 48 + name(&released.field)).sum();
         let sequence = self.push(LogEntry::Release(released), bytes);
         self.answers.extend(answers.into_iter().map(|answer| (sequence, answer)));
     }
@@ -139,6 +168,34 @@ impl Log {
         }
     }
 
+    /// The entry `removed` took the last name of `file` while this client had it open, and was to stay until that is over: it is over, and goes with the name after all. Not if the server has been told
+    /// otherwise, or may be told more of the file.
+    pub fn removes_at_once(&mut self, removed: u64, file: &FileId) -> bool {
+        let Some(at) = removed.checked_sub(self.first).map(|at| at as usize) else { return false };
+        let concerns = |(entry, _): &(LogEntry, usize)| match entry {
+            LogEntry::Update { operation, .. } => operation.files().contains(&file),
+            LogEntry::Release(released) => released.iter().any(|released| released.file == *file),
+            LogEntry::Return { file: of, .. }
+            | LogEntry::Wrote { file: of }
+            | LogEntry::FlushedThrough { file: of, .. } => of == file,
+            LogEntry::Flushed { .. } => false,
+        };
+        if at < self.sent
+            || self.entries.len() - at > FORGOTTEN_WITHIN
+            || self.entries.range(at + 1..).any(concerns)
+        {
+            return false;
+        }
+        let operation = match self.entries.get_mut(at) {
+            Some((LogEntry::Update { operation, .. }, _)) => operation,
+            _ => return false,
+        };
+        match operation {
+            Operation::Unlink { open, .. } | Operation::Rename { open, .. } => std::mem::take(open),
+            _ => false,
+        }
+    }
+
     /// The updates that are not acknowledged, in order.
     pub fn updates(&self) -> impl Iterator<Item = &Operation> {
         self.entries.iter().filter_map(|(entry, _)| match entry {
@@ -189,25 +246,38 @@ impl Log {
     }
 }
 
-/// About how many bytes an operation takes in a message.
+/// About how many bytes an entry takes in a message.
+fn entry_weight(entry: &LogEntry) -> usize {
+    match entry {
+        LogEntry::Update { operation, .. } => weight(operation),
+        LogEntry::Release(released) => 48 * released.len().max(1),
+        LogEntry::Return { fields, .. } => 48 + 4 * fields.len(),
+        LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } | LogEntry::Wrote { .. } => 16,
+    }
+}
+
+/// About how many bytes an operation takes in a message, and never many fewer.
 fn weight(operation: &Operation) -> usize {
     use namespace::{ContentChange, Place};
-    match operation {
-        Operation::Publish { change: ContentChange::Inline(bytes), .. } => 64 + bytes.len(),
-        Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => put
-            .iter()
-            .map(|extent| 96 + if let Place::Inline(b) = &extent.piece.place { b.len() } else { 0 })
-            .sum(),
-        Operation::SetXattr { value, .. } => 64 + value.len(),
-        Operation::Create { new, .. } => 128 + new.target.len(),
-        _ => 128,
-    }
+    // Somebody may be in tens of thousands.
+    let groups = operation.cred().map_or(0, |cred| 5 * cred.groups.len());
+    groups
+        + match operation {
+            Operation::Publish { change: ContentChange::Inline { sealed, .. }, .. } => 64 + sealed.len(),
+            Operation::Publish { change: ContentChange::Extents { put, punch, .. }, .. } => {
+                let piece = |place: &Place| if let Place::Inline(b) = place { b.len() } else { 0 };
+                let put = put.iter().map(|extent| 96 + piece(&extent.piece.place)).sum::<usize>();
+                64 + put + 20 * punch.len()
+            }
+            Operation::SetXattr { value, .. } => 128 + value.len(),
+            Operation::Create { new, .. } => 128 + new.target.len(),
+            _ => 128,
+        }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lease::Field;
 
     /// A server that crashed may have forgotten who asked, and give the number to somebody else.
     #[test]
@@ -227,7 +297,7 @@ mod tests {
     #[test]
     fn an_answer_that_lets_go_of_nothing_counts_over_its_own_connection_only() {
         let mut log = Log::new();
-        let released = |field| Released { file: ident::FileId::root(), field, keep: None };
+        let released = |field| Released { file: FileId::root(), field, keep: None };
         let (held, other) = (released(Field::Children), released(Field::Times));
         log.push_release(vec![held.clone(), other.clone()], vec![other.clone()]);
         log.push_release(vec![other.clone()], vec![other.clone()]);

@@ -261,7 +261,8 @@ impl KnownFile {
         });
         let directory = self.attributes.is_some_and(|a| a.kind == FileKind::Directory);
         if directory || !values.children.is_empty() || values.children_through.is_some() {
-            self.learn_children(values.children, values.told, values.children_through, values.reservation);
+            let (through, last) = (values.children_through, values.children_last);
+            self.learn_children(values.children, values.told, (through, last), values.reservation);
         }
     }
 
@@ -289,10 +290,11 @@ impl KnownFile {
         &mut self,
         entries: Vec<(Label, namespace::Entry)>,
         told: Vec<Label>,
-        through: Option<u64>,
+        (through, last): (Option<u64>, u64),
         reservation: Option<(u64, u64)>,
     ) {
         let children = self.children.get_or_insert_default();
+        children.last = children.last.max(last);
         if let Some(block) = reservation {
             children.add_integers(block);
         }
@@ -338,7 +340,7 @@ impl KnownFile {
                 *known = *head;
                 match change {
                     ContentChange::None => {}
-                    ContentChange::Inline(bytes) => *inline = Some(bytes.as_slice().into()),
+                    ContentChange::Inline { sealed, .. } => *inline = Some(sealed.as_slice().into()),
                     ContentChange::Extents { .. } => *inline = None,
                 }
             }

@@ -13,6 +13,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Dirty bytes of one file from which on uploading begins while the writer goes on.
 const EARLY_BYTES: u64 = 8 << 20;
+/// Bytes in shares that are published and not acknowledged, from which on the log is flushed: all of them are kept here, too, since nobody else keeps them for this client should its session end.
+const UNSETTLED_BYTES: u64 = 32 << 20;
+/// Likewise, how many ranges of it: each is an extent, or a hole, in one entry of the log.
+const EARLY_RUNS: usize = 4096;
 
 /// What is dirty, and what is on its way to the share servers.
 #[derive(Debug, Default)]
@@ -28,9 +32,25 @@ pub(crate) struct Publishing {
     unpublished: FxHashMap<FileId, Vec<ShareId>>,
     /// Shares that are stored and will stand in none.
     pub unneeded: Vec<ShareId>,
-    /// Publications (by sequence number) that are not acknowledged yet; and the last one of each file.
-    published: VecDeque<(u64, FileId)>,
+    /// Publications that are not acknowledged yet; and the last one of each file (by sequence number).
+    published: VecDeque<Published>,
     last: FxHashMap<FileId, u64>,
+    /// Since when the content was dirty that is under way of each file.
+    flown: FxHashMap<FileId, Time>,
+    /// Bytes in shares of these: the host keeps them, too, until the server has the publication.
+    unsettled_bytes: u64,
+    /// Shares whose bytes the host need not keep any more.
+    pub settled: Vec<ShareId>,
+}
+
+/// A publication that is not acknowledged yet.
+#[derive(Debug)]
+struct Published {
+    sequence: u64,
+    file: FileId,
+    shares: FxHashSet<ShareId>,
+    /// In those.
+    bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -64,6 +84,11 @@ impl Publishing {
         usize::try_from(self.held_bytes).unwrap_or(usize::MAX)
     }
 
+    /// Since when `file` is dirty.
+    fn dirty_since(&self, file: &FileId) -> Option<Time> {
+        self.files.get(file).and_then(|held| held.since)
+    }
+
     pub fn oldest_dirty(&self) -> Option<Time> {
         self.since.first().map(|(time, _)| *time)
     }
@@ -90,7 +115,14 @@ impl Publishing {
         stored.sort();
         self.unneeded.extend(stored);
         (self.files, self.since, self.held_bytes) = Default::default();
-        (self.published, self.last) = Default::default();
+        let published = std::mem::take(&mut self.published).into_iter();
+        self.settled.extend(published.flat_map(|published| published.shares));
+        (self.last, self.flown, self.unsettled_bytes) = Default::default();
+    }
+
+    /// Whether so much is published and not acknowledged that the log is to be flushed for it.
+    pub fn is_much_unsettled(&self) -> bool {
+        self.unsettled_bytes >= UNSETTLED_BYTES
     }
 
     /// Nothing is dirty and nothing under way.
@@ -101,7 +133,8 @@ impl Publishing {
 
 impl Client {
     pub(crate) fn has_room(&self) -> bool {
-        self.publishing.dirty_bytes() < self.settings.dirty_bytes_max
+        let unsettled = usize::try_from(self.publishing.unsettled_bytes).unwrap_or(usize::MAX);
+        self.publishing.dirty_bytes().saturating_add(unsettled) < self.settings.dirty_bytes_max
     }
 
     /// Begins to publish `file`'s dirty content. The barrier that is passed once that is in the log; `None` if nothing is
@@ -120,10 +153,14 @@ impl Client {
         spread.into_iter().for_each(|spread| content.set_spread(spread));
         let flush = content.flush(inline_max, &mut self.rng);
         let (barrier, held, dirty) = (content.barrier(), content.held_bytes(), content.is_dirty());
+        let since = self.publishing.dirty_since(file).unwrap_or(now.time);
         self.publishing.note(file, held, dirty, now.time);
+        if matches!(flush, Flush::Queued | Flush::Upload(_)) {
+            self.publishing.flown.entry(file.clone()).or_insert(since);
+        }
         match flush {
             Flush::Nothing | Flush::Queued => {}
-            Flush::Publish(publish) => self.log_publication(now, file, publish),
+            Flush::Publish(publish) => self.log_publication(since, file, publish),
             Flush::Upload(plans) => self.upload(file, plans, out),
         }
         self.fold_from(file, FOLD_BYTES, out);
@@ -140,16 +177,23 @@ impl Client {
         }
     }
 
-    fn log_publication(&mut self, now: Now, file: &FileId, publish: Publish) {
+    /// Of content that was dirty `since` then: the bound is that of what was written, not of how long the way was.
+    fn log_publication(&mut self, since: Time, file: &FileId, publish: Publish) {
         let Publish { version, size, mtime, ctime, change } = publish;
+        let (mut shares, mut bytes) = (FxHashSet::default(), 0);
         if let ContentChange::Extents { put, .. } = &change {
-            let shares: FxHashSet<ShareId> =
-                put.iter().filter_map(|extent| extent.piece.place.share()).collect();
+            for extent in put {
+                if let Some(share) = extent.piece.place.share() {
+                    shares.insert(share);
+                    bytes += u64::from(extent.length);
+                }
+            }
             self.no_longer_unpublished(file, |share| shares.contains(share));
         }
         let operation = Operation::Publish { file: file.clone(), version, size, mtime, ctime, change };
-        let sequence = self.push_update(now, operation);
-        self.publishing.published.push_back((sequence, file.clone()));
+        let sequence = self.push_update(since, operation);
+        self.publishing.unsettled_bytes += bytes;
+        self.publishing.published.push_back(Published { sequence, file: file.clone(), shares, bytes });
         self.publishing.last.insert(file.clone(), sequence);
     }
 
@@ -201,11 +245,16 @@ impl Client {
             Err(error) => (Vec::new(), content.upload_failed(id), Some(error)),
         };
         let (held, dirty) = (content.held_bytes(), content.is_dirty());
+        let is_landed = content.is_settled();
         self.publishing.note(&file, held, dirty, now.time);
+        let since = self.publishing.flown.get(&file).copied().unwrap_or(now.time);
+        if is_landed {
+            self.publishing.flown.remove(&file);
+        }
         self.no_longer_unpublished(&file, |share| unneeded.contains(share));
         self.publishing.unneeded.extend(unneeded);
         for publish in publishes {
-            self.log_publication(now, &file, publish);
+            self.log_publication(since, &file, publish);
         }
         if let Some(error) = failure {
             self.fail_syncs(&file, error, out);
@@ -261,7 +310,7 @@ impl Client {
     /// Begins uploading a file that is being written at length.
     pub(crate) fn publish_early(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) {
         if let Some(KnownContent::Open(content)) = self.files.get(file).map(|known| &known.content)
-            && content.dirty_bytes() >= EARLY_BYTES
+            && (content.dirty_bytes() >= EARLY_BYTES || content.dirty_runs() >= EARLY_RUNS)
         {
             self.publish(now, file, LAZY_BYTES_MAX, out);
         }
@@ -279,11 +328,16 @@ impl Client {
         barriers
     }
 
+    /// So long content is dirty before it is published: its upload takes a while, and what it is of is on its way with everything else.
+    pub(crate) fn publish_after_ms(&self) -> u64 {
+        self.settings.flush_after_ms / 2
+    }
+
     /// Publishes what has been dirty for long enough.
     pub(crate) fn publish_old(&mut self, now: Now, out: &mut Vec<Output>) {
-        let flush_after_ms = self.settings.flush_after_ms;
+        let publish_after_ms = self.publish_after_ms();
         while let Some((since, file)) = self.publishing.since.first().cloned()
-            && now.time >= since.after_ms(flush_after_ms)
+            && now.time >= since.after_ms(publish_after_ms)
         {
             if self.publish(now, &file, LAZY_BYTES_MAX, out).is_none() {
                 self.forget_content(&file);
@@ -301,6 +355,7 @@ impl Client {
     /// A deleted file has nothing to publish any more.
     pub(crate) fn forget_content(&mut self, file: &FileId) {
         self.publishing.note(file, 0, false, Time::default());
+        self.publishing.flown.remove(file);
         self.publishing.unneeded.extend(self.publishing.unpublished.remove(file).unwrap_or_default());
     }
 
@@ -316,10 +371,11 @@ impl Client {
 
     /// The server has all log entries up to `through`.
     pub(crate) fn settle_content(&mut self, through: u64) {
-        while let Some((sequence, _)) = self.publishing.published.front()
-            && *sequence <= through
-        {
-            let Some((sequence, file)) = self.publishing.published.pop_front() else { break };
+        while self.publishing.published.front().is_some_and(|published| published.sequence <= through) {
+            let Some(published) = self.publishing.published.pop_front() else { break };
+            let Published { sequence, file, shares, bytes } = published;
+            self.publishing.unsettled_bytes -= bytes;
+            self.publishing.settled.extend(shares);
             // While a later publication is under way the server's extents are not yet what they are here.
             if self.publishing.last.get(&file) == Some(&sequence) {
                 self.publishing.last.remove(&file);
@@ -341,5 +397,132 @@ impl Client {
         {
             known.content = KnownContent::Head(content.head(), None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, logged, writer};
+    use crate::{Call, Input, Outcome};
+    use lease::Label;
+    use namespace::{Cred, RenameMode};
+    use wire::{AskMode, LogEntry, ToClient, ToServer};
+
+    fn write(client: &mut Client, ms: u64, file: &FileId, bytes: usize, out: &mut Vec<Output>) {
+        let data = vec![3; bytes].into();
+        let call = Call::Write { file: file.clone(), offset: 0, data, append: false };
+        let called = client.call(at(ms), &Cred::default(), call, out);
+        assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
+    }
+
+    /// The share server has all that it was to store.
+    fn stores(client: &mut Client, ms: u64, out: &mut Vec<Output>) {
+        let uploads: Vec<Upload> = out
+            .iter()
+            .filter_map(|output| if let Output::Store(upload) = output { Some(upload.clone()) } else { None })
+            .collect();
+        for Upload { upload, key, pieces, .. } in uploads {
+            let (_, hashes) = content::seal_share(&key, pieces.iter().map(|(nonce, plain)| (*nonce, plain)));
+            client.handle(at(ms), Input::Stored { upload, result: Ok(hashes) }, out);
+        }
+    }
+
+    fn is_publication(entry: &LogEntry) -> bool {
+        matches!(entry, LogEntry::Update { operation: Operation::Publish { .. }, .. })
+    }
+
+    /// The host ticks when it is due, and storing takes a second: by five seconds all has been sent.
+    #[test]
+    fn content_is_on_its_way_when_its_name_is() {
+        for bytes in [10, 1 << 20] {
+            let (mut client, file) = writer(1 << 30);
+            let (mut out, mut stored) = (Vec::new(), None);
+            write(&mut client, 10, &file, bytes, &mut out);
+            let mut sent = None;
+            for ms in (100..6_000).step_by(100) {
+                if client.deadline().is_some_and(|deadline| deadline <= Time(ms)) {
+                    client.handle(at(ms), Input::Tick, &mut out);
+                }
+                let begun = out.iter().any(|output| matches!(output, Output::Store(_)));
+                stored = stored.or(begun.then_some(ms + 1_000));
+                if stored == Some(ms) {
+                    stores(&mut client, ms, &mut out);
+                }
+                sent = sent.or(logged(&out).iter().any(is_publication).then_some(ms));
+            }
+            assert!(sent.is_some_and(|ms| (2_000..4_700).contains(&ms)), "{bytes} bytes: {sent:?}");
+        }
+    }
+
+    /// What it has of the names comes and goes again, until the server is to do the rename: not before the content is in the log, and that goes first.
+    #[test]
+    fn the_server_renames_nothing_before_the_content_is_in_the_log() {
+        for bytes in [10, 1 << 20] {
+            let (mut client, file) = writer(1 << 30);
+            let mut out = Vec::new();
+            write(&mut client, 2, &file, bytes, &mut out);
+            let dir = FileId::root();
+            let [from, to] = [b"a", b"b"].map(|name| Label::new(name).unwrap());
+            let call = Call::Rename {
+                from_dir: dir.clone(),
+                from,
+                to_dir: dir,
+                to,
+                mode: RenameMode::Replace,
+                whiteout: false,
+            };
+            client.call(at(3), &Cred::default(), call, &mut out);
+            let asked = |out: &[Output]| {
+                out.iter().rev().find_map(|output| match output {
+                    Output::Send(ToServer::Ask { number, mode, .. }) => Some((*number, *mode)),
+                    _ => None,
+                })
+            };
+            let mut rounds = 0;
+            while let Some((number, AskMode::Lease)) = asked(&out) {
+                out.retain(|output| !matches!(output, Output::Send(_)));
+                let granted = ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() };
+                client.handle(at(4), Input::Message(granted), &mut out);
+                rounds += 1;
+                assert!(rounds < 10, "it asks for ever");
+            }
+            if bytes > LAZY_BYTES_MAX as usize {
+                assert_eq!(asked(&out), None, "{out:?}");
+                stores(&mut client, 5, &mut out);
+            }
+            // Below goes what nothing is held of.
+            let gone = out.iter().find_map(|output| match output {
+                Output::Yield { number, .. } => Some(*number),
+                _ => None,
+            });
+            gone.into_iter().for_each(|number| client.handle(at(6), Input::Yielded { number }, &mut out));
+            assert!(matches!(asked(&out), Some((_, AskMode::Ship))), "{bytes} bytes: {out:?}");
+            let said = |is_it: &dyn Fn(&ToServer) -> bool| {
+                out.iter().position(|output| matches!(output, Output::Send(said) if is_it(said)))
+            };
+            let published = said(
+                &|said| matches!(said, ToServer::Log { entries, .. } if entries.iter().any(is_publication)),
+            );
+            let renamed = said(&|said| matches!(said, ToServer::Ask { mode: AskMode::Ship, .. }));
+            assert!(published.is_some() && published < renamed, "{bytes} bytes: {out:?}");
+        }
+    }
+
+    /// Until the server has what refers to them the host keeps the bytes.
+    #[test]
+    fn what_was_stored_is_settled_when_its_publication_is_acknowledged() {
+        let (mut client, file) = writer(1 << 30);
+        let mut out = Vec::new();
+        write(&mut client, 2, &file, 1 << 20, &mut out);
+        client.handle(at(3_000), Input::Tick, &mut out);
+        stores(&mut client, 3_001, &mut out);
+        client.handle(at(5_000), Input::Tick, &mut out);
+        let settled = |out: &[Output]| out.iter().any(|output| matches!(output, Output::Settled(_)));
+        assert!(logged(&out).iter().any(is_publication) && !settled(&out), "{out:?}");
+        let applied = ToClient::Applied { through: client.log.last(), rejected: Vec::new() };
+        client.handle(at(5_001), Input::Message(applied), &mut out);
+        assert!(settled(&out), "{out:?}");
+        assert_eq!(client.publishing.unsettled_bytes, 0);
     }
 }

@@ -187,6 +187,7 @@ impl Client {
         let somebody_waits = ready.iter().any(|y| y.is_recalled);
         let ready: Vec<Released> = ready.into_iter().filter(is_due).map(|y| y.released).collect();
         if !ready.is_empty() {
+            self.linger_if_looked_up(now, &ready);
             self.release(now, ready);
         }
         if somebody_waits {

@@ -2,11 +2,11 @@
 //! "Reports").
 
 use crate::client::Client;
-use crate::waiting::{On, Stop, Waiting};
+use crate::waiting::{Need, On, Stop, Waiting};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Released, Time};
-use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat};
+use lease::{Field, Kind, Lease, Released, Time};
+use namespace::{ContentHead, Error, INLINE_BYTES_MAX, Knowledge, Known, Operation, Stat, fold};
 use rustc_hash::FxHashMap;
 use wire::FileGrant;
 
@@ -34,7 +34,7 @@ struct Passed {
 }
 
 impl Passing {
-    fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
+    pub(crate) fn note(&mut self, now: Time, file: &FileId, recalls: u8) {
         let Some(passed) = self.entry(now, file) else { return };
         if now.ms_since(passed.at) >= PASSING_MS {
             passed.recalls = 0;
@@ -79,6 +79,12 @@ fn is_small(head: &ContentHead) -> bool {
 }
 
 impl Call {
+    /// Whether one report of values that were so once is all that it takes to answer it, and nobody keeps the answer if it says so. Content takes shares, which a lease keeps; and so does a lease what was
+    /// looked up. Trap: what takes two questions is never answered by reports, since the first is gone when the second comes: a directory's parent and what stat shows of that.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self, Call::Stat { .. } | Call::Glance { .. } | Call::Access { .. })
+    }
+
     /// Whether nobody keeps the answer if it says so: then what passes to and fro may be told instead of leased.
     pub(crate) fn takes_report(&self) -> bool {
         match self {
@@ -147,12 +153,25 @@ impl Client {
             }
             self.learn_grant(grant);
         }
-        let reply = self.attempt(now, waiting, out);
+        self.is_told = true;
+        let mut reply = self.attempt(now, waiting, out);
+        self.is_told = false;
         self.files.release(&not_held);
-        reply.map(|reply| match reply {
-            Reply::Node(..) | Reply::Stat(_) => Reply::Passing(Box::new(reply)),
+        // What was told counts once. Trap: asked for the rest alone, the server tells that alone, if it takes this client to hold what it had told before; and so on for ever.
+        if let Err(Stop::Need(Need::Leases { wants, .. })) = &mut reply {
+            let again = not_held.iter().map(|it| Lease::new(it.file.clone(), it.field.clone(), Kind::Read));
+            wants.extend(again);
+        }
+        let is_glimpsed = match &waiting.call {
+            Call::Lookup { dir, label } => !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read),
+            _ => false,
+        };
+        match reply {
+            Ok(Reply::Node(entry, stat)) if is_glimpsed => Ok(Reply::Glimpsed(Some((entry, stat)))),
+            Err(Stop::Error(Error::NotFound)) if is_glimpsed => Ok(Reply::Glimpsed(None)),
+            Ok(reply @ (Reply::Node(..) | Reply::Stat(_))) => Ok(Reply::Passing(Box::new(reply))),
             reply => reply,
-        })
+        }
     }
 
     /// What stat shows to who does not look at times and sizes: the kernel, on its way to a name. Nobody is asked for those.
@@ -169,5 +188,55 @@ impl Client {
                 Err(self.want(operation, file, Field::Attributes))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, empty, opened};
+    use crate::{Input, Outcome, Settings};
+    use namespace::{Cred, Times};
+    use wire::{AskMode, ToClient, ToServer, Values};
+
+    /// A server that takes the client to hold what it does not: it tells the fields that are wanted, and no others.
+    #[test]
+    fn what_was_told_is_asked_for_once_more_with_what_is_missing() {
+        let mut client = Client::new(Settings::new([0; 32]));
+        let (mut out, file) = (Vec::new(), FileId::root());
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let called = client.call(at(0), &Cred::default(), Call::Stat { file: file.clone() }, &mut out);
+        let Outcome::Waiting(_) = called else { panic!("{called:?}") };
+        let attributes = empty(&file).values.attributes;
+        let of = |fields: &[Field]| Values {
+            attributes: attributes.filter(|_| fields.contains(&Field::Attributes)),
+            content: fields.contains(&Field::Content).then(ContentHead::default),
+            times: fields.contains(&Field::Times).then(Times::default),
+            disposition: fields.contains(&Field::Disposition).then_some(None),
+            ..Values::default()
+        };
+        for _ in 0..20 {
+            let asked = out.drain(..).find_map(|output| match output {
+                Output::Send(ToServer::Ask { number, wants, mode, .. }) => Some((number, wants, mode)),
+                Output::Answer { result, .. } => {
+                    assert!(matches!(result, Ok(Reply::Passing(_))), "{result:?}");
+                    None
+                }
+                _ => None,
+            });
+            let Some((number, wants, mode)) = asked else { return };
+            let fields: Vec<Field> = wants.into_iter().map(|want| want.field).collect();
+            let (whole, excluded, excluded_xattrs, values) = (false, Vec::new(), Vec::new(), of(&fields));
+            let told = fields.into_iter().map(|field| (field, Kind::Read)).collect();
+            let grant =
+                FileGrant { file: file.clone(), whole, fields: told, excluded, excluded_xattrs, values };
+            let answer = match mode {
+                AskMode::Values => ToClient::Reported { number, values: vec![grant], gone: Vec::new() },
+                _ => ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() },
+            };
+            client.handle(at(1), Input::Message(answer), &mut out);
+        }
+        panic!("it asks without end");
     }
 }

@@ -35,6 +35,8 @@ impl Request {
 }
 
 impl Requests {
+    /// Departs from Farsite §6, as `directory::Turn::will_acknowledge` says.
+    ///
     /// The answer to the request `number` says that the server has the log up to this entry, and has refused none of what it has not said so of: what came before the request it had
     /// seen by then. Of a request that was made before over another connection it says nothing, since that may be what is answered.
     pub fn applied_by(&self, number: u64) -> Option<u64> {
@@ -44,6 +46,16 @@ impl Requests {
     /// Whether the server is doing operations for this client.
     pub fn any_shipped(&self) -> bool {
         !self.ships.is_empty()
+    }
+
+    /// Whether the request `number` has the server do something.
+    pub fn is_shipped(&self, number: u64) -> bool {
+        self.ships.contains(&number)
+    }
+
+    /// Whether the request `number` was not said yet.
+    pub fn is_held(&self, number: u64) -> bool {
+        self.numbered.get(&number).is_some_and(|request| request.held)
     }
 
     /// What the server is doing for this client.

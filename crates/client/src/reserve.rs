@@ -8,6 +8,8 @@ use wire::ToServer;
 
 /// What a session asks for at a time: enough for a few seconds of writing.
 const ALLOWANCE_BYTES: u64 = 256 << 20;
+/// Less than that is not worth another question.
+const ALLOWANCE_BYTES_MIN: u64 = 64 << 10;
 /// Files likewise.
 const ALLOWANCE_FILES: u64 = 20_000;
 
@@ -66,10 +68,46 @@ impl Client {
             self.allowance.files -= files;
             return Ok(());
         }
-        if waiting.asked_allowance && self.allowance.asking.is_none() {
-            return Err(Stop::Error(namespace::Error::NoSpace));
+        if self.takes_last_write(&waiting.call) {
+            // Whether there is room the server says when it hears of it; until then it is kept.
+            return Ok(());
+        }
+        match waiting.asked_allowance {
+            // Of what is left a session gets a part at a time: as long as that brings it on, it asks for the next.
+            Some((had_bytes, had_files)) if self.allowance.asking.is_none() => {
+                let brings = |have: u64, had: u64, wants: u64, worth: u64| {
+                    have >= wants || have.saturating_sub(had) >= worth
+                };
+                let goes_on = brings(self.allowance.bytes, had_bytes, bytes, ALLOWANCE_BYTES_MIN)
+                    && brings(self.allowance.files, had_files, files, 1);
+                if !goes_on {
+                    return Err(Stop::Error(namespace::Error::NoSpace));
+                }
+            }
+            _ => {}
         }
         Err(Stop::Need(Need::Allowance { bytes, files }))
+    }
+
+    /// Uses up space for a write that costs so much, of whose `length` so much is `promised`. What is all promised is written whatever there is left: the little that it takes beside, the
+    /// server has in reserve.
+    pub(crate) fn charge_write(
+        &mut self,
+        waiting: &Waiting,
+        cost: u64,
+        (length, promised): (u64, u64),
+    ) -> Result<(), Stop> {
+        let rest = cost.saturating_sub(promised);
+        if promised > 0 && promised == length {
+            self.allowance.bytes = self.allowance.bytes.saturating_sub(rest);
+            return Ok(());
+        }
+        self.charge(waiting, rest, 0)
+    }
+
+    /// Whether there is so little left that what is freed matters.
+    pub(crate) fn is_short_of_space(&self) -> bool {
+        self.space.free < ALLOWANCE_BYTES
     }
 
     /// Gives back what was charged for something that did not come about.
@@ -83,9 +121,11 @@ impl Client {
             return;
         }
         self.allowance.asking = Some((bytes, files));
+        // What was deleted here, and what was published, the server is to have counted.
+        self.send_log_first(out);
         let (log_bytes, log_files) = self.log.charged();
         let held = (
-            self.allowance.bytes + self.publishing.dirty_bytes() as u64 + log_bytes,
+            self.allowance.bytes + self.promised.bytes() + self.publishing.dirty_bytes() as u64 + log_bytes,
             self.allowance.files + log_files,
         );
         let want = (held.0 + bytes.max(ALLOWANCE_BYTES), held.1 + files.max(ALLOWANCE_FILES));
@@ -110,5 +150,108 @@ impl Client {
     pub(crate) fn space(&self) -> Reply {
         let unused = self.allowance.bytes;
         Reply::Space { total: self.space.total, free: self.space.free + unused, files: self.space.files }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, writer};
+    use crate::{Allocate, Call, Input, Outcome, Ticket};
+    use namespace::{Cred, Error};
+    use wire::{Space, ToClient};
+
+    const MIB: u64 = 1 << 20;
+
+    fn call(client: &mut Client, call: Call, out: &mut Vec<Output>) -> Outcome {
+        client.call(at(10), &Cred::default(), call, out)
+    }
+
+    fn write(file: &FileId, offset: u64, bytes: u64) -> Call {
+        Call::Write { file: file.clone(), offset, data: vec![1; bytes as usize].into(), append: false }
+    }
+
+    fn allocate(file: &FileId, length: u64) -> Call {
+        let what = Allocate::Reserve { keep_size: false };
+        Call::Allocate { file: file.clone(), offset: 0, length, what }
+    }
+
+    /// The server gives so much more.
+    fn allows(client: &mut Client, bytes: u64, out: &mut Vec<Output>) {
+        let space = Space { total: 1 << 30, free: 0, files: 0 };
+        client.handle(at(11), Input::Message(ToClient::Allowance { bytes, files: 0, space }), out);
+    }
+
+    fn answer(out: &[Output], ticket: Ticket) -> Option<Result<Reply, Error>> {
+        out.iter().find_map(|output| match output {
+            Output::Answer { ticket: of, result } if *of == ticket => Some(result.clone()),
+            _ => None,
+        })
+    }
+
+    /// Nothing else can have it, and what was promised is written with nothing left.
+    #[test]
+    fn what_was_allocated_is_written_when_nothing_is_left() {
+        let (mut client, file) = writer(9 * MIB);
+        let mut out = Vec::new();
+        assert!(matches!(call(&mut client, allocate(&file, 8 * MIB), &mut out), Outcome::Done(Ok(_))));
+        let Outcome::Done(Ok(Reply::Stat(stat))) =
+            call(&mut client, Call::Stat { file: file.clone() }, &mut out)
+        else {
+            panic!("no stat")
+        };
+        assert_eq!((stat.size, stat.occupied), (8 * MIB, 8 * MIB));
+        let other = call(&mut client, write(&file, 8 * MIB, 2 * MIB), &mut out);
+        let Outcome::Waiting(ticket) = other else { panic!("{other:?}") };
+        allows(&mut client, 0, &mut out);
+        assert!(matches!(answer(&out, ticket), Some(Err(Error::NoSpace))), "{out:?}");
+        client.allowance.bytes = 0;
+        for at in (0..8 * MIB).step_by(8 << 10) {
+            let called = call(&mut client, write(&file, at, 8 << 10), &mut out);
+            assert!(matches!(called, Outcome::Done(Ok(_))), "at {at}: {called:?}");
+        }
+        assert_eq!(client.promised.bytes(), 0);
+        let again = call(&mut client, write(&file, 0, 8 << 10), &mut out);
+        assert!(matches!(again, Outcome::Waiting(_)), "it was promised once: {again:?}");
+    }
+
+    #[test]
+    fn what_was_allocated_is_still_held_until_it_is_written_or_cut_off() {
+        let (mut client, file) = writer(9 * MIB);
+        let mut out = Vec::new();
+        call(&mut client, allocate(&file, 8 * MIB), &mut out);
+        out.clear();
+        client.ask_allowance(0, 0, &mut out);
+        let held = out.iter().find_map(|output| match output {
+            Output::Send(ToServer::Allow { held, .. }) => Some(held.0),
+            _ => None,
+        });
+        assert!(held.is_some_and(|held| (8 * MIB..=9 * MIB).contains(&held)), "{held:?}");
+        let before = client.allowance.bytes;
+        let change = namespace::AttributeChange::default();
+        let cut = Call::SetAttributes { file, change, size: Some(2 * MIB), through_handle: true };
+        assert!(matches!(call(&mut client, cut, &mut out), Outcome::Done(Ok(_))));
+        assert_eq!((client.promised.bytes(), client.allowance.bytes), (2 * MIB, before + 6 * MIB));
+    }
+
+    /// A session gets a part of what is left at a time.
+    #[test]
+    fn who_needs_more_asks_until_no_more_comes() {
+        for (grants, fits) in [(&[3, 2, 1, 1, 1, 1][..], true), (&[3, 2, 0][..], false)] {
+            let (mut client, file) = writer(0);
+            let mut out = Vec::new();
+            let Outcome::Waiting(ticket) = call(&mut client, allocate(&file, 8 * MIB), &mut out) else {
+                panic!("nothing was set aside")
+            };
+            for (index, grant) in grants.iter().enumerate() {
+                assert_eq!(answer(&out, ticket).map(drop), None, "after {index}");
+                allows(&mut client, grant * MIB, &mut out);
+            }
+            match answer(&out, ticket) {
+                Some(Ok(_)) if fits => {}
+                Some(Err(Error::NoSpace)) if !fits => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

@@ -119,7 +119,9 @@ impl Client {
             self.note_unsaved(&items);
             out.push(Output::Salvage(Salvage { cut_off: false, items }));
         }
-        for file in refused.iter().flat_map(|(operation, _)| concerned(operation)) {
+        // Trap: for a time that is not moved nothing else of the file may be given up, least what is yet to be published.
+        let counts = |(operation, _): &&(Operation, Error)| !matches!(operation, Operation::Accessed { .. });
+        for file in refused.iter().filter(counts).flat_map(|(operation, _)| concerned(operation)) {
             self.disown(&file, out);
         }
     }
@@ -259,7 +261,7 @@ impl Paths<'_> {
 }
 
 /// Whether anybody misses what was refused: not an access time, nor anything of a file that is gone.
-fn is_loss((operation, error): &&(Operation, Error)) -> bool {
+pub(crate) fn is_loss((operation, error): &&(Operation, Error)) -> bool {
     match operation {
         // Not worth anybody's attention; and locks end with their session.
         Operation::Accessed { .. } | Operation::Lock { .. } => false,
@@ -304,7 +306,7 @@ fn concerned(operation: &Operation) -> Vec<FileId> {
 fn ranges(change: &ContentChange, size: u64) -> Vec<Range<u64>> {
     match change {
         ContentChange::None => Vec::new(),
-        ContentChange::Inline(_) => std::iter::once(0..size).collect(),
+        ContentChange::Inline { .. } => std::iter::once(0..size).collect(),
         ContentChange::Extents { put, .. } => {
             put.iter().map(|extent| extent.offset..extent.offset + u64::from(extent.length)).collect()
         }

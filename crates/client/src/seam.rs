@@ -52,6 +52,8 @@ pub enum Input {
         /// Which.
         number: u64,
     },
+    /// Front doors have forgotten these, of which they were told that they linger ([`Reply::Lingers`]).
+    Forgotten(Vec<FileId>),
     /// Time has passed; spurious ones do no harm.
     Tick,
 }
@@ -72,7 +74,10 @@ pub enum Output {
     Store(Upload),
     /// These shares were stored and are not needed after all: let go the machine's leases on them.
     Unneeded(Vec<ShareId>),
-    /// What was done here and did not happen at the server: to be kept where the user finds it. Never silent.
+    /// The host need not keep the bytes of these shares any more: the server has what refers to them, or nobody will.
+    Settled(Vec<ShareId>),
+    /// What was done here and did not happen at the server: to be kept where the user finds it. Never silent. What of it is in shares the host has by its own: of each that it was
+    /// told to store it keeps the bytes until it is told that they are settled or not needed.
     Salvage(Salvage),
     /// Leases are recalled that front doors have handed out below, or the server is to change what they are of: all of this is to go, then [`Input::Yielded`]; the leases are held until then, since
     /// what holds locks below may be waiting for an answer under them. Answers that were on their way meanwhile may bring it back: so it is to go once more after that.
@@ -102,7 +107,7 @@ pub struct Upload {
 /// What to invalidate below.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// A label may be bound to something else (or be bound at all) now.
+    /// Labels that fold to this one ([`namespace::fold()`]) may be bound to something else (or be bound at all) now.
     Entry(FileId, Label),
     /// Any label of a directory may be bound to something else, or to something at all.
     Entries(FileId),

@@ -5,6 +5,7 @@ use crate::client::{Allowance, Client};
 use crate::evict::Hand;
 use crate::known::Files;
 use crate::log::Log;
+use crate::promised::Promised;
 use crate::requests::Requests;
 use crate::waiting::{Need, Stop};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket};
@@ -81,6 +82,11 @@ impl Client {
         self.session.open
     }
 
+    /// All log entries up to this one are durable at the server, as it has said.
+    pub fn acknowledged(&self) -> u64 {
+        self.log.applied()
+    }
+
     /// Since when the server has owed an answer to a renewal or a greeting: a connection over which nothing comes for long is to be given up.
     pub fn owed_since(&self) -> Option<Time> {
         self.session.greeted.or(self.session.renewing)
@@ -123,9 +129,10 @@ impl Client {
         }
         let lost = self.session.valid_until();
         let since = |waiting: &crate::waiting::Waiting| waiting.since.max(lost).after_ms(PATIENCE_MS);
-        // Nobody waits for a close, and what was not closed would be open for ever.
-        let waits =
-            |w: &crate::waiting::Waiting| w.reopens.is_none() && !matches!(w.call, Call::Close { .. });
+        // Nobody waits for a close, and what was not closed would be open for ever; and nobody called what is the client's own.
+        let waits = |w: &crate::waiting::Waiting| {
+            w.reopens.is_none() && !w.is_own && !matches!(w.call, Call::Close { .. })
+        };
         let tired: Vec<Ticket> = self
             .waiting
             .iter()
@@ -204,13 +211,15 @@ impl Client {
         self.session.ended = now.time;
         let items = self.what_is_lost();
         self.note_unsaved(&items);
+        self.forget_lingering();
+        self.accesses.forget();
         self.keep_handles();
         self.forget_session();
         out.push(Output::Salvage(Salvage { cut_off: true, items }));
         out.push(Output::Invalidate(Invalidation::Everything));
         for (ticket, waiting) in std::mem::take(&mut self.waiting) {
             match waiting.call {
-                _ if waiting.reopens.is_some() => {}
+                _ if waiting.reopens.is_some() || waiting.is_own => {}
                 Call::Close { file, open } => {
                     self.close_lost(&file, open);
                     out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });
@@ -229,6 +238,7 @@ impl Client {
         self.publishing.abandon();
         (self.inodes, self.inodes_next, self.reserving_inodes) = Default::default();
         self.allowance = Allowance::default();
+        self.promised = Promised::default();
         self.yields.clear();
         self.letting_go.clear();
         self.touches.clear();

@@ -5,7 +5,7 @@ use crate::requests::names;
 use crate::waiting::{On, Stop, Waiting};
 use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
-use lease::{Field, Kind, Lease};
+use lease::{Field, Kind, Label, Lease};
 use namespace::{Answer, Attributes, Effect, Error, Knowledge, Known, Operation, Stat, fold};
 use wire::{AskMode, ToServer};
 
@@ -52,6 +52,19 @@ impl Client {
         }
     }
 
+    /// The request `number` is not wanted any more. An operation that the server may be doing cannot be taken back; whether that is not so.
+    pub(crate) fn abandon(&mut self, number: u64) -> bool {
+        if !self.requests.is_shipped(number) {
+            return true;
+        }
+        let is_held = self.requests.is_held(number);
+        if is_held {
+            self.requests.answered(number);
+            self.yields.shipping.retain(|_, held| *held != number);
+        }
+        is_held
+    }
+
     fn say_shipped(&mut self, number: u64, out: &mut Vec<Output>) {
         // The server decides on its state, so that must have everything that was decided here.
         self.send_log_first(out);
@@ -65,14 +78,16 @@ impl Client {
             |file: &FileId, field: &Field| self.files.get(file).and_then(|known| known.held.kind(field));
         let shared = |file: &FileId, field: &Field| held(file, field) == Some(Kind::Read);
         let mut what = Vec::new();
-        for (dir, label) in names(operation).into_iter().flatten() {
-            let field = Field::Child(fold(label));
-            // The kernel moves its own entry, and keeps it for as long as it was given under the old name: under the new one nothing may be held.
-            let moves = matches!(operation, Operation::Rename { .. }) && held(dir, &field).is_none();
-            // Trap: whoever makes, moves or removes a name holds the directory's lock in the kernel until it is answered. All entries go without.
-            let entries = Invalidation::Entries(dir.clone());
-            if (moves || shared(dir, &field)) && !what.contains(&entries) {
-                what.push(entries);
+        let written =
+            |(dir, label): &(&FileId, &Label)| held(dir, &Field::Child(fold(label))) == Some(Kind::Write);
+        // Trap: whoever makes, moves or removes a name holds the directory's lock in the kernel until it is answered, and from there nothing of that directory can be taken back. So all of it goes before.
+        // Where every name is held to write, nobody else is waited for.
+        if !names(operation).into_iter().flatten().all(|name| written(&name)) {
+            for (dir, _) in names(operation).into_iter().flatten() {
+                let entries = Invalidation::Entries(dir.clone());
+                if !what.contains(&entries) {
+                    what.push(entries);
+                }
             }
         }
         for file in self.changes(operation) {
@@ -144,7 +159,7 @@ impl Client {
                 if matches!(waiting.shipped, Some(Ok(_)))
                     && !self.files.holds(dir, &Field::Child(fold(label)), Kind::Read) =>
             {
-                Some(Invalidation::Entry(dir.clone(), label.clone()))
+                Some(Invalidation::Entry(dir.clone(), fold(label)))
             }
             _ => None,
         }
@@ -231,7 +246,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
     use crate::{Input, Outcome, Settings};
-    use lease::{Label, Released};
+    use lease::Released;
     use namespace::{Cred, Entry, FileKind, RenameMode};
     use wire::{FileGrant, ToClient};
 
@@ -271,7 +286,14 @@ mod tests {
 
     fn moves([from_dir, to_dir, _]: &[FileId; 3]) -> Call {
         let (from_dir, to_dir) = (from_dir.clone(), to_dir.clone());
-        Call::Rename { from_dir, from: label(), to_dir, to: label(), mode: RenameMode::Replace }
+        Call::Rename {
+            from_dir,
+            from: label(),
+            to_dir,
+            to: label(),
+            mode: RenameMode::Replace,
+            whiteout: false,
+        }
     }
 
     fn taken_back(out: &[Output]) -> Option<(u64, Vec<Invalidation>)> {
@@ -325,6 +347,29 @@ mod tests {
             _ => None,
         });
         assert_eq!(doubts, Some(&[Lease::new(moved.clone(), Field::Attributes, Kind::Read)][..]));
+    }
+
+    /// What waits for something to go from below is not done, and what was said to the server may be.
+    #[test]
+    fn what_is_in_the_way_below_gives_way_while_nothing_of_it_is_done() {
+        for said in [false, true] {
+            let (mut client, files) = client(Kind::Read);
+            let (outcome, out) = call(&mut client, moves(&files));
+            let Outcome::Waiting(ticket) = outcome else { panic!("{outcome:?}") };
+            let (number, _) = taken_back(&out).unwrap();
+            if said {
+                client.handle(at(3), Input::Yielded { number }, &mut Vec::new());
+            }
+            let mut out = Vec::new();
+            client.give_way(at(4), ticket, &mut out);
+            let gave_way =
+                |output: &Output| matches!(output, Output::Answer { result: Err(Error::Interrupted), .. });
+            assert_eq!(out.iter().any(gave_way), !said, "{out:?}");
+            client.handle(at(5), Input::Yielded { number }, &mut out);
+            assert!(!is_asked(&out), "{out:?}");
+            let (outcome, _) = call(&mut client, Call::Access { file: files[2].clone(), mask: 0 });
+            assert_eq!(matches!(outcome, Outcome::Done(Ok(_))), !said, "{outcome:?}");
+        }
     }
 
     /// The server takes nothing back of what it was told to be in doubt, so that stays in doubt, whatever becomes of the name.

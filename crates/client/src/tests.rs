@@ -1,10 +1,10 @@
 //! What tests of several modules begin with.
 
-use crate::Now;
+use crate::{Call, Client, Input, Now, Output, Settings};
 use ident::FileId;
-use lease::{Field, Kind, Time};
-use namespace::{Attributes, FileKind, Rules, Timestamp};
-use wire::{FileGrant, Rights, Space, ToClient, Values};
+use lease::{Field, Kind, Open, Time};
+use namespace::{Attributes, ContentHead, Cred, FileKind, Rules, Timestamp};
+use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values};
 
 pub(crate) fn at(ms: u64) -> Now {
     Now { time: Time(ms), wall: Timestamp::default() }
@@ -33,4 +33,35 @@ pub(crate) fn empty(dir: &FileId) -> FileGrant {
     let fields = vec![(Field::Attributes, Kind::Read), (Field::Children, Kind::Read)];
     let (excluded, excluded_xattrs) = (Vec::new(), Vec::new());
     FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
+}
+
+/// A client that has a regular file of nothing open to write, holds all of it, and has so much space.
+pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
+    let (mut client, mut out) = (Client::new(Settings::new([7; 32])), Vec::new());
+    let file = FileId::root().child(2);
+    let mut session = opened();
+    if let ToClient::Opened { allowance: of, .. } = &mut session {
+        *of = (allowance, 100_000);
+    }
+    client.handle(at(0), Input::Greeting, &mut out);
+    client.handle(at(0), Input::Message(session), &mut out);
+    let empty = empty(&file);
+    let attributes =
+        empty.values.attributes.map(|it| Attributes { kind: FileKind::Regular, mode: 0o644, ..it });
+    let values = Values { attributes, content: Some(ContentHead::default()), ..Values::default() };
+    let grant = FileGrant { whole: true, fields: vec![(Field::Content, Kind::Write)], values, ..empty };
+    let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
+    client.handle(at(1), Input::Message(granted), &mut out);
+    let open = Call::Open { file: file.clone(), open: Open::posix(false, true), mask: 0 };
+    client.call(at(1), &Cred::default(), open, &mut out);
+    (client, file)
+}
+
+/// The log entries that were sent.
+pub(crate) fn logged(out: &[Output]) -> Vec<LogEntry> {
+    let entries = |output: &Output| match output {
+        Output::Send(ToServer::Log { entries, .. }) => entries.clone(),
+        _ => Vec::new(),
+    };
+    out.iter().flat_map(entries).collect()
 }

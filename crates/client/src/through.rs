@@ -162,8 +162,10 @@ mod tests {
         let empty = empty(&file);
         let attributes =
             empty.values.attributes.map(|it| Attributes { kind: FileKind::Regular, mode: 0o644, ..it });
-        let content = Some(ContentHead { size: 3, version: 1, ..ContentHead::default() });
-        let values = Values { attributes, content, inline: Some(b"old".to_vec()), ..Values::default() };
+        let (key, nonce) = ([1; 32], [2; 12]);
+        let content = Some(ContentHead { size: 3, version: 1, key: Some(key), ..ContentHead::default() });
+        let inline = Some([nonce.to_vec(), content::seal(&key, &nonce, b"old").0].concat());
+        let values = Values { attributes, content, inline, ..Values::default() };
         let grant = FileGrant { whole: true, fields: Vec::new(), values, ..empty };
         let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
         client.handle(at(1), Input::Message(granted), &mut out);
@@ -247,7 +249,7 @@ mod tests {
         let mut out = Vec::new();
         let read = calls(
             &mut client,
-            Call::Read { file: file.clone(), offset: 0, length: 3, kept: false },
+            Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false },
             &mut out,
         );
         // Who asks once more to write through may be told by that answer that it has ended.
@@ -290,7 +292,7 @@ mod tests {
             client.handle(at(4), Input::Message(ToClient::Recall { leases }), &mut out);
             below_is_gone(&mut client, &mut out);
             assert!(matches!(logged(&out).as_slice(), [LogEntry::Release(_)]));
-            let read = Call::Read { file: file.clone(), offset: 0, length: 3, kept: false };
+            let read = Call::Read { file: file.clone(), offset: 0, length: 3, kept: false, quietly: false };
             let read = calls(&mut client, read, &mut out);
             assert!(answer(&out, written).is_none(), "{keep:?}");
             let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };

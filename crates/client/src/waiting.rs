@@ -99,16 +99,22 @@ pub(crate) struct Waiting {
     pub since: Time,
     /// It is no call at all, but this client opening the file anew.
     pub reopens: Option<FileId>,
+    /// Nobody called: this client closes what lingers no more.
+    pub is_own: bool,
     pub on: On,
     lost_races: u8,
+    /// The next question is for what is so now, and for no lease.
+    hurries: bool,
     /// What the server told without a lease, for the next try.
     pub told: Vec<FileGrant>,
     /// What the server said of the operation that was shipped.
     pub shipped: Option<Result<Shipped, Error>>,
-    /// More space was asked for: what there is now is all there is.
-    pub asked_allowance: bool,
+    /// More space was asked for, and so much there was: bytes and files.
+    pub asked_allowance: Option<(u64, u64)>,
     /// How far a sync has got: content flushed up to these barriers, the log up to this entry.
     pub flushed: Option<BTreeMap<FileId, u64>>,
+    /// Content that is to be in the log before the server does the operation.
+    published: Option<BTreeMap<FileId, u64>>,
     pub through: Option<u64>,
     /// So many bytes it has written through.
     pub written: Option<u32>,
@@ -121,12 +127,15 @@ impl Waiting {
             call,
             since: now.time,
             reopens: None,
+            is_own: false,
             on: On::Answered,
             lost_races: 0,
+            hurries: false,
             told: Vec::new(),
             shipped: None,
-            asked_allowance: false,
+            asked_allowance: None,
             flushed: None,
+            published: None,
             through: None,
             written: None,
         }
@@ -145,7 +154,10 @@ impl Waiting {
         let is_it = operation.is_update()
             && !matches!(
                 operation,
-                Operation::Publish { .. } | Operation::Dispose { .. } | Operation::Lock { .. }
+                Operation::Publish { .. }
+                    | Operation::Dispose { .. }
+                    | Operation::Lock { .. }
+                    | Operation::Accessed { .. }
             );
         is_it && self.shipped.is_none()
     }
@@ -153,7 +165,14 @@ impl Waiting {
 
 impl Client {
     /// Puts a call among the waiting and asks for what it needs.
-    pub(crate) fn wait(&mut self, ticket: Ticket, mut waiting: Waiting, need: Need, out: &mut Vec<Output>) {
+    pub(crate) fn wait(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        mut waiting: Waiting,
+        need: Need,
+        out: &mut Vec<Output>,
+    ) {
         waiting.on = match need {
             Need::Session => On::Session,
             Need::Heard(sequence) => On::Heard(sequence),
@@ -162,13 +181,22 @@ impl Client {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
                 let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
                     AskMode::Ship
+                } else if std::mem::take(&mut waiting.hurries) {
+                    AskMode::Report
+                } else if waiting.keeps_losing() && waiting.call.is_question() {
+                    AskMode::Values
                 } else if waiting.call.takes_report() {
                     AskMode::LeaseOrReport
                 } else {
                     AskMode::Lease
                 };
                 waiting.lost_races = waiting.lost_races.saturating_add(1);
-                self.ask(*operation, wants, mode, out)
+                // What only the server can move is a directory, and has no content.
+                let by_name = mode == AskMode::Ship && !only_server;
+                match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
+                    Some(barriers) => On::Published(barriers),
+                    None => self.ask(*operation, wants, mode, out),
+                }
             }
             Need::Page { dir, after } => {
                 let wants = vec![Lease::new(dir.clone(), lease::Field::Children, lease::Kind::Read)];
@@ -186,7 +214,8 @@ impl Client {
             }
             Need::Allowance { bytes, files } => {
                 // Whoever joins a request under way asks again in its own right after it.
-                waiting.asked_allowance = self.allowance.asking.is_none();
+                let has = (self.allowance.bytes, self.allowance.files);
+                waiting.asked_allowance = self.allowance.asking.is_none().then_some(has);
                 self.ask_allowance(bytes, files, out);
                 On::Allowance
             }
@@ -205,6 +234,49 @@ impl Client {
             Need::Unlocked { file, change } => On::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
+    }
+
+    /// A call keeps something locked below while it waits, and that is in the way of what is to be taken back there. A lookup is asked again for what is so now, for which nobody has to let go of anything.
+    /// A change of which nothing is done ends with [`Error::Interrupted`]: it is to be tried again from its beginning.
+    pub fn give_way(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Output>) {
+        let Some(waiting) = self.waiting.get_mut(&ticket) else { return };
+        match (&waiting.call, &waiting.on) {
+            (Call::Lookup { .. }, On::Number(_)) if waiting.lost_races > 0 => {
+                (waiting.hurries, waiting.on) = (true, On::Answered);
+                self.settle(now, out);
+            }
+            (Call::Lookup { .. }, _) => {}
+            (_, On::Number(number)) if waiting.shipped.is_none() => {
+                let number = *number;
+                if self.abandon(number) {
+                    self.cancel(ticket, out);
+                    self.settle(now, out);
+                }
+            }
+            _ if waiting.shipped.is_none() => _ = self.cancel(ticket, out),
+            _ => {}
+        }
+    }
+
+    /// What has to be in the log before the server does `operation`, as before one that is done here: content of what replaces a file. Which file has the name is not known here, so all
+    /// that is dirty, once.
+    fn publishes_first(
+        &mut self,
+        now: Now,
+        waiting: &mut Waiting,
+        operation: &Operation,
+        by_name: bool,
+        out: &mut Vec<Output>,
+    ) -> Option<BTreeMap<FileId, u64>> {
+        if !by_name || !matches!(operation, Operation::Rename { .. }) {
+            return None;
+        }
+        let barriers = match &waiting.published {
+            Some(barriers) => barriers.clone(),
+            None => waiting.published.insert(self.publish_all(now, out)).clone(),
+        };
+        let is_out = |(file, barrier): (&FileId, &u64)| self.has_published(file, *barrier);
+        (!barriers.iter().all(is_out)).then_some(barriers)
     }
 
     fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
@@ -262,10 +334,15 @@ impl Client {
         let result = match result {
             Ok(reply) => Ok(reply),
             Err(Stop::Error(error)) => Err(error),
-            Err(Stop::Need(need)) => return self.wait(ticket, waiting, need, out),
+            Err(Stop::Need(need)) => return self.wait(now, ticket, waiting, need, out),
         };
         match waiting.reopens {
             Some(file) => self.reopened(now, &file, &result, out),
+            None if waiting.is_own => {
+                if let Call::Accessed { file } = &waiting.call {
+                    self.access_told(file);
+                }
+            }
             None => {
                 let bound = self.bound_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });
@@ -333,6 +410,29 @@ mod tests {
     use crate::tests::{at, opened};
     use crate::{Outcome, Settings};
     use namespace::{LockKind, LockRange, LockSpace};
+
+    /// Whoever may be told without a lease has nobody let go of anything.
+    #[test]
+    fn a_lookup_that_is_in_the_way_asks_for_no_lease() {
+        let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
+        client.handle(at(0), crate::Input::Greeting, &mut out);
+        client.handle(at(0), crate::Input::Message(opened()), &mut out);
+        let label = lease::Label::new(b"README").unwrap();
+        let call = Call::Lookup { dir: FileId::root(), label };
+        let Outcome::Waiting(ticket) = client.call(at(1), &Cred::default(), call, &mut out) else { panic!() };
+        let asked = |out: &[Output]| {
+            let modes = out.iter().filter_map(|output| match output {
+                Output::Send(ToServer::Ask { mode, .. }) => Some(*mode),
+                _ => None,
+            });
+            modes.collect::<Vec<_>>()
+        };
+        assert_eq!(asked(&out), [AskMode::LeaseOrReport]);
+        out.clear();
+        client.give_way(at(2), ticket, &mut out);
+        assert_eq!(asked(&out), [AskMode::Report]);
+        assert!(!out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
+    }
 
     #[test]
     fn a_call_that_waits_says_for_what() {

@@ -141,7 +141,7 @@ impl ExtentMap {
     pub fn apply(&mut self, change: &ContentChange) {
         match change {
             ContentChange::None => {}
-            ContentChange::Inline(_) => self.truncate(0),
+            ContentChange::Inline { .. } => self.truncate(0),
             ContentChange::Extents { truncate_to, punch, put, .. } => {
                 if let Some(size) = truncate_to {
                     self.truncate(*size);

@@ -9,7 +9,8 @@ use namespace::{ContentHead, Extent, ShareId, Spread, Timestamp};
 use crate::flight::{Flight, Nonces};
 use crate::fold::Fold;
 use crate::overlay::Overlay;
-use crate::{ExtentMap, SIZE_MAX};
+use crate::seal::open_whole;
+use crate::{Damaged, ExtentMap, SIZE_MAX};
 
 /// The content of one file: what is published, and above it what is being uploaded and what is dirty.
 ///
@@ -45,12 +46,14 @@ pub struct FileContent {
 pub(crate) enum Base {
     /// These bytes, and zeros up to the size.
     Inline(Bytes),
+    /// Inline content that cannot be opened: whoever reads it is told, until it is written anew.
+    Damaged(Damaged),
     /// Extents, as far as they are known.
     Extents(ExtentMap),
 }
 
 impl FileContent {
-    /// Content as the server gave it: the inline bytes, or extents that are complete below an offset; if neither, it has extents of which
+    /// Content as the server gave it: the sealed inline content, or extents that are complete below an offset; if neither, it has extents of which
     /// nothing is known yet. Never give neither for a file whose content is inline: the next publication would end it.
     pub fn new(
         head: ContentHead,
@@ -58,10 +61,13 @@ impl FileContent {
         extents: Option<(Vec<Extent>, u64)>,
     ) -> FileContent {
         let base = match (inline, extents) {
-            (Some(mut bytes), _) => {
-                bytes.truncate(usize::try_from(head.size).unwrap_or(usize::MAX));
-                Base::Inline(bytes.into())
-            }
+            (Some(sealed), _) => match open_whole(head.key.as_ref(), &sealed) {
+                Ok(mut bytes) => {
+                    bytes.truncate(usize::try_from(head.size).unwrap_or(usize::MAX));
+                    Base::Inline(bytes)
+                }
+                Err(why) => Base::Damaged(why),
+            },
             (None, extents) => {
                 let (extents, complete_below) = extents.unwrap_or_default();
                 let mut map = ExtentMap::new(extents, complete_below);
@@ -121,6 +127,11 @@ impl FileContent {
         self.dirty.bytes()
     }
 
+    /// Ranges written, or made holes, that are in no flush yet.
+    pub fn dirty_runs(&self) -> usize {
+        self.dirty.len()
+    }
+
     /// Bytes held in memory because they are not published: dirty, or being uploaded.
     pub fn held_bytes(&self) -> u64 {
         self.dirty.bytes() + self.flights.iter().map(|flight| flight.overlay.bytes()).sum::<u64>()
@@ -129,7 +140,7 @@ impl FileContent {
     /// Bytes of inline pieces, of those extents that are known here, that wait to be folded into shares.
     pub fn pending_inline_bytes(&self) -> u64 {
         match &self.base {
-            Base::Inline(_) => 0,
+            Base::Inline(_) | Base::Damaged(_) => 0,
             Base::Extents(map) => map.inline_bytes(),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Flight {
     /// Size, times and guess of bytes occupied, as of the flush.
     pub(crate) head: ContentHead,
     pub(crate) change: ContentChange,
+    /// What is sealed in `change`, if that is the whole content.
+    pub(crate) inline: Option<Bytes>,
     /// Uploads whose pieces belong into `change`; there may be none.
     pub(crate) uploads: Vec<Sent>,
 }
@@ -31,11 +33,11 @@ impl Flight {
     }
 
     /// What is published, when it is ready.
-    pub(crate) fn finish(mut self) -> (ContentHead, ContentChange) {
+    pub(crate) fn finish(mut self) -> (ContentHead, ContentChange, Option<Bytes>) {
         if let ContentChange::Extents { put, .. } = &mut self.change {
             put.extend(self.uploads.iter().flat_map(Sent::extents));
         }
-        (self.head, self.change)
+        (self.head, self.change, self.inline)
     }
 }
 

@@ -10,6 +10,7 @@ use rand_core::Rng;
 use crate::file::{Base, FileContent};
 use crate::flight::{Flight, Sent, pack, pieces, seal_inline};
 use crate::overlay::{Overlay, Run};
+use crate::seal::seal_whole;
 use crate::{Done, ExtentMap, FOLD_BYTES, Flush, Hash, Key, Publish, UploadPlan};
 
 impl FileContent {
@@ -87,30 +88,36 @@ impl FileContent {
 
     /// Makes a flight of everything dirty.
     fn launch(&mut self, inline_max: u64, rng: &mut dyn Rng) -> Vec<UploadPlan> {
-        let (change, plans) = self.plan(inline_max, rng);
+        let (change, inline, plans) = self.plan(inline_max, rng);
         let mut overlay = mem::take(&mut self.dirty);
         overlay.freeze();
         let uploads = plans.iter().map(Sent::from).collect();
         let flush = self.undone.take().unwrap_or(self.flushes);
-        self.flights.push_back(Flight { flush, overlay, head: self.head, change, uploads });
+        self.flights.push_back(Flight { flush, overlay, head: self.head, change, inline, uploads });
         plans
     }
 
-    /// Decides how dirty data is to be published. Afterwards `dirty` holds exactly what the flight changes.
-    fn plan(&mut self, inline_max: u64, rng: &mut dyn Rng) -> (ContentChange, Vec<UploadPlan>) {
+    /// Decides how dirty data is to be published; what is sealed in that, if it is the whole content. Afterwards `dirty` holds exactly what the flight changes.
+    fn plan(
+        &mut self,
+        inline_max: u64,
+        rng: &mut dyn Rng,
+    ) -> (ContentChange, Option<Bytes>, Vec<UploadPlan>) {
         let inline = self.inline_beneath();
         let carries = inline.as_ref().is_some_and(|bytes| !bytes.is_empty());
         if self.dirty.is_empty() && (self.size() == self.size_beneath() || !carries) {
-            return (ContentChange::None, Vec::new());
+            return (ContentChange::None, None, Vec::new());
         }
         if self.size() <= INLINE_BYTES_MAX as u64
             && let Some(bytes) = self.local_bytes()
         {
             self.dirty = Overlay::default();
             self.dirty.truncate(0, u64::MAX);
-            self.dirty.write(0, Bytes::copy_from_slice(&bytes));
+            let plain = Bytes::from(bytes);
+            self.dirty.write(0, plain.clone());
             self.head.occupied = self.size();
-            return (ContentChange::Inline(bytes), Vec::new());
+            let sealed = if plain.is_empty() { Vec::new() } else { self.seal_whole(&plain, rng) };
+            return (ContentChange::Inline { sealed, key: None }, Some(plain), Vec::new());
         }
         if let Some(bytes) = inline {
             let upper = mem::take(&mut self.dirty);
@@ -134,21 +141,27 @@ impl FileContent {
             Run::Data(_) => None,
         };
         let punch = self.dirty.runs().filter_map(hole).collect();
-        (ContentChange::Extents { truncate_to: self.dirty.truncate_to(), punch, put, key: None }, plans)
+        let truncate_to = self.dirty.truncate_to();
+        (ContentChange::Extents { truncate_to, punch, put, key: None }, None, plans)
+    }
+
+    fn seal_whole(&mut self, plain: &[u8], rng: &mut dyn Rng) -> Vec<u8> {
+        let key = self.key(rng);
+        seal_whole(&key, &self.nonces.next(rng), plain)
     }
 
     /// Inline content that the dirty data lies above, if the content below is inline.
     fn inline_beneath(&self) -> Option<Bytes> {
         for flight in self.flights.iter().rev() {
             match &flight.change {
-                ContentChange::Inline(bytes) => return Some(Bytes::copy_from_slice(bytes)),
+                ContentChange::Inline { .. } => return flight.inline.clone(),
                 ContentChange::Extents { .. } => return None,
                 ContentChange::None => {}
             }
         }
         match &self.base {
             Base::Inline(bytes) => Some(bytes.clone()),
-            Base::Extents(_) => None,
+            Base::Damaged(_) | Base::Extents(_) => None,
         }
     }
 
@@ -165,23 +178,26 @@ impl FileContent {
         let mut publishes = Vec::new();
         while self.flights.front().is_some_and(Flight::is_ready) {
             let Some(flight) = self.flights.pop_front() else { break };
-            let (head, change) = flight.finish();
-            publishes.push(self.publish(head, change));
+            let (head, change, inline) = flight.finish();
+            publishes.push(self.publish(head, change, inline));
         }
         publishes
     }
 
-    /// Applies a change to what is published, and hands it out. Of `head`, size, times and bytes occupied count.
-    pub(crate) fn publish(&mut self, head: ContentHead, mut change: ContentChange) -> Publish {
-        if let (None, ContentChange::Extents { put, key, .. }) = (self.published.key, &mut change)
-            && !put.is_empty()
-        {
-            *key = self.head.key;
-            self.published.key = self.head.key;
+    /// Applies a change to what is published, and hands it out; `inline` is what is sealed in it, if that is the whole content. Of `head`, size, times and bytes
+    /// occupied count.
+    pub(crate) fn publish(
+        &mut self,
+        head: ContentHead,
+        mut change: ContentChange,
+        inline: Option<Bytes>,
+    ) -> Publish {
+        if self.published.key.is_none() {
+            self.tell_key(&mut change);
         }
         match (&change, &mut self.base) {
             (ContentChange::None, _) => {}
-            (ContentChange::Inline(bytes), base) => *base = Base::Inline(Bytes::copy_from_slice(bytes)),
+            (ContentChange::Inline { .. }, base) => *base = Base::Inline(inline.unwrap_or_default()),
             (ContentChange::Extents { .. }, Base::Extents(map)) => map.apply(&change),
             (ContentChange::Extents { .. }, base) => {
                 let mut map = ExtentMap::whole_hole();
@@ -193,6 +209,19 @@ impl FileContent {
         self.published = ContentHead { version, key: self.published.key, ..head };
         self.head.version = version;
         Publish { version, size: head.size, mtime: head.mtime, ctime: head.ctime, change }
+    }
+
+    /// The first that seals something says what with.
+    fn tell_key(&mut self, change: &mut ContentChange) {
+        let (seals, key) = match change {
+            ContentChange::Inline { sealed, key } => (!sealed.is_empty(), key),
+            ContentChange::Extents { put, key, .. } => (!put.is_empty(), key),
+            ContentChange::None => return,
+        };
+        if seals {
+            *key = self.head.key;
+            self.published.key = self.head.key;
+        }
     }
 }
 

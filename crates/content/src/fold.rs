@@ -121,7 +121,7 @@ impl FileContent {
             return Done { publishes: Vec::new(), unused };
         }
         let change = ContentChange::Extents { truncate_to: None, punch: Vec::new(), put, key: None };
-        Done { publishes: vec![self.publish(self.published, change)], unused }
+        Done { publishes: vec![self.publish(self.published, change, None)], unused }
     }
 
     pub(crate) fn fold_failed(&mut self, upload: u64) -> Vec<ShareId> {

@@ -62,6 +62,11 @@ impl Overlay {
         self.bytes
     }
 
+    /// How many runs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Where what lies below it ends.
     pub(crate) fn truncate_to(&self) -> Option<u64> {
         self.truncate_to

@@ -19,6 +19,8 @@ pub(crate) enum Source<'a> {
     Inline(Bytes),
     /// An extent's piece, from byte `skip` on.
     Extent { extent: &'a Extent, skip: u32 },
+    /// Inline content that cannot be opened.
+    Damaged(Damaged),
     /// Zeros.
     Hole,
     /// Nobody has said yet.
@@ -70,6 +72,24 @@ impl FileContent {
             ControlFlow::Continue(())
         });
         occupied
+    }
+
+    /// Parts of `range` that have no content, in order: holes, and what is beyond the end. What is unknown counts as content.
+    pub fn holes_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut holes: Vec<Range<u64>> = Vec::new();
+        let mut add = |hole: Range<u64>| match holes.last_mut().filter(|last| last.end == hole.start) {
+            Some(last) => last.end = hole.end,
+            None if !hole.is_empty() => holes.push(hole),
+            None => {}
+        };
+        let _: ControlFlow<()> = self.visit(range.start..range.end.min(self.size()), &mut |part, source| {
+            if matches!(source, Source::Hole) {
+                add(part);
+            }
+            ControlFlow::Continue(())
+        });
+        add(range.start.max(self.size())..range.end.max(self.size()));
+        holes
     }
 
     /// Ranges that were written and are not published, in order.
@@ -159,6 +179,7 @@ impl Base {
                     found(length.max(range.start)..range.end, Source::Hole)?;
                 }
             }
+            Base::Damaged(why) => found(range, Source::Damaged(*why))?,
             Base::Extents(map) => {
                 for span in map.spans(range.start, range.end.saturating_sub(range.start)) {
                     let source = match span.what {
@@ -190,6 +211,7 @@ impl<'a> Opener<'a> {
         let length = (range.end - range.start) as u32;
         match source {
             Source::Unknown => Err(Unreadable::NeedExtents { from: range.start }),
+            Source::Damaged(why) => Err(why.into()),
             Source::Hole => Ok(Part::Zeros(length)),
             Source::Inline(bytes) => Ok(Part::Bytes(bytes)),
             Source::Chunk(chunk, from) => Ok(Part::Bytes(chunk.slice(from..from + length as usize))),

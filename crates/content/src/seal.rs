@@ -3,6 +3,7 @@
 //! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check fails; both are [`Damaged`].
 
 use bytes::Bytes;
+use namespace::INLINE_SEAL_BYTES;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce as RingNonce, UnboundKey};
 
 /// A file's key.
@@ -43,6 +44,12 @@ impl Cipher {
     pub fn seal_into(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) -> Hash {
         out.reserve(plain.len() + TAG_BYTES);
         let start = out.len();
+        self.append(nonce, plain, out);
+        blake3::hash(&out[start..]).into()
+    }
+
+    fn append(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
         out.extend_from_slice(plain);
         let sealed = &mut out[start..];
         let tag = self
@@ -50,7 +57,6 @@ impl Cipher {
             .seal_in_place_separate_tag(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), sealed)
             .expect("a piece is below 64 GiB");
         out.extend_from_slice(tag.as_ref());
-        blake3::hash(&out[start..]).into()
     }
 
     /// Opens `ciphertext` in place; what it held is the front of it.
@@ -63,6 +69,10 @@ impl Cipher {
         if blake3::hash(ciphertext) != *hash {
             return Err(Damaged::Hash);
         }
+        self.unseal(nonce, ciphertext)
+    }
+
+    fn unseal<'a>(&self, nonce: &Nonce, ciphertext: &'a mut [u8]) -> Result<&'a mut [u8], Damaged> {
         self.0
             .open_in_place(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), ciphertext)
             .map_err(|_| Damaged::Seal)
@@ -81,6 +91,26 @@ pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> R
     let length = Cipher::new(key).open_in_place(nonce, hash, &mut ciphertext)?.len();
     ciphertext.truncate(length);
     Ok(ciphertext)
+}
+
+/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no hash: the rows have checksums, and the tag says whether it is what was sealed.
+pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(plain.len() + INLINE_SEAL_BYTES);
+    sealed.extend_from_slice(nonce);
+    Cipher::new(key).append(nonce, plain, &mut sealed);
+    sealed
+}
+
+/// Opens content that stands in the metadata whole; there may be none.
+pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
+    if sealed.is_empty() {
+        return Ok(Bytes::new());
+    }
+    let (key, (nonce, ciphertext)) = key.zip(sealed.split_first_chunk()).ok_or(Damaged::Extent)?;
+    let mut plain = ciphertext.to_vec();
+    let length = Cipher::new(key).unseal(nonce, &mut plain)?.len();
+    plain.truncate(length);
+    Ok(plain.into())
 }
 
 /// Seals the pieces of a share: what to store, and the hash of each piece's ciphertext in order.

@@ -153,7 +153,7 @@ fn a_publication_cuts_then_punches_then_puts() {
     assert_eq!(bytes_of(&map, 0, SIZE), expected.chain(holes(100)).collect::<Vec<_>>());
     map.apply(&ContentChange::None);
     assert_eq!(map.occupied(), 80);
-    map.apply(&ContentChange::Inline(vec![1]));
+    map.apply(&ContentChange::Inline { sealed: vec![1; 29], key: None });
     assert_eq!((map.occupied(), map.iter().count()), (0, 0));
 }
 

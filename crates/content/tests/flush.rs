@@ -7,7 +7,7 @@ mod support;
 use bytes::Bytes;
 use content::{
     Done, FOLD_BYTES, FileContent, Flush, LAZY_BYTES_MAX, PIECE_BYTES_MAX, Part, Publish, SHARE_BYTES_MAX,
-    URGENT_BYTES_MAX, UploadPlan,
+    URGENT_BYTES_MAX, UploadPlan, open_whole,
 };
 use namespace::{ContentChange, ContentHead, Extent, Place};
 use rand_chacha::ChaCha8Rng;
@@ -87,12 +87,21 @@ fn small_content_is_published_whole() {
     let mut world = World::new();
     world.write(2, 3, 7);
     let published = publish(world.flush(LAZY_BYTES_MAX));
-    assert_eq!(published.change, ContentChange::Inline(vec![0, 0, 7, 7, 7]));
+    let ContentChange::Inline { sealed, key: Some(key) } = &published.change else { panic!("{published:?}") };
+    assert_eq!(open_whole(Some(key), sealed).unwrap(), [0, 0, 7, 7, 7].as_slice());
+    assert!(!sealed.windows(3).any(|bytes| bytes == [7; 3]), "nobody reads it without the key");
     assert_eq!((published.version, published.size), (1, 5));
     assert_eq!(world.flush(URGENT_BYTES_MAX), Flush::Nothing);
     world.content.truncate(4096, at(2));
-    assert_eq!(publish(world.flush(LAZY_BYTES_MAX)).size, 4096);
+    let grown = publish(world.flush(LAZY_BYTES_MAX));
+    assert!(matches!(&grown.change, ContentChange::Inline { key: None, .. }), "the key is told once");
+    assert_eq!(grown.size, 4096);
     assert_eq!(world.content.head(), world.server.head);
+    // Nothing is sealed of nothing, and needs no key.
+    let mut world = World::new();
+    world.content.set_mtime(at(1), at(1));
+    world.content.truncate(0, at(2));
+    publish(world.flush(LAZY_BYTES_MAX));
     assert_eq!(world.server.head.key, None);
 }
 
@@ -103,10 +112,9 @@ fn growing_beyond_inline_carries_the_bytes_over() {
     world.flush(URGENT_BYTES_MAX);
     world.write(4000, 1000, 2);
     let published = publish(world.flush(URGENT_BYTES_MAX));
-    assert!(matches!(&published.change, ContentChange::Extents { key: Some(_), .. }));
+    assert!(matches!(&published.change, ContentChange::Extents { key: None, .. }), "the key is told once");
     assert!(put_of(&published).len() == 1 && is_inline(&put_of(&published)[0]));
     assert_eq!(world.server.bytes(&world.shares), [vec![1; 4000], vec![2; 1000]].concat());
-    // The key is told once.
     world.write(0, 10, 3);
     assert!(matches!(
         publish(world.flush(URGENT_BYTES_MAX)).change,
@@ -127,7 +135,9 @@ fn a_large_file_that_becomes_small_is_inline_again() {
     world.upload(0, 100_000, 1);
     world.content.truncate(0, at(2));
     world.write(0, 5, 2);
-    assert_eq!(publish(world.flush(LAZY_BYTES_MAX)).change, ContentChange::Inline(vec![2; 5]));
+    let published = publish(world.flush(LAZY_BYTES_MAX));
+    assert!(matches!(published.change, ContentChange::Inline { .. }));
+    assert_eq!(world.server.bytes(&world.shares), [2; 5]);
     assert!(world.server.rows.is_empty());
     // Cut to what a share holds, it stays there: nobody has read it here.
     world.upload(0, 100_000, 1);
@@ -372,6 +382,30 @@ fn damaged_inline_pieces_are_told() {
     assert_eq!(read, Err(content::Unreadable::Damaged(content::Damaged::Hash)));
     assert!(content.fold(FOLD_BYTES, &mut world.rng).is_empty());
     assert!(content.read(4096, 10, &mut Vec::new()).is_ok());
+}
+
+#[test]
+fn damaged_inline_content_is_told_until_it_is_written_anew() {
+    let mut world = World::new();
+    world.write(0, 100, 3);
+    publish(world.flush(LAZY_BYTES_MAX));
+    let damaged = content::Unreadable::Damaged(content::Damaged::Seal);
+    let sealed = world.server.inline.clone().unwrap();
+    for byte in 0..sealed.len() {
+        let mut server = world.server.clone();
+        server.inline.as_mut().unwrap()[byte] ^= 1;
+        let mut content = server.open(100);
+        assert_eq!(content.read(0, 10, &mut Vec::new()), Err(damaged), "byte {byte}");
+        content.truncate(0, at(3));
+        content.write(0, vec![4; 7].into(), at(3));
+        server.apply(&publish(content.flush(LAZY_BYTES_MAX, &mut world.rng)));
+        assert_eq!(server.bytes(&world.shares), [4; 7]);
+    }
+    // Of a file of whose key nothing was told there is nothing to be read, either.
+    let head = ContentHead { key: None, ..world.server.head };
+    let keyless = FileContent::new(head, Some(sealed), None);
+    let extent = content::Unreadable::Damaged(content::Damaged::Extent);
+    assert_eq!(keyless.read(0, 10, &mut Vec::new()), Err(extent));
 }
 
 #[test]

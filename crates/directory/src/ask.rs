@@ -7,12 +7,15 @@ use crate::session::Misdeed;
 use crate::turn::{SERVER, Turn};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
-use namespace::{Answer, Effects, Error, Operation, Traced, Verdict, decide, fold};
+use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, decide, fold};
 use std::collections::BTreeMap;
 use wire::{AskMode, ToClient};
 
 /// So many labels of a directory asked back lately make it one that several machines work in at once.
 const CROWDED: usize = 8;
+
+/// Leases that one message asks back.
+const RECALLED_TOGETHER: usize = 1000;
 
 /// Who has to let go of what before a request can be done.
 type Holders = Vec<(SessionId, Released)>;
@@ -43,15 +46,19 @@ impl Turn<'_> {
         }
         let operation = match asked.mode {
             AskMode::Ship => self.renumber(found_out(asked.operation)),
-            AskMode::Lease | AskMode::Page { .. } | AskMode::Report | AskMode::LeaseOrReport => {
-                asked.operation
-            }
+            AskMode::Lease
+            | AskMode::Page { .. }
+            | AskMode::Report
+            | AskMode::LeaseOrReport
+            | AskMode::Values => asked.operation,
         };
         let arrival = self.state.desk.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
     }
 
+    /// Departs from Farsite §6, where recipients need not draw inferences: because a lease that goes to and fro takes a message less each way. Both sides go by one rule, and the simulation compares what they come to.
+    ///
     /// Its answer will say how far the log has come: the client knows how far that was when it asked. Unless another answer, to what it asked before some of that, may come first.
     fn will_acknowledge(&mut self, session: SessionId) {
         if self.state.spoken_in(session).answers_acknowledge()
@@ -147,7 +154,18 @@ impl Turn<'_> {
         let for_itself = request.mode == AskMode::Ship;
         let authority = Authority { files: &self.files, session: request.session, for_itself };
         let traced = Traced::new(&authority);
-        let verdict = decide(self.state.rules_of(request.session), &request.operation, &traced);
+        let rules = self.state.rules_of(request.session);
+        let verdict = decide(rules, &request.operation, &traced);
+        let mut opens = None;
+        if let (Operation::Lookup { .. }, Verdict::Done { answer: Answer::Entry(entry), .. }) =
+            (&request.operation, &verdict)
+        {
+            // Whoever looks a name up is told what stat shows of the file, and comes back for it: so nobody removes the file in between without asking whether it is open. All of it at one time, or who replaces
+            // the file again and again would keep it from ever being found.
+            decide(rules, &Operation::Stat { file: entry.file.clone() }, &traced);
+            let handle = || Lease::new(entry.file.clone(), Field::Handles, Kind::Touch);
+            opens = (entry.kind != FileKind::Directory).then(handle);
+        }
         let mut leases = match &verdict {
             Verdict::Refused { evidence, .. } => evidence.clone(),
             Verdict::Done { .. } | Verdict::Unknown { .. } => traced.into_leases(),
@@ -156,6 +174,7 @@ impl Turn<'_> {
         if !refused && request.mode != AskMode::Ship {
             leases.extend(request.wants.iter().cloned());
         }
+        leases.extend(opens);
         let mut strongest: BTreeMap<(FileId, Field), Kind> = BTreeMap::new();
         let mut gone = Vec::new();
         for lease in leases {
@@ -174,11 +193,12 @@ impl Turn<'_> {
                 continue;
             }
             // Of a black box there is no value to report: who holds it has but its own.
-            let told = request.mode != AskMode::Report || !lease.field.is_black_box();
+            let only_values = matches!(request.mode, AskMode::Report | AskMode::Values);
+            let told = !only_values || !lease.field.is_black_box();
             if !told || !may_be_leased(&lease.field, Some(lease.kind)) {
                 continue;
             }
-            let kind = if request.mode == AskMode::Report { Kind::Read } else { lease.kind };
+            let kind = if only_values { Kind::Read } else { lease.kind };
             let known = strongest.entry((lease.file, lease.field)).or_insert(kind);
             *known = known.and(kind);
         }
@@ -268,15 +288,21 @@ impl Turn<'_> {
             let told = self.state.desk.recall(self.now, holder, &released);
             by_holder.entry(holder).or_default().extend(told);
         }
-        for (holder, leases) in by_holder.into_iter().filter(|(_, leases)| !leases.is_empty()) {
-            self.send(holder, ToClient::Recall { leases });
+        by_holder.into_iter().for_each(|(holder, leases)| self.tell_to_let_go(holder, &leases));
+    }
+
+    /// In messages that are not long.
+    pub fn tell_to_let_go(&mut self, holder: SessionId, leases: &[Released]) {
+        for leases in leases.chunks(RECALLED_TOGETHER) {
+            self.send(holder, ToClient::Recall { leases: leases.to_vec() });
         }
     }
 
     /// Asks holders to flush what is pending and keep their leases, each once.
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
-            if let Some(number) = self.state.desk.queue.flushes.flush(report, holder, &file, &field) {
+            if let Some(number) = self.state.desk.queue.flushes.flush(self.now, report, holder, &file, &field)
+            {
                 let message = self.flush(holder, number, file, field);
                 self.send(holder, message);
             }
@@ -302,6 +328,11 @@ impl Turn<'_> {
                 let mut grants = self.grant(request, &found.needs);
                 self.confine(session, &mut grants);
                 ToClient::Granted { number, grants, gone: found.gone }
+            }
+            AskMode::Values => {
+                let mut values = self.report(request, &found.needs);
+                self.confine(session, &mut values);
+                ToClient::Reported { number, values, gone: found.gone }
             }
             AskMode::Report => {
                 self.note_told(&found.needs);
@@ -358,9 +389,13 @@ impl Turn<'_> {
                 new.file = FileId::for_child(dir, *position, new.ino);
             }
             Operation::Link { dir, position, .. } => *position = self.next_integer(dir),
-            Operation::Rename { from_dir, to_dir, position, back_position, .. } => {
+            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
                 *position = self.next_integer(to_dir);
-                *back_position = self.next_integer(from_dir);
+                if let Some(left) = whiteout {
+                    left.integer = self.next_integer(from_dir);
+                    left.ino = self.state.sessions.next_inode;
+                    self.state.sessions.next_inode += 1;
+                }
             }
             _ => {}
         }

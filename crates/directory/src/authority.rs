@@ -52,9 +52,9 @@ impl Knowledge for Authority<'_, '_> {
         Known::of(self.files.xattr(file, name))
     }
 
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
-        let names = || self.files.xattrs(file).into_iter().map(|(name, _)| name).collect();
-        Known::of(self.files.record(file).map(|_| names()))
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
+        let sizes = || self.files.xattrs(file).into_iter().map(|(name, value)| (name, value.len())).collect();
+        Known::of(self.files.record(file).map(|_| sizes()))
     }
 
     fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
@@ -157,7 +157,7 @@ impl Knowledge for Replay<'_, '_> {
         self.masked(file, &Field::Xattr(name.clone()), kind, |all| all.xattr(file, name, kind))
     }
 
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         self.masked(file, &Field::Xattrs, Kind::Read, |all| all.xattrs(file))
     }
 

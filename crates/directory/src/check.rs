@@ -8,7 +8,7 @@ use crate::turn::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Label, SessionId};
-use namespace::{Entry, Extent, FileKind, Place, ShareId};
+use namespace::{ContentHead, Entry, Extent, FileKind, INLINE_SEAL_BYTES, Place, ShareId};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 
@@ -152,6 +152,8 @@ pub trait Inspector {
     fn rows(&mut self, _rows: u64) {}
     /// A file has this extent.
     fn extent(&mut self, _extent: &Extent) {}
+    /// All of a file's content is this, sealed with the key in its head.
+    fn inline(&mut self, _head: &ContentHead, _sealed: &[u8]) {}
     /// Something does not hold.
     fn violation(&mut self, violation: Violation);
 }
@@ -344,7 +346,15 @@ impl Walk<'_> {
                     self.record(&at.file, &record)?;
                 }
             }
-            tag if tag == Tag::Inline as u8 => at.inline_bytes = value.len() as u64,
+            tag if tag == Tag::Inline as u8 => {
+                at.inline_bytes = value.len() as u64;
+                // A link's target is not sealed.
+                if let Some(record) = &at.record
+                    && record.attributes.kind == FileKind::Regular
+                {
+                    self.inspector.inline(&record.content, value);
+                }
+            }
             tag if tag == Tag::Extent as u8 => {
                 let extent = extent_from_row(key, value)?;
                 let end = extent.offset + u64::from(extent.length);
@@ -495,7 +505,9 @@ impl Walk<'_> {
         self.count(&at.file, "the number of extents", record.extents, at.extents);
         self.count(&at.file, "the bytes of inline content", record.inline_bytes.into(), at.inline_bytes);
         if !record.is_directory() {
-            self.count(&at.file, "what is occupied", record.content.occupied, at.occupied + at.inline_bytes);
+            let seal = if record.attributes.kind == FileKind::Regular { INLINE_SEAL_BYTES as u64 } else { 0 };
+            let occupied = at.occupied + at.inline_bytes.saturating_sub(seal);
+            self.count(&at.file, "what is occupied", record.content.occupied, occupied);
         }
     }
 

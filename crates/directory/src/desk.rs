@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::AskMode;
 
-/// A holder that is alive must have answered a recall by then: it has had time to publish what it had cached.
-const RECALL_MS_MAX: u64 = 5 * 60_000;
 /// For so long after a recall a field counts as contended, and is granted narrowly.
 const CONTENDED_MS: u64 = 10_000;
 /// Contended fields that are remembered.
@@ -147,11 +145,6 @@ impl Desk {
         self.wake(file);
     }
 
-    /// Sessions that have not answered a recall for too long.
-    pub fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
-        self.queue.recalls.overdue(now, RECALL_MS_MAX)
-    }
-
     /// Sessions that somebody waits for.
     pub fn awaited(&self) -> BTreeSet<SessionId> {
         let recalled = self.queue.recalls.unanswered().map(|(session, _)| session);
@@ -286,5 +279,9 @@ impl Desk {
 
 /// Which kind of request one of this mode is in the queue.
 pub(crate) fn what_for(mode: AskMode) -> What {
-    if mode == AskMode::Report { What::Report } else { What::Lease }
+    match mode {
+        AskMode::Report => What::Report,
+        AskMode::Ship => What::Ship,
+        AskMode::Lease | AskMode::LeaseOrReport | AskMode::Values | AskMode::Page { .. } => What::Lease,
+    }
 }

@@ -16,7 +16,7 @@ use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
 /// What a server gives beyond what it must. Replicated state machines must agree on it.
@@ -86,6 +86,8 @@ impl Directory {
             sweep: None,
             fading: BTreeSet::new(),
             lockers: BTreeSet::new(),
+            deaf: BTreeMap::new(),
+            led: Time::default(),
             fade_from: None,
             enrolment: crate::enrolment::found(store),
             in_use: InUse::found(store, known.newest),
@@ -195,6 +197,17 @@ impl Directory {
         self.state.sessions.has_begun(session)
     }
 
+    /// How far the log of a session has come: the number of the last entry that was taken in. None if it is over, or never began.
+    pub fn has_through(&self, session: SessionId) -> Option<u64> {
+        self.state.sessions.all.get(&session).map(|known| known.next_entry - 1)
+    }
+
+    /// The latest start of `machine` of which there is a session.
+    pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
+        let of = self.state.sessions.all.values().filter(|known| known.machine == machine);
+        of.map(|known| known.incarnation).max()
+    }
+
     /// The cluster's version.
     pub fn version(&self) -> Version {
         self.state.in_use.version
@@ -249,6 +262,11 @@ impl Directory {
     /// entry to be durable: it was a question whose answer told what rows said before, or one that waits for somebody to flush.
     pub fn lasts(&self) -> bool {
         self.lasts
+    }
+
+    /// Bytes that updates have used up since the host measured last: what it measures next has them.
+    pub fn used_up(&self) -> u64 {
+        self.state.sessions.used_up()
     }
 
     /// How the server stands.

@@ -39,7 +39,8 @@ pub(crate) struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Invitation {
     rights: Rights,
-    until: Time,
+    /// UTC seconds.
+    until: u64,
     used: Option<Used>,
 }
 
@@ -110,8 +111,8 @@ impl Files<'_> {
 
 impl Turn<'_> {
     /// A machine may join.
-    pub fn invite(&mut self, token: [u8; 32], rights: Rights, until: Time) {
-        let result = self.invited(&token, &rights);
+    pub fn invite(&mut self, token: [u8; 32], rights: Rights, at: u64, until: u64) {
+        let result = self.invited(&token, &rights, at);
         if result.is_ok() {
             let row = to_bytes(&Invitation { rights, until, used: None });
             self.files.set_global(Global::Invitation, &token, Some(row));
@@ -120,7 +121,7 @@ impl Turn<'_> {
         self.out.push(Output::Invited { token, result });
     }
 
-    fn invited(&mut self, token: &[u8; 32], rights: &Rights) -> Result<(), InviteError> {
+    fn invited(&mut self, token: &[u8; 32], rights: &Rights, at: u64) -> Result<(), InviteError> {
         if self.files.invitation(token).is_some() {
             return Err(InviteError::TokenTaken);
         }
@@ -128,7 +129,7 @@ impl Turn<'_> {
             return Err(InviteError::NotADirectory);
         }
         if self.state.enrolment.invitations >= INVITATIONS_MAX {
-            self.forget_invitations();
+            self.forget_invitations(at);
         }
         match self.state.enrolment.invitations {
             INVITATIONS_MAX.. => Err(InviteError::TooMany),
@@ -137,10 +138,10 @@ impl Turn<'_> {
     }
 
     /// Forgets the invitations that have expired, once there are many.
-    fn forget_invitations(&mut self) {
+    fn forget_invitations(&mut self, at: u64) {
         for (key, row) in self.files.globals(Global::Invitation, None, usize::MAX) {
             let invitation: Option<Invitation> = self.files.parse(&key, &row);
-            if invitation.is_some_and(|invitation| invitation.until <= self.now) {
+            if invitation.is_some_and(|invitation| invitation.until <= at) {
                 self.files.set(&key, None);
                 self.state.enrolment.invitations -= 1;
             }
@@ -167,8 +168,8 @@ impl Turn<'_> {
     }
 
     /// A machine joins.
-    pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], connection: u64) {
-        let result = self.enrolled(token, name, key);
+    pub fn enrol(&mut self, token: &[u8; 32], name: String, key: [u8; 32], at: u64, connection: u64) {
+        let result = self.enrolled(token, name, key, at);
         self.out.push(Output::Enrolled { connection, result });
     }
 
@@ -177,13 +178,14 @@ impl Turn<'_> {
         token: &[u8; 32],
         name: String,
         key: [u8; 32],
+        at: u64,
     ) -> Result<(MachineId, Rights), EnrolError> {
         let invitation = self.files.invitation(token).ok_or(EnrolError::UnknownToken)?;
         let before = match &invitation.used {
             Some(used) => Some(self.joined_before(used, &key).ok_or(EnrolError::UsedToken)?),
             None => None,
         };
-        if invitation.until <= self.now {
+        if invitation.until <= at {
             return Err(EnrolError::ExpiredToken);
         }
         if !is_name(&name) {

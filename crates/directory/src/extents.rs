@@ -70,7 +70,7 @@ impl References {
 pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId> {
     let put: &[Extent] = match change {
         ContentChange::Extents { put, .. } => put,
-        ContentChange::Inline(_) | ContentChange::None => &[],
+        ContentChange::Inline { .. } | ContentChange::None => &[],
     };
     put.iter().filter_map(|extent| extent.piece.place.share())
 }
@@ -106,11 +106,11 @@ impl Files<'_> {
         record.content = ContentHead { occupied, ..head };
         match change {
             ContentChange::None => {}
-            ContentChange::Inline(bytes) => {
+            ContentChange::Inline { sealed, .. } => {
                 self.cut(file, 0, u64::MAX, references);
-                self.set_inline(file, bytes);
+                self.set_inline(file, sealed);
                 if let Some(record) = self.record_mut(file) {
-                    record.content.occupied = bytes.len() as u64;
+                    record.content.occupied = head.size;
                 }
             }
             ContentChange::Extents { truncate_to, punch, put, .. } => {

@@ -235,7 +235,7 @@ impl<'a> Files<'a> {
         self.sound(Label::new(&row).map_err(|_| Corrupt::at(&key, "label")))
     }
 
-    /// Inline content, or a link's target.
+    /// Sealed inline content, or a link's target.
     pub fn inline(&self, file: &FileId) -> Vec<u8> {
         match self.record(file) {
             Some(record) if record.inline_bytes > 0 => {
@@ -245,7 +245,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Inline content becomes `bytes`.
+    /// Sealed inline content, or a link's target, becomes `bytes`.
     pub fn set_inline(&mut self, file: &FileId, bytes: &[u8]) {
         let Some(record) = self.record_mut(file) else { return };
         let had = std::mem::replace(&mut record.inline_bytes, bytes.len() as u32) > 0;

@@ -3,7 +3,7 @@
 use crate::desk::Asked;
 use crate::record::Record;
 use crate::turn::Turn;
-use crate::values::Page;
+use crate::values::{Page, Room};
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
 use namespace::{Entry, Operation};
@@ -19,8 +19,6 @@ const NEIGHBOURS: usize = 128;
 const EXCLUDED_MAX: usize = 64;
 /// Labels that a row of holdings names of one session at most, by leases or by exclusions: it is read and written whole.
 const NAMED_MAX: usize = 1024;
-/// Bytes of inline content, about, that come along in one grant.
-const INLINE_BYTES: usize = 1 << 20;
 
 impl Turn<'_> {
     /// Grants what the request needs, all of it at once; nobody is in the way.
@@ -30,10 +28,10 @@ impl Turn<'_> {
         for need in needs {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
         }
-        let mut inline = INLINE_BYTES;
+        let mut room = Room::whole();
         let mut grants = Vec::with_capacity(by_file.len());
         for (file, needs) in by_file {
-            grants.push(self.grant_file(request, &file, needs, &mut inline));
+            grants.push(self.grant_file(request, &file, needs, &mut room));
         }
         let directories =
             grants.iter().filter(|grant| grant.fields.iter().any(|(field, _)| is_of_labels(field)));
@@ -41,7 +39,7 @@ impl Turn<'_> {
             self.limit_named(&dir);
         }
         if self.policy.generous {
-            self.grant_neighbours(request.session, &mut grants, &mut inline);
+            self.grant_neighbours(request.session, &mut grants, &mut room);
         }
         grants
     }
@@ -51,7 +49,7 @@ impl Turn<'_> {
         request: &Asked,
         file: &FileId,
         needs: Vec<(Field, Kind)>,
-        inline: &mut usize,
+        room: &mut Room,
     ) -> FileGrant {
         let session = request.session;
         let wants_labels = needs.iter().any(|(field, _)| is_of_labels(field));
@@ -79,7 +77,7 @@ impl Turn<'_> {
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
-        let mut values = self.files.values(file, &shown, (session, &held), page, inline);
+        let mut values = self.files.values(file, &shown, (session, &held), page, room);
         // Integers come with the right to use them, unless the client shows that it has some.
         if !writes_labels && holds_labels_to_write(&held) && !brings_integer(&request.operation, file) {
             values.reservation = Some(self.reserve_integers(file));
@@ -127,7 +125,7 @@ impl Turn<'_> {
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
             && !self.state.desk.others_wait(file, session)
             && !self.state.desk.is_contended_anywhere(self.now, file)
-            && self.files.xattrs_fit(file)
+            && self.files.unasked_bytes(file).is_some()
     }
 
     /// The needs, each in write where that costs nobody anything, and the infinite child lease with any label of a directory.
@@ -263,7 +261,7 @@ impl Turn<'_> {
     }
 
     /// The files that the granted entries name come along if nobody holds any of them: so `ls -l` asks once.
-    fn grant_neighbours(&mut self, session: SessionId, grants: &mut Vec<FileGrant>, inline: &mut usize) {
+    fn grant_neighbours(&mut self, session: SessionId, grants: &mut Vec<FileGrant>, room: &mut Room) {
         let entries: Vec<Entry> = grants
             .iter()
             .flat_map(|grant| grant.values.children.iter().map(|(_, entry)| entry.clone()))
@@ -276,7 +274,7 @@ impl Turn<'_> {
                 && !self.state.desk.others_wait(&file, session)
                 && !self.state.desk.is_contended_anywhere(self.now, &file);
             let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
-            let fits = |record: &Rc<Record>| free && !locked(record) && self.files.xattrs_fit(&file);
+            let fits = |record: &Rc<Record>| free && !locked(record) && self.takes_along(&file, room);
             let Some(record) = self.files.record(&file).filter(fits) else {
                 continue;
             };
@@ -304,12 +302,18 @@ impl Turn<'_> {
             let held = self.files.holdings(&file).held(session).cloned().unwrap_or_default();
             let page = empty.then_some(Page { after: 0, limit: 1, contiguous: true });
             let shown = if whole { whole_fields(None) } else { fields.clone() };
-            let mut values = self.files.values(&file, &shown, (session, &held), page, inline);
+            let mut values = self.files.values(&file, &shown, (session, &held), page, room);
             // Who opens it asks for its extents; who only looks at it does not need them.
             values.extents = values.extents.filter(|(extents, _)| extents.is_empty());
             let (excluded, excluded_xattrs) = Default::default();
             grants.push(FileGrant { file, whole, fields, excluded, excluded_xattrs, values });
         }
+    }
+
+    /// Whether there is room for all of `file`, which is taken then.
+    fn takes_along(&self, file: &FileId, room: &mut Room) -> bool {
+        let left = self.files.unasked_bytes(file).and_then(|bytes| room.unasked.checked_sub(bytes));
+        left.inspect(|left| room.unasked = *left).is_some()
     }
 
     /// What `session` may hold of these at most.
@@ -326,19 +330,24 @@ impl Turn<'_> {
     /// The values that a report tells; nobody gets a lease.
     pub fn report(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         let mut by_file: BTreeMap<FileId, Vec<(Field, Kind)>> = BTreeMap::new();
-        for need in needs {
+        // Trap: of what the asker holds it may know more than is known here, and is told nothing.
+        let holds = |need: &Lease| {
+            let wants = request.wants.iter().any(|want| want.file == need.file && want.field == need.field);
+            !wants && self.files.holdings(&need.file).covers(request.session, &need.field, Kind::Read)
+        };
+        for need in needs.iter().filter(|need| !holds(need)) {
             by_file.entry(need.file.clone()).or_default().push((need.field.clone(), need.kind));
         }
-        let mut inline = INLINE_BYTES;
+        let mut room = Room::whole();
         let told = by_file.into_iter().map(|(file, fields)| {
             let wants_all = fields.iter().any(|(field, _)| *field == Field::Children);
             let page = wants_all.then_some(Page { after: 0, limit: PAGE, contiguous: true });
             let values =
-                self.files.values(&file, &fields, (request.session, &Held::whole()), page, &mut inline);
+                self.files.values(&file, &fields, (request.session, &Held::whole()), page, &mut room);
             let (whole, excluded, excluded_xattrs) = Default::default();
             FileGrant { file, whole, fields, excluded, excluded_xattrs, values }
         });
-        debug_assert_eq!(request.mode, AskMode::Report);
+        debug_assert!(matches!(request.mode, AskMode::Report | AskMode::Values));
         told.collect()
     }
 

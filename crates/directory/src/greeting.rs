@@ -65,7 +65,8 @@ impl Turn<'_> {
     fn resume(&mut self, session: SessionId) {
         let space = self.state.sessions.space(self.state.files);
         let Some(known) = self.state.sessions.all.get_mut(&session) else { return };
-        (known.renewed, known.owed) = (self.now, false);
+        // What it owes it is told anew, and may not have heard before: its silence counts from now.
+        (known.renewed, known.worked, known.owed) = (self.now, self.now, false);
         // Which the client takes from the answer.
         self.state.through.end_session(session);
         let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
@@ -83,9 +84,7 @@ impl Turn<'_> {
             field: field.clone(),
         });
         let flushes: Vec<ToClient> = flushes.collect();
-        if !leases.is_empty() {
-            self.send(session, ToClient::Recall { leases });
-        }
+        self.tell_to_let_go(session, &leases);
         flushes.into_iter().for_each(|message| self.send(session, message));
     }
 }

@@ -49,7 +49,7 @@ impl Turn<'_> {
                 LogEntry::Wrote { file } => wrote.push(file),
             }
             if let Some(known) = self.state.sessions.all.get_mut(&session) {
-                known.next_entry = number + 1;
+                (known.next_entry, known.worked) = (number + 1, self.now);
             }
         }
         wrote.into_iter().for_each(|file| self.on_wrote(session, file));
@@ -105,9 +105,13 @@ impl Turn<'_> {
         if let Some(error) = self.refusal_of_effects(session, &effects) {
             return Ok(Err(error));
         }
-        if let Operation::Create { new, .. } = operation {
-            let fresh =
-                self.state.sessions.all.get_mut(&session).is_some_and(|known| known.take_inode(new.ino));
+        let made = match operation {
+            Operation::Create { new, .. } => Some(new.ino),
+            Operation::Rename { whiteout, .. } => whiteout.map(|left| left.ino),
+            _ => None,
+        };
+        if let Some(ino) = made {
+            let fresh = self.state.sessions.all.get_mut(&session).is_some_and(|known| known.take_inode(ino));
             if !fresh {
                 return Ok(Err(Error::Invalid));
             }

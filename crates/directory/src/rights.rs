@@ -20,6 +20,7 @@ use wire::{AskMode, FileGrant, Rights, ToClient, Values};
 const REMEMBERED_MAX: usize = 4096;
 /// Permission bits, as in one digit of the mode.
 const WRITE: u8 = 2;
+const READ_OR_EXECUTE: [u8; 2] = [4, 1];
 const ANY: [u8; 3] = [4, WRITE, 1];
 
 /// How far below which roots of machines directories are, if they are: nothing but a shorter way up, so that whoever has it forgotten comes to the same. Forgotten when a directory moves.
@@ -170,11 +171,13 @@ impl Turn<'_> {
         if let Some(error) = unfit(rights, operation) {
             return Some(error);
         }
+        // The lease was for whatever else changes with the access time, and that user may not have read at all.
+        if let Operation::Accessed { file, .. } = operation {
+            return (!self.files.may_use(rights, session, file, &READ_OR_EXECUTE))
+                .then_some(Error::AccessDenied);
+        }
         // Whether the machine may do this was asked when it got the lease, which is all that counts.
-        if matches!(
-            operation,
-            Operation::Publish { .. } | Operation::Accessed { .. } | Operation::Lock { .. }
-        ) {
+        if matches!(operation, Operation::Publish { .. } | Operation::Lock { .. }) {
             return None;
         }
         let files = operation.files();

@@ -1,6 +1,6 @@
 //! What the host gives the server and takes from it.
 
-use lease::{SessionId, Time};
+use lease::SessionId;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use wire::{
@@ -72,8 +72,10 @@ pub enum Input {
         token: [u8; 32],
         /// What the machine may do.
         rights: Rights,
-        /// Until when.
-        until: Time,
+        /// When: UTC seconds, as the leader's clock shows. The cluster's own time stands still while nothing runs.
+        at: u64,
+        /// Until when: UTC seconds.
+        until: u64,
     },
     /// A machine joins. Once more with the same key, since the answer was lost: then it is answered as before.
     Enrol {
@@ -83,6 +85,8 @@ pub enum Input {
         name: String,
         /// Its public key.
         key: [u8; 32],
+        /// When: UTC seconds, as the leader's clock shows.
+        at: u64,
         /// The host's name for whom to answer.
         connection: u64,
     },

@@ -60,8 +60,8 @@ pub enum Misdeed {
     /// A lease let go that the session does not hold, and no recall of which waits for an answer.
     #[error("a lease was let go that the session does not hold")]
     NotHeld,
-    /// A recall was not answered, though the session was renewed all along.
-    #[error("a recall was not answered in time")]
+    /// A recall or a flush was not answered, though the session was renewed all along.
+    #[error("what others wait for was not answered in time")]
     RecallIgnored,
 }
 
@@ -72,6 +72,8 @@ pub(crate) struct Session {
     pub incarnation: u64,
     /// When it was last heard of.
     pub renewed: Time,
+    /// When its log last grew, or it began to be heard.
+    pub worked: Time,
     /// Sequence number of the next log entry.
     pub next_entry: u64,
     /// It has not been told how far its log has come.
@@ -188,6 +190,7 @@ impl Sessions {
             machine,
             incarnation,
             renewed: now,
+            worked: now,
             next_entry: 1,
             owed: false,
             refused: VecDeque::new(),
@@ -227,6 +230,11 @@ impl Sessions {
     pub fn measured(&mut self, space: Space) {
         self.space = space;
         self.spent = 0;
+    }
+
+    /// Bytes used up since the last measurement.
+    pub fn used_up(&self) -> u64 {
+        self.spent
     }
 
     /// Bytes that can still be set aside.

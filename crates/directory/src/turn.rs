@@ -16,14 +16,17 @@ use crate::versions::InUse;
 use crate::{Corrupt, Policy};
 use ident::FileId;
 use lease::{Field, SessionId, Time};
-use namespace::{Effect, Error, Operation, RenameMode};
+use namespace::{Effect, Error, Operation};
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
-use wire::{ToClient, ToServer, Version};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{MachineId, ToClient, ToServer, Version};
 
 /// Without a renewal for so long, a session may be taken for lapsed.
+///
+/// Leases have no expiry beside that (departs from Farsite §3.3: because a machine that is away and in nobody's way would lose what it has done for nothing, a machine that is there renews all at once, and one that is in
+/// somebody's way is fenced when that somebody asks).
 pub const TERM_MS: u64 = 30_000;
 /// Files to go with their last handle that are looked at in one tick, after a session's end.
 const DOOMED_PER_STEP: usize = 256;
@@ -49,6 +52,10 @@ pub(crate) struct State {
     pub fading: BTreeSet<SessionId>,
     /// Sessions that have, or had, locks that others were told of and may be waiting for.
     pub lockers: BTreeSet<SessionId>,
+    /// Machines whose sessions were ended since they answered nothing, and when that was last.
+    pub deaf: BTreeMap<MachineId, Time>,
+    /// When the latest leader began.
+    pub led: Time,
     /// Whose files are looked through next, and from which row on; nobody's if absent.
     pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
     /// Machines that are written down, and invitations.
@@ -119,8 +126,10 @@ impl Turn<'_> {
             Input::Space(space) => self.state.sessions.measured(space),
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
-            Input::Invite { token, rights, until } => self.invite(token, rights, until),
-            Input::Enrol { token, name, key, connection } => self.enrol(&token, name, key, connection),
+            Input::Invite { token, rights, at, until } => self.invite(token, rights, at, until),
+            Input::Enrol { token, name, key, at, connection } => {
+                self.enrol(&token, name, key, at, connection)
+            }
             Input::Expel { machine } => self.expel(machine),
             Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
             Input::Restored { at } => self.restored(at),
@@ -237,17 +246,22 @@ impl Turn<'_> {
             self.files.record(dir).is_some_and(|record| position < record.next_integer)
                 && (unused(dir, position) || self.files.label_at(dir, position).is_none())
         };
+        let is_new = |dir: &FileId, position: u64, file: &FileId| {
+            // Nobody but a file that was made with this integer of this directory ever had this identifier.
+            unused(dir, position) && *file == dir.child(position)
+                || self.files.record(file).is_none() && !self.files.is_dying(file)
+        };
         let fits = match operation {
             Operation::Create { dir, position, new, .. } => {
-                // Nobody but a file that was made at this position of this directory ever had this identifier.
-                let never_used = || unused(dir, *position) && new.file == dir.child(*position);
-                given(dir, *position)
-                    && (never_used()
-                        || self.files.record(&new.file).is_none() && !self.files.is_dying(&new.file))
+                given(dir, *position) && is_new(dir, *position, &new.file)
             }
             Operation::Link { dir, position, .. } => given(dir, *position),
-            Operation::Rename { from_dir, to_dir, position, back_position, mode, .. } => {
-                given(to_dir, *position) && (*mode != RenameMode::Exchange || given(from_dir, *back_position))
+            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
+                given(to_dir, *position)
+                    && whiteout.is_none_or(|left| {
+                        given(from_dir, left.integer)
+                            && is_new(from_dir, left.integer, &left.new_file(from_dir).file)
+                    })
             }
             Operation::Publish { file, change, .. } => {
                 shares_in(change).all(|share| self.files.may_refer(file, &share))
@@ -324,8 +338,7 @@ impl Turn<'_> {
 
     /// Time has passed, or background work goes on: one step of each kind.
     fn tick(&mut self) {
-        let overdue = self.state.desk.overdue(self.now);
-        overdue.into_iter().for_each(|session| self.fence(session, Some(Misdeed::RecallIgnored)));
+        self.fence_the_deaf();
         for session in self.state.sessions.owed() {
             self.acknowledge(session, Vec::new());
         }
@@ -362,8 +375,9 @@ impl Turn<'_> {
     /// A leader that is new knows neither what was sent nor who is still there.
     fn lead(&mut self) {
         for session in self.state.sessions.all.values_mut() {
-            session.renewed = self.now;
+            (session.renewed, session.worked) = (self.now, self.now);
         }
+        self.state.led = self.now;
         self.state.through.end_all();
         self.state.desk.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.desk.queue.recalls.unanswered().collect();

@@ -4,13 +4,58 @@ use crate::files::Files;
 use crate::grant::PAGE;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, SessionId};
-use namespace::fold;
+use namespace::{Extent, Place, fold};
 use wire::Values;
 
 /// Extents that come along with content; the others are fetched when they are wanted.
 const EXTENTS: usize = 64;
-/// Bytes of extended attributes that may come along unasked.
-const XATTR_BYTES: usize = 64 << 10;
+/// Bytes of one file's extended attributes and links that may come along unasked.
+const UNASKED_BYTES: usize = 64 << 10;
+/// What a lock takes in a message at most.
+const LOCK_BYTES: usize = 48;
+/// Links that are told: of a file with more the server decides itself what rests on them.
+const LINKS: usize = 1000;
+
+/// How much a message still takes of what there may be very much of. All else that a message tells is bounded by how many fields it is about, and by [`PAGE`]: so whatever files there are, a
+/// message is no longer than a frame may be.
+pub(crate) struct Room {
+    /// Bytes of inline content.
+    pub inline: usize,
+    /// Bytes of pieces that are in the metadata.
+    pub pieces: usize,
+    /// Bytes of attributes and links that nobody asked for.
+    pub unasked: usize,
+}
+
+impl Room {
+    /// Of a message that nothing is in.
+    pub fn whole() -> Room {
+        Room { inline: 1 << 20, pieces: 4 << 20, unasked: 2 << 20 }
+    }
+
+    /// Those of `extents` that still fit, and up to where they are all that there are, if `limit` were looked for; nothing if there is no room for any.
+    fn of_extents(&mut self, mut extents: Vec<Extent>, limit: usize) -> Option<(Vec<Extent>, u64)> {
+        let found = extents.len();
+        let mut fits = |extent: &Extent| {
+            let left = self.pieces.checked_sub(bytes_of(extent));
+            left.inspect(|left| self.pieces = *left).is_some()
+        };
+        let taken = extents.iter().map_while(|extent| fits(extent).then_some(())).count();
+        extents.truncate(taken);
+        if taken == found && found < limit {
+            return Some((extents, u64::MAX));
+        }
+        let to = extents.last().map(|last| last.offset + u64::from(last.length))?;
+        Some((extents, to))
+    }
+}
+
+fn bytes_of(extent: &Extent) -> usize {
+    match &extent.piece.place {
+        Place::Inline(ciphertext) => ciphertext.len(),
+        Place::Share { .. } => 0,
+    }
+}
 
 /// Which part of a directory's entries is told.
 #[derive(Clone, Copy)]
@@ -24,10 +69,14 @@ pub(crate) struct Page {
 }
 
 impl Files<'_> {
-    /// Whether all extended attributes of `file` fit into a grant that was not asked for them.
-    pub fn xattrs_fit(&self, file: &FileId) -> bool {
-        self.xattrs(file).iter().map(|(name, value)| name.as_bytes().len() + value.len()).sum::<usize>()
-            <= XATTR_BYTES
+    /// Bytes of what comes along with all of `file` that there may be much of; nothing if that is too much for who did not ask for it.
+    pub fn unasked_bytes(&self, file: &FileId) -> Option<usize> {
+        let record = self.record(file)?;
+        let xattrs = self.xattrs(file);
+        let xattrs = xattrs.iter().map(|(name, value)| name.as_bytes().len() + value.len());
+        let links = record.links.iter().map(|link| link.label.as_bytes().len() + size_of::<FileId>());
+        let bytes = xattrs.chain(links).sum::<usize>() + record.locks.len() * LOCK_BYTES;
+        (bytes <= UNASKED_BYTES).then_some(bytes)
     }
 
     /// The values of `fields` for `session`; of labels only what `held` covers.
@@ -37,7 +86,7 @@ impl Files<'_> {
         fields: &[(Field, Kind)],
         (session, held): (SessionId, &Held),
         page: Option<Page>,
-        inline: &mut usize,
+        room: &mut Room,
     ) -> Values {
         let mut values = Values::default();
         let Some(record) = self.record(file) else { return values };
@@ -52,10 +101,12 @@ impl Files<'_> {
                 Field::Attributes => values.attributes = Some(record.attributes),
                 Field::Content => {
                     values.content = Some(record.content);
-                    self.content_values(file, &mut values, inline);
+                    self.content_values(file, &mut values, room);
                 }
                 Field::Times => values.times = record.is_directory().then_some(record.times),
-                Field::Parent => values.links = Some(record.links.clone()),
+                Field::Parent => {
+                    values.links = (record.links.len() <= LINKS).then(|| record.links.clone());
+                }
                 Field::Child(folded) => {
                     values.children.extend(self.children_folding_to(file, folded));
                     values.told.push(folded.clone());
@@ -84,6 +135,7 @@ impl Files<'_> {
                 entries.last().map_or(u64::MAX, |(_, e)| e.position)
             };
             values.children_through = contiguous.then_some(through);
+            values.children_last = record.unused_from.saturating_sub(1);
             let covered = |label: &Label| held.is_whole() || held.kind(&Field::Child(fold(label))).is_some();
             let known: Vec<u64> = values.children.iter().map(|(_, entry)| entry.position).collect();
             let entries = entries
@@ -94,16 +146,15 @@ impl Files<'_> {
         values
     }
 
-    fn content_values(&self, file: &FileId, values: &mut Values, inline: &mut usize) {
+    fn content_values(&self, file: &FileId, values: &mut Values, room: &mut Room) {
         let Some(record) = self.record(file).filter(|record| !record.is_directory()) else { return };
         if record.inline_bytes > 0 {
-            if let Some(left) = inline.checked_sub(record.inline_bytes as usize) {
-                *inline = left;
+            if let Some(left) = room.inline.checked_sub(record.inline_bytes as usize) {
+                room.inline = left;
                 values.inline = Some(self.inline(file));
             }
         } else if record.content.size > 0 {
-            let extents = self.extents(file, 0, EXTENTS);
-            values.extents = Some(complete_below(extents, EXTENTS));
+            values.extents = room.of_extents(self.extents(file, 0, EXTENTS), EXTENTS);
         }
     }
 
@@ -123,17 +174,9 @@ impl Files<'_> {
             };
         }
         let inline = Some(self.inline(&file)).filter(|inline| !inline.is_empty());
-        let (extents, to) = complete_below(self.extents(&file, from, PAGE), PAGE);
+        let told = Room::whole().of_extents(self.extents(&file, from, PAGE), PAGE);
+        // One piece fits into an empty message.
+        let (extents, to) = told.unwrap_or((Vec::new(), from));
         wire::ToClient::Extents { number, file, from, to, extents, inline }
     }
-}
-
-/// Extents of which `limit` were looked for, and up to where they are all.
-fn complete_below(extents: Vec<namespace::Extent>, limit: usize) -> (Vec<namespace::Extent>, u64) {
-    let to = if extents.len() < limit {
-        None
-    } else {
-        extents.last().map(|last| last.offset + u64::from(last.length))
-    };
-    (extents, to.unwrap_or(u64::MAX))
 }

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 /// Counters that nodes share: so many that two nodes in use seldom do, and what is under way on one is not taken for the other's.
 const SLOTS: usize = 4096;
 
+/// No node: what is under way on it are renames.
+pub(crate) const RENAMES: u64 = u64::MAX;
+
 /// Requests begun and answered, by node and in all.
 #[derive(Debug)]
 pub(crate) struct Flight {
@@ -61,6 +64,13 @@ impl Flight {
         answered == slot.begun.load(SeqCst)
     }
 
+    /// How many are under way, or one more.
+    pub(crate) fn under_way(&self, whose: Whose) -> u64 {
+        let slot = self.slot_of(whose);
+        let answered = slot.answered.load(SeqCst);
+        slot.begun.load(SeqCst).saturating_sub(answered)
+    }
+
     /// Waits until none is under way, or `deadline`. Whether none is.
     pub(crate) fn settle(&self, whose: Whose, deadline: Instant) -> bool {
         while !self.idle(whose) {
@@ -70,6 +80,12 @@ impl Flight {
             std::thread::sleep(Duration::from_micros(200));
         }
         true
+    }
+
+    /// If none is under way: how many have begun so far. If that is still so many later, there was none in between.
+    pub(crate) fn quiet_since(&self, whose: Whose) -> Option<u64> {
+        let begun = self.begun(whose);
+        (self.idle(whose) && self.begun(whose) == begun).then_some(begun)
     }
 
     fn slot(&self, node: u64) -> &Slot {
@@ -95,6 +111,7 @@ mod tests {
         assert!(flight.settle(Whose::Anyone, soon()));
         flight.begin(7);
         assert!(!flight.idle(Whose::Node(7)) && !flight.idle(Whose::Anyone));
+        assert_eq!((flight.under_way(Whose::Node(7)), flight.under_way(Whose::Node(8))), (1, 0));
         assert!(flight.idle(Whose::Node(8)));
         assert!(!flight.settle(Whose::Node(7), soon()));
         flight.end(7);

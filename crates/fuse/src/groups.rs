@@ -1,8 +1,10 @@
-//! Who asks, and the groups that they have beside the primary one.
+//! Who asks: what a request says of them, and what else can be seen.
 
-use namespace::Cred;
+use namespace::{Capabilities, Cred};
 
-/// The process behind a request.
+use crate::proc;
+
+/// Whoever is behind a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     /// The user.
@@ -11,49 +13,83 @@ pub struct Asker {
     pub gid: u32,
     /// Of the thread, as this process sees it; 0 if it does not.
     pub pid: u32,
+    /// The request's number, by which the kernel interrupts it.
+    pub request: u64,
+    /// Set-id bits may stay: the kernel says of a write, a truncation and an access list if they may not.
+    pub keeps_set_ids: bool,
+}
+
+/// What can be seen of an asker.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) cred: Cred,
+    /// There is nothing else that the kernel goes by. Nothing is seen of who is in a pid namespace outside ours, and what capabilities are worth that are of a user namespace of its
+    /// own depends on each file's owner.
+    pub(crate) complete: bool,
 }
 
 impl Asker {
     /// The kernel itself, or the front door on its behalf.
-    pub(crate) const KERNEL: Asker = Asker { uid: 0, gid: 0, pid: 0 };
+    pub const KERNEL: Asker = Asker { uid: 0, gid: 0, pid: 0, request: 0, keeps_set_ids: true };
 
-    /// What the request says; it does not name supplementary groups.
+    /// What the request says; it names neither supplementary groups nor capabilities.
     pub(crate) fn cred(self) -> Cred {
         Cred { uid: self.uid, gid: self.gid, ..Cred::default() }
     }
 
-    /// The same with supplementary groups, if there are any. They cost a look into /proc, so they are fetched only after a refusal. The
-    /// asker waits for our answer, so its thread number still means it.
-    pub(crate) fn cred_with_groups(self) -> Option<Cred> {
+    /// The same with what can be seen in /proc. That costs a look, so it is for after a refusal, and for what nobody is refused; nothing is kept, since a thread may change its groups.
+    /// The asker waits for our answer, so its number still means it.
+    pub(crate) fn known(self) -> Known {
+        let unknown = || Known { cred: self.cred(), complete: false };
         if self.pid == 0 {
-            return None;
+            return unknown();
         }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let cred = Cred { groups: supplementary(&status).collect(), ..self.cred() };
-        (!cred.groups.is_empty()).then_some(cred)
+        let Ok(status) = proc::read(&format!("{}/status", self.pid)) else { return unknown() };
+        let of_ours = is_in_our_user_namespace(self.pid);
+        let capabilities = if of_ours { capabilities(&status) } else { Capabilities::NONE };
+        let groups = supplementary(&status).collect();
+        Known { cred: Cred { groups, capabilities, ..self.cred() }, complete: of_ours }
     }
 }
 
+fn is_in_our_user_namespace(tid: u32) -> bool {
+    let of = |whose: &str| proc::link(&format!("{whose}/ns/user")).ok();
+    of("self").is_some_and(|ours| of(&tid.to_string()) == Some(ours))
+}
+
 fn supplementary(status: &str) -> impl Iterator<Item = u32> + '_ {
-    status
-        .lines()
-        .filter_map(|line| line.strip_prefix("Groups:"))
-        .flat_map(str::split_ascii_whitespace)
-        .filter_map(|group| group.parse().ok())
+    field(status, "Groups:").split_ascii_whitespace().filter_map(|group| group.parse().ok())
+}
+
+fn capabilities(status: &str) -> Capabilities {
+    let bits = u64::from_str_radix(field(status, "CapEff:").trim(), 16);
+    bits.map_or(Capabilities::NONE, Capabilities::of_bits)
+}
+
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use namespace::Capability;
 
     #[test]
-    fn groups_are_read_from_proc() {
-        assert_eq!(
-            supplementary("Name:\tsh\nGroups:\t4 24 1000 \nNgid:\t7\n").collect::<Vec<_>>(),
-            [4, 24, 1000]
-        );
+    fn groups_and_capabilities_are_read_from_proc() {
+        let status = "Name:\tsh\nGroups:\t4 24 1000 \nCapEff:\t0000000080000006\nNgid:\t7\n";
+        assert_eq!(supplementary(status).collect::<Vec<_>>(), [4, 24, 1000]);
+        let of = capabilities(status);
+        assert!(of.has(Capability::DacOverride) && of.has(Capability::Setfcap) && !of.has(Capability::Chown));
         assert_eq!(supplementary("Groups:\t \n").count(), 0);
-        let nobody = Asker { uid: 65534, gid: 65534, pid: 0 };
-        assert!(nobody.cred_with_groups().is_none());
+        assert_eq!(capabilities("CapEff:\tnone\n"), Capabilities::NONE);
+    }
+
+    #[test]
+    fn who_is_not_seen_is_not_known() {
+        let asker = Asker { uid: 65534, gid: 65534, ..Asker::KERNEL };
+        assert!(!asker.known().complete && !Asker { pid: u32::MAX, ..asker }.known().complete);
+        let we = Asker { pid: std::process::id(), ..asker }.known();
+        assert!(we.complete && we.cred.uid == 65534);
     }
 }

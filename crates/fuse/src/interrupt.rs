@@ -1,19 +1,28 @@
 //! Calls whose programs do not wait any longer.
 //!
-//! We decline FUSE_INTERRUPT, which says neither of which signal it is nor comes by the same way as the request: the kernel sends no more of them, and a thread whose request is with us waits until we answer, and cannot even be killed. So as long as some call has waited
+//! A thread whose request is with us waits until we answer, and cannot even be killed. FUSE_INTERRUPT says neither of which signal it is nor comes by the same way as the request. So as long as some call has waited
 //! for [`LOOK_EVERY`], the threads that wait are looked at in /proc. A wait for a lock ends when a signal is pending that the thread would take; the kernel makes a restart of
 //! the system call of our EINTR, and a handler sees what it would on a local file. Any other call ends early only when its thread is being killed: POSIX has most of them not interrupted, and
-//! what is under way may have been done.
+//! what is under way may have been done. Of a thread that /proc does not show (it is in a pid namespace outside ours) only FUSE_INTERRUPT tells, once: that ends its wait for a lock, which takes any signal, and nothing
+//! else.
 
 use client::Ticket;
+use ident::FileId;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use crate::groups::Asker;
+use crate::proc;
+use crate::way::Locks;
+
 /// How often threads are looked at, and how long a call waits before its thread is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Interrupts that are remembered in case they have overtaken their requests.
+const EARLY_MAX: usize = 256;
 
 /// Calls that wait for the door.
 #[derive(Default)]
@@ -25,6 +34,8 @@ pub(crate) struct Waits {
 #[derive(Default)]
 struct Calls {
     waiting: Vec<Wait>,
+    /// Requests that were interrupted and wait for nothing yet: most are of threads that are looked at.
+    early: VecDeque<u64>,
     /// The mount is gone.
     closed: bool,
 }
@@ -33,8 +44,8 @@ struct Calls {
 pub(crate) struct Wait {
     /// Names it to the door.
     pub(crate) ticket: Ticket,
-    /// The thread that waits for it.
-    pub(crate) tid: u32,
+    /// Who waits for it.
+    pub(crate) waiter: Waiter,
     /// Any signal ends it, and not death alone.
     pub(crate) interruptible: bool,
     /// Set when it is answered.
@@ -43,18 +54,84 @@ pub(crate) struct Wait {
     pub(crate) since: Instant,
     /// Its process had a signal to take when it was last looked at.
     pub(crate) signalled: bool,
+    /// What it keeps locked in the kernel meanwhile.
+    pub(crate) locks: Locks,
+}
+
+/// How a thread that waits is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waiter {
+    /// By its number, which /proc shows.
+    Thread(u32),
+    /// By its request, which the kernel interrupts.
+    Request { number: u64, interrupted: bool },
+}
+
+impl Waiter {
+    /// Nothing for the kernel itself, which stops waiting for nothing.
+    pub(crate) fn of(asker: Asker) -> Option<Waiter> {
+        match asker {
+            Asker { request: 0, .. } => None,
+            Asker { pid, .. } if proc::shows(pid) => Some(Waiter::Thread(pid)),
+            Asker { request, .. } => Some(Waiter::Request { number: request, interrupted: false }),
+        }
+    }
+
+    /// Its number; 0 of a thread that /proc does not show.
+    fn thread(self) -> u32 {
+        match self {
+            Waiter::Thread(tid) => tid,
+            Waiter::Request { .. } => 0,
+        }
+    }
+
+    fn interrupt(&mut self, request: u64) -> bool {
+        match self {
+            Waiter::Request { number, interrupted } if *number == request => {
+                *interrupted = true;
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 impl Wait {
-    pub(crate) fn new(ticket: Ticket, tid: u32, interruptible: bool, answered: Arc<AtomicBool>) -> Wait {
-        Wait { ticket, tid, interruptible, answered, since: Instant::now(), signalled: false }
+    pub(crate) fn new(
+        ticket: Ticket,
+        waiter: Waiter,
+        interruptible: bool,
+        answered: Arc<AtomicBool>,
+    ) -> Wait {
+        let (since, locks) = (Instant::now(), Locks::default());
+        Wait { ticket, waiter, interruptible, answered, since, signalled: false, locks }
     }
 }
 
 impl Waits {
-    pub(crate) fn add(&self, wait: Wait) {
-        self.calls.lock().waiting.push(wait);
+    pub(crate) fn add(&self, mut wait: Wait) {
+        let mut calls = self.calls.lock();
+        calls.early.iter().for_each(|request| _ = wait.waiter.interrupt(*request));
+        calls.waiting.push(wait);
+        drop(calls);
         self.changed.notify_one();
+    }
+
+    /// The thread of a request has got a signal.
+    pub(crate) fn interrupt(&self, request: u64) {
+        let mut calls = self.calls.lock();
+        if !calls.waiting.iter_mut().any(|wait| wait.waiter.interrupt(request)) {
+            calls.early.truncate(EARLY_MAX - 1);
+            calls.early.push_front(request);
+        }
+    }
+
+    /// Those that wait, and may keep `dir` locked in the kernel: each with its thread, 0 if that is unknown, and whether it changes something.
+    pub(crate) fn locking(&self, dir: &FileId) -> Vec<(Ticket, u32, bool)> {
+        let calls = self.calls.lock();
+        let waiting =
+            calls.waiting.iter().filter(|wait| !wait.answered.load(SeqCst) && wait.locks.may_be_of(dir));
+        waiting.map(|wait| (wait.ticket, wait.waiter.thread(), wait.locks.changes)).collect()
     }
 
     /// [`Waits::run`] returns.
@@ -87,9 +164,16 @@ impl Waits {
         calls.waiting.retain(|wait| !wait.answered.load(SeqCst));
         let (mut over, mut told) = (Vec::new(), BTreeSet::new());
         // The first thread is the one that takes a signal to the process, if it can.
-        calls.waiting.sort_by_key(|wait| wait.tid);
+        calls.waiting.sort_by_key(|wait| wait.waiter);
         for wait in calls.waiting.iter_mut().filter(|wait| now.duration_since(wait.since) >= LOOK_EVERY) {
-            let Some(thread) = look(wait.tid) else {
+            let tid = match wait.waiter {
+                Waiter::Thread(tid) => tid,
+                Waiter::Request { interrupted, .. } => {
+                    over.extend((interrupted && wait.interruptible).then_some(wait.ticket));
+                    continue;
+                }
+            };
+            let Some(thread) = look(tid) else {
                 over.push(wait.ticket);
                 continue;
             };
@@ -123,7 +207,7 @@ const KILL: u64 = 1 << (libc::SIGKILL - 1);
 impl Thread {
     /// Nothing if there is no such thread.
     fn look(tid: u32) -> Option<Thread> {
-        Thread::parse(&std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?)
+        Thread::parse(&proc::read(&format!("{tid}/status")).ok()?)
     }
 
     fn parse(status: &str) -> Option<Thread> {
@@ -162,7 +246,7 @@ mod tests {
     fn waits(calls: &[(u64, u32, bool)]) -> (Waits, Instant) {
         let waits = Waits::default();
         for (ticket, tid, interruptible) in calls {
-            waits.add(Wait::new(Ticket(*ticket), *tid, *interruptible, Arc::default()));
+            waits.add(Wait::new(Ticket(*ticket), Waiter::Thread(*tid), *interruptible, Arc::default()));
         }
         (waits, Instant::now() + LOOK_EVERY)
     }
@@ -193,6 +277,26 @@ mod tests {
         assert_eq!(waits.over(soon, |_| Some(thread(0, 0))), []);
         assert_eq!(waits.over(soon, |_| Some(thread(0, TERM))), []);
         assert_eq!(waits.over(soon, |_| Some(thread(0, TERM))), [Ticket(2)]);
+    }
+
+    /// The interrupt comes by another way than its request, and may come first.
+    #[test]
+    fn whom_proc_does_not_show_an_interrupt_takes_out_of_a_wait_for_a_lock() {
+        let waits = Waits::default();
+        let wait = |ticket, number, interruptible| {
+            let waiter = Waiter::Request { number, interrupted: false };
+            waits.add(Wait::new(Ticket(ticket), waiter, interruptible, Arc::default()));
+        };
+        let over = || waits.over(Instant::now() + LOOK_EVERY, |_| panic!("nobody is to be looked at"));
+        wait(1, 10, true);
+        wait(2, 20, true);
+        wait(3, 30, false);
+        (0..2 * EARLY_MAX as u64).for_each(|other| waits.interrupt(1000 + other));
+        [40, 20, 30].into_iter().for_each(|request| waits.interrupt(request));
+        assert_eq!(over(), [Ticket(2)]);
+        wait(4, 40, true);
+        assert_eq!(over(), [Ticket(2), Ticket(4)]);
+        assert_eq!(waits.calls.lock().early.len(), EARLY_MAX);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod bare;
 mod errno;
 mod flight;
+mod forgotten;
 mod front;
 mod groups;
 mod interrupt;
@@ -12,8 +13,11 @@ mod mount;
 mod mountpoint;
 mod nodes;
 mod notices;
+mod places;
+mod proc;
 mod syscall;
 mod transport;
+mod way;
 
 pub use mount::{Mount, MountError, Options};
 pub use mountpoint::abort;

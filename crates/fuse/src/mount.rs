@@ -26,13 +26,16 @@ pub struct Options {
     pub threads: usize,
     /// Whether other users than the one who mounts may use it. Needs root, or `user_allow_other` in /etc/fuse.conf.
     pub allow_other: bool,
+    /// Whether set-user-id programs and device files on it are what they are on a disk. Needs root, and trust in the root of each machine that may make such.
+    pub trusted: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let allow_other = rustix::process::geteuid().is_root();
-        Options { rings: true, threads: (cores / 2).clamp(1, 4), allow_other }
+        let is_root = rustix::process::geteuid().is_root();
+        let threads = (cores / 2).clamp(1, 4);
+        Options { rings: true, threads, allow_other: is_root, trusted: is_root }
     }
 }
 
@@ -155,6 +158,8 @@ impl Drop for Mount {
 }
 
 fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
+    let short = Arc::clone(notices);
+    spawn("fuse-short", move || short.run_short())?;
     (0..SENDERS).try_for_each(|_| {
         let notices = Arc::clone(notices);
         spawn("fuse-notices", move || notices.run())

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::mount::MountError;
+use crate::proc;
 
 /// A line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ fn absolute(dir: &Path) -> io::Result<PathBuf> {
 }
 
 fn mounted_on(dir: &Path) -> Option<Mounted> {
-    find(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, dir)
+    find(&proc::read("self/mountinfo").ok()?, dir)
 }
 
 /// The last, and so the uppermost, mount on `dir`.

@@ -1,15 +1,24 @@
 //! What the kernel knows: node ids, the files they stand for, and which entries of directories it was given.
 
+use client::{Entries, Given, When};
 use ident::FileId;
 use lease::Label;
 use namespace::{Attributes, FileKind, Stat};
-use parking_lot::RwLock;
-use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use parking_lot::{Condvar, Mutex, RwLock};
+use rustc_hash::{FxHashMap, FxHasher};
+use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::num::NonZeroU8;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
+use crate::forgotten::Forgotten;
+use crate::front::is_sparse;
+use crate::places::{FIRST_FURTHER, Place, Places};
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -26,17 +35,19 @@ const LATELY: Duration = Duration::from_secs(10);
 /// Such directories that are remembered.
 const LATELY_MAX: usize = 4096;
 
-/// Beyond this many, a directory's given labels are no longer told apart: 64 Ki × about 5 bytes.
-const GIVEN_MAX: usize = 1 << 16;
+/// Beyond this many given entries the oldest are taken back, until half are left: about 64 bytes each, and so many that what a machine knows of files is mostly bounded before.
+const GIVEN_MAX: usize = 1 << 19;
 
 /// The nodes of one mount.
 ///
 /// A node's id is the file's inode number, the root's excepted: inode numbers are unique in the cluster and never reused, so generations are all
-/// 0. The table says which file a node is, and how often the kernel was given it.
+/// 0. The table says which file a node is, and how often the kernel was given it. A directory that another machine has moved may have further nodes, with numbers of this mount's: [`Places`].
 #[derive(Debug)]
 pub(crate) struct Nodes {
     /// Of what is mounted.
     root: FileId,
+    /// Where the kernel has directories. Locked before `chunks`.
+    places: Places,
     chunks: [RwLock<FxHashMap<u64, Chunk>>; SHARDS],
     /// The way back, for invalidations. Locked after `chunks` where both are.
     ids: [RwLock<FxHashMap<FileId, u64>>; SHARDS],
@@ -46,6 +57,22 @@ pub(crate) struct Nodes {
     passing: Lately<Passing>,
     /// How often something was taken back of a file that is no node.
     missed: AtomicU64,
+    /// Entries that were given so far, and when the count began.
+    turn: AtomicU32,
+    began: Instant,
+    /// Entries that the kernel may hold.
+    given: AtomicUsize,
+    /// They are too many, or it is over.
+    crowd: Mutex<Crowd>,
+    crowded: Condvar,
+    forgotten: Forgotten,
+}
+
+/// Whether the oldest entries are to go.
+#[derive(Debug, Default)]
+struct Crowd {
+    is_due: bool,
+    closed: bool,
 }
 
 /// What of a node passes to and fro between machines.
@@ -100,9 +127,51 @@ struct Node {
     directory: Option<Box<Directory>>,
     /// How many of our answers named it; the kernel's forgets count down. At the most that it can hold it stays, and so does the node.
     lookups: u32,
-    /// It may have set-id bits, which a write by an unprivileged user clears.
-    setid: bool,
+    marks: Marks,
+    /// A hash of owner, group and mode as the kernel was told them last.
+    told: Told,
 }
+
+/// What is so of a node, a bit each, for the room that there is; never zero, so that an empty place takes no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Marks(NonZeroU8);
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks(NonZeroU8::MIN)
+    }
+}
+
+impl Marks {
+    /// It may have set-id bits, which a write by an unprivileged user clears.
+    const SETID: u8 = 2;
+    /// It has holes, by what the kernel was told last.
+    const SPARSE: u8 = 4;
+    /// It has no name any more, and stays until the kernel has forgotten it.
+    const LINGERS: u8 = 8;
+    /// It may be a program, of which a write takes the capabilities.
+    const RUNS: u8 = 16;
+
+    fn has(self, mark: u8) -> bool {
+        self.0.get() & mark != 0
+    }
+
+    fn set(&mut self, mark: u8, is: bool) {
+        let others = self.0.get() & !mark;
+        self.0 = NonZeroU8::MIN | others | if is { mark } else { 0 };
+    }
+
+    /// What `stat` says, where `self` says it otherwise.
+    fn seen(mut self, stat: &Stat) -> Marks {
+        self.set(Marks::SETID, may_have_setid(stat));
+        self.set(Marks::SPARSE, is_sparse(stat));
+        self.set(Marks::RUNS, may_run(stat));
+        self
+    }
+}
+
+/// Of 24 bits, for the room that there is.
+type Told = [u8; 3];
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
@@ -114,33 +183,26 @@ struct Directory {
     was: Option<Attributes>,
 }
 
-/// Labels of a directory whose entries, positive or negative, the kernel may hold. Kept until the directory is forgotten, since the
-/// kernel does not say when it drops one. Hashes do, and after a listing nothing at all, because a label too many costs only a
-/// notification.
-#[derive(Debug)]
-enum Given {
-    Some(FxHashSet<u32>),
-    All,
-}
-
-impl Default for Given {
-    fn default() -> Given {
-        Given::Some(FxHashSet::default())
-    }
-}
-
 impl Nodes {
     /// With the root of what is mounted, which the kernel never forgets.
     pub(crate) fn new(root: FileId) -> Nodes {
         let nodes = Nodes {
             root: root.clone(),
+            places: Places::default(),
             contended: Lately::default(),
             passing: Lately::default(),
             missed: AtomicU64::default(),
+            turn: AtomicU32::default(),
+            began: Instant::now(),
+            given: AtomicUsize::default(),
+            crowd: Mutex::default(),
+            crowded: Condvar::new(),
+            forgotten: Forgotten::default(),
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, setid: false };
+        let (marks, told) = (Marks::default(), Told::default());
+        let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, marks, told };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
         nodes
@@ -151,23 +213,56 @@ impl Nodes {
         self.look(node, |n| n.file.clone()).ok_or(Errno::STALE)
     }
 
-    /// The node of `file`, if the kernel has one.
-    pub(crate) fn node(&self, file: &FileId) -> Option<u64> {
-        self.back(file).read().get(file).copied()
+    /// The nodes of `file` that the kernel has.
+    pub(crate) fn of(&self, file: &FileId) -> SmallVec<[u64; 1]> {
+        let first = self.back(file).read().get(file).copied();
+        first.into_iter().chain(self.places.further(file)).collect()
     }
 
     /// The kernel is about to be given `file` once more. Before the answer is sent, lest its forget comes first.
     pub(crate) fn give(&self, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
-        let node = stat.attributes.ino;
         // Whatever number the directory has of its own, that is the kernel's for a root.
         if *file == self.root {
             return Ok(ROOT);
         }
-        if node <= ROOT {
-            tracing::error!(%file, node, "an inode number that only the root may have");
+        self.give_as(stat.attributes.ino, file, stat)
+    }
+
+    /// The same of what is called `label` in directory `dir`. `can_splice` says whether the kernel can move a directory there that it has in another one, given by its number.
+    /// Otherwise the directory gets a node of its own there, if it may (`anew`), or is not given.
+    pub(crate) fn give_at(
+        &self,
+        (dir, label): (u64, &Label),
+        file: &FileId,
+        stat: &Stat,
+        anew: bool,
+        can_splice: impl Fn(u64) -> bool,
+    ) -> Result<Option<u64>, Errno> {
+        if *file == self.root || stat.attributes.kind != FileKind::Directory {
+            return self.give(file, stat).map(Some);
+        }
+        let (place, ino) = (Place::new(dir, label), stat.attributes.ino);
+        let first = || self.back(file).read().get(file).copied();
+        let places = self.places.0.read();
+        if first() == Some(ino) && places.is_settled(place, ino) {
+            return self.give_as(ino, file, stat).map(Some);
+        }
+        drop(places);
+        let mut places = self.places.0.write();
+        let Some(node) = places.choose(place, file, first(), ino, anew, can_splice) else { return Ok(None) };
+        self.give_as(node, file, stat).map(Some)
+    }
+
+    /// The kernel has moved what it had as `from` to `to`, and with `exchange` the other way round, too.
+    pub(crate) fn moved(&self, from: (u64, &Label), to: (u64, &Label), exchange: bool) {
+        self.places.0.write().moved(Place::new(from.0, from.1), Place::new(to.0, to.1), exchange);
+    }
+
+    fn give_as(&self, node: u64, file: &FileId, stat: &Stat) -> Result<u64, Errno> {
+        if node <= ROOT || stat.attributes.ino >= FIRST_FURTHER {
+            tracing::error!(%file, node, "an inode number that no file may have");
             return Err(Errno::IO);
         }
-        let setid = may_have_setid(stat);
         let is_directory = stat.attributes.kind == FileKind::Directory;
         let mut shard = self.shard(node).write();
         match &mut shard.entry(node / CHUNK).or_default()[slot(node)] {
@@ -177,7 +272,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                known.setid = setid;
+                (known.marks, known.told) = (known.marks.seen(stat), told(stat));
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -185,8 +280,11 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                *empty = Some(Node { file: file.clone(), directory, lookups: 1, setid });
-                self.back(file).write().insert(file.clone(), node);
+                let (marks, told) = (Marks::default().seen(stat), told(stat));
+                *empty = Some(Node { file: file.clone(), directory, lookups: 1, marks, told });
+                if node < FIRST_FURTHER {
+                    self.back(file).write().insert(file.clone(), node);
+                }
             }
         }
         Ok(node)
@@ -203,50 +301,130 @@ impl Nodes {
         self.missed.load(SeqCst)
     }
 
-    /// The kernel has dropped `lookups` of what it was given.
-    pub(crate) fn forget(&self, node: u64, lookups: u64) {
+    /// `file` has lost its last name, and stays until the kernel has forgotten it; whether it has the file at all.
+    pub(crate) fn linger(&self, file: &FileId) -> bool {
+        let Some(node) = self.back(file).read().get(file).copied() else { return false };
+        let mut is_known = false;
+        self.change(node, |n| {
+            is_known = n.file == *file;
+            n.marks.set(Marks::LINGERS, is_known || n.marks.has(Marks::LINGERS));
+        });
+        is_known
+    }
+
+    /// The kernel has dropped `lookups` of what it was given. The file, if that were all and it lingers no more.
+    #[must_use = "what lingers is to be let go"]
+    pub(crate) fn forget(&self, node: u64, lookups: u64) -> Option<FileId> {
         let mut shard = self.shard(node).write();
-        let Some(chunk) = shard.get_mut(&(node / CHUNK)) else { return };
+        let chunk = shard.get_mut(&(node / CHUNK))?;
         let place = &mut chunk[slot(node)];
-        let Some(known) = place.as_mut().filter(|known| known.lookups != u32::MAX) else { return };
+        let known = place.as_mut().filter(|known| known.lookups != u32::MAX)?;
         known.lookups = known.lookups.saturating_sub(u32::try_from(lookups).unwrap_or(u32::MAX));
-        if known.lookups == 0
-            && let Some(gone) = place.take()
-        {
+        if known.lookups > 0 {
+            return None;
+        }
+        let gone = place.take()?;
+        self.given.fetch_sub(gone.directory.as_ref().map_or(0, |directory| directory.given.len()), Relaxed);
+        if node < FIRST_FURTHER {
             self.back(&gone.file).write().remove(&gone.file);
-            if chunk.iter().all(Option::is_none) {
-                shard.remove(&(node / CHUNK));
+        }
+        if chunk.iter().all(Option::is_none) {
+            shard.remove(&(node / CHUNK));
+        }
+        drop(shard);
+        if node < FIRST_FURTHER {
+            self.forgotten.add(node, gone.file.clone());
+        }
+        if gone.directory.is_some() {
+            let mut places = self.places.0.write();
+            // It may have been given again since.
+            if self.look(node, |_| ()).is_none() {
+                places.forget(node, &gone.file);
             }
+        }
+        gone.marks.has(Marks::LINGERS).then_some(gone.file)
+    }
+
+    /// `stat` of `node` was seen, and the kernel is not told of it.
+    pub(crate) fn see(&self, node: u64, stat: &Stat) {
+        if self.look(node, |n| n.marks == n.marks.seen(stat)) == Some(false) {
+            self.change(node, |n| n.marks = n.marks.seen(stat));
         }
     }
 
-    /// `stat` of `node` was seen: remembers whether it may have set-id bits.
-    pub(crate) fn see(&self, node: u64, stat: &Stat) {
-        let setid = may_have_setid(stat);
-        if self.look(node, |n| n.setid) == Some(!setid) {
-            self.change(node, |n| n.setid = setid);
+    /// The kernel is about to be told the attributes of `node`.
+    pub(crate) fn tell(&self, node: u64, stat: &Stat) {
+        let told = told(stat);
+        if self.look(node, |n| n.marks == n.marks.seen(stat) && n.told == told) == Some(false) {
+            self.change(node, |n| (n.marks, n.told) = (n.marks.seen(stat), told));
         }
+    }
+
+    /// Whether owner, group and mode are as the kernel was told them last.
+    pub(crate) fn is_as_told(&self, node: u64, stat: &Stat) -> bool {
+        self.look(node, |n| n.told) == Some(told(stat))
     }
 
     /// What was seen of `node` is no longer certain.
     pub(crate) fn doubt(&self, node: u64) {
-        self.change(node, |n| n.setid = true);
+        self.change(node, |n| {
+            n.marks.set(Marks::SETID, true);
+            n.marks.set(Marks::RUNS, true);
+        });
     }
 
     /// Whether `node` may have set-id bits.
     pub(crate) fn may_have_setid(&self, node: u64) -> bool {
-        self.look(node, |n| n.setid).unwrap_or(false)
+        self.look(node, |n| n.marks.has(Marks::SETID)).unwrap_or(false)
     }
 
-    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing.
+    /// Whether `node` may be a program.
+    pub(crate) fn may_run(&self, node: u64) -> bool {
+        self.look(node, |n| n.marks.has(Marks::RUNS)).unwrap_or(false)
+    }
+
+    /// Whether `node` has holes, by what was seen last.
+    pub(crate) fn is_sparse(&self, node: u64) -> bool {
+        self.look(node, |n| n.marks.has(Marks::SPARSE)).unwrap_or(false)
+    }
+
+    /// The file of a node that the kernel may have forgotten, and still holds a file handle of.
+    pub(crate) fn file_of_handle(&self, node: u64) -> Result<FileId, Errno> {
+        self.file(node).or_else(|errno| self.forgotten.file(node).ok_or(errno))
+    }
+
+    /// The kernel is about to be told what `label` in directory `dir` is, or that it is nothing. It may hold that until it is taken back or the directory is forgotten: it does not say when it drops an entry.
     pub(crate) fn give_entry(&self, dir: u64, label: &Label) {
-        self.change(dir, |n| match &mut n.directory.get_or_insert_default().given {
-            Given::All => {}
-            Given::Some(hashes) if hashes.len() < GIVEN_MAX => {
-                hashes.insert(hash_of(label));
-            }
-            full => *full = Given::All,
-        });
+        let when = When { turn: self.turn.fetch_add(1, Relaxed), at_ms: self.now_ms(), was_told: false };
+        let mut is_new = false;
+        self.change(dir, |n| is_new = n.directory.get_or_insert_default().given.give(label, when));
+        if !is_new {
+            return;
+        }
+        let given = self.given.fetch_add(1, Relaxed);
+        if given >= GIVEN_MAX && given.is_multiple_of(GIVEN_MAX / 128) {
+            self.crowd.lock().is_due = true;
+            self.crowded.notify_all();
+        }
+    }
+
+    /// The kernel has moved what it holds as one name of a directory to another, and holds it there for as long.
+    pub(crate) fn move_entry(&self, (from_dir, from): (u64, &Label), (to_dir, to): (u64, &Label)) {
+        let is_given = |n: &Node| n.directory.as_ref().is_some_and(|directory| directory.given.has(from));
+        if self.look(from_dir, is_given) == Some(true) {
+            self.give_entry(to_dir, to);
+        }
+    }
+
+    /// The kernel has dropped what it held as `label`.
+    pub(crate) fn drop_entry(&self, dir: u64, label: &Label) {
+        let mut had = false;
+        self.change(dir, |n| had = n.directory.as_mut().is_some_and(|directory| directory.given.drop(label)));
+        self.given.fetch_sub(usize::from(had), Relaxed);
+    }
+
+    fn now_ms(&self) -> u32 {
+        self.began.elapsed().as_millis() as u32
     }
 
     /// An entry of `dir` is taken back: others work there too.
@@ -282,19 +460,63 @@ impl Nodes {
         self.contended.get(dir).is_some()
     }
 
-    /// The kernel is about to be told of many entries of `dir`, as a listing does.
-    pub(crate) fn give_every_entry(&self, dir: u64) {
-        self.change(dir, |n| n.directory.get_or_insert_default().given = Given::All);
+    /// Whether the kernel may hold an entry of `dir` that was not taken back since it was given; of one whose name folds to `folded`, if that is given.
+    pub(crate) fn has_entries(&self, dir: u64, folded: Option<&Label>) -> bool {
+        let any =
+            |given: &Given| folded.map_or_else(|| given.has_untold(), |folded| given.has_folding_to(folded));
+        self.look(dir, |n| n.directory.as_ref().is_some_and(|directory| any(&directory.given)))
+            .unwrap_or(false)
     }
 
-    /// Whether the kernel may hold an entry for `label` in `dir`.
-    pub(crate) fn entry_given(&self, dir: u64, label: &Label) -> bool {
-        let given = |n: &Node| match n.directory.as_ref().map(|directory| &directory.given) {
-            None => false,
-            Some(Given::Some(hashes)) => hashes.contains(&hash_of(label)),
-            Some(Given::All) => true,
+    /// Entries of `dir` that the kernel may hold; those whose names fold to `folded`, if that is given.
+    pub(crate) fn entries(&self, dir: u64, folded: Option<&Label>) -> Entries {
+        let of = |given: &Given| folded.map_or_else(|| given.all(), |folded| given.folding_to(folded));
+        self.look(dir, |n| n.directory.as_ref().map(|directory| of(&directory.given)))
+            .flatten()
+            .unwrap_or_default()
+    }
+
+    /// These entries of `dir` have been taken back. Those that were given a moment ago may not have arrived before, unless nothing `is_under_way`: they are remembered, and taken back once more when nobody waits for that.
+    pub(crate) fn taken_back(&self, dir: u64, entries: &Entries, is_under_way: bool) {
+        let (now_ms, mut gone) = (self.now_ms(), 0);
+        self.change(dir, |n| {
+            let Some(directory) = &mut n.directory else { return };
+            for (label, when) in entries {
+                if is_under_way && !when.is_taken_in(now_ms) {
+                    directory.given.tell(label, *when);
+                } else {
+                    gone += usize::from(directory.given.forget(label, *when));
+                }
+            }
+        });
+        self.given.fetch_sub(gone, Relaxed);
+    }
+
+    /// Waits until more entries are given than there is room for: the oldest of them, by directory. Nothing when it is over.
+    pub(crate) fn crowded(&self) -> Option<Vec<(u64, Entries)>> {
+        let mut crowd = self.crowd.lock();
+        while !crowd.is_due && !crowd.closed {
+            self.crowded.wait(&mut crowd);
+        }
+        crowd.is_due = false;
+        if crowd.closed {
+            return None;
+        }
+        drop(crowd);
+        let now = self.turn.load(Relaxed);
+        let older = |node: u64| {
+            let of = |n: &Node| {
+                n.directory.as_ref().map(|directory| directory.given.older(GIVEN_MAX as u32 / 2, now))
+            };
+            self.look(node, of).flatten().filter(|entries| !entries.is_empty()).map(|entries| (node, entries))
         };
-        self.look(dir, given).unwrap_or(false)
+        Some(self.all().into_iter().filter_map(older).collect())
+    }
+
+    /// Nobody waits for [`Nodes::crowded`] any more.
+    pub(crate) fn close(&self) {
+        self.crowd.lock().closed = true;
+        self.crowded.notify_all();
     }
 
     /// What stat shows of directory `node` after it was removed: as it was when the kernel was given it, with no link. Nothing for other files.
@@ -333,6 +555,12 @@ impl Nodes {
     }
 }
 
+fn told(stat: &Stat) -> Told {
+    let of = &stat.attributes;
+    let [.., a, b, c] = hash((of.uid, of.gid, of.mode)).to_be_bytes();
+    [a, b, c]
+}
+
 fn slot(node: u64) -> usize {
     (node % CHUNK) as usize
 }
@@ -342,22 +570,22 @@ fn may_have_setid(stat: &Stat) -> bool {
     stat.attributes.kind == FileKind::Regular && mode & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
-fn hash_of(label: &Label) -> u32 {
-    (hash(label.as_bytes()) >> 16) as u32
+fn may_run(stat: &Stat) -> bool {
+    stat.attributes.kind == FileKind::Regular && stat.attributes.mode & 0o111 != 0
 }
 
-fn hash(value: impl Hash) -> u64 {
+pub(crate) fn hash(value: impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     value.hash(&mut hasher);
     hasher.finish()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use namespace::Timestamp;
 
-    fn stat(ino: u64, mode: u16) -> Stat {
+    pub(crate) fn stat(ino: u64, mode: u16) -> Stat {
         let now = Timestamp::default();
         let kind = FileKind::Regular;
         let attributes = Attributes {
@@ -381,11 +609,11 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(nodes.give(&file, &stat(5, 0)), Ok(5));
         }
-        nodes.forget(5, 2);
-        assert_eq!((nodes.file(5), nodes.node(&file)), (Ok(file.clone()), Some(5)));
-        nodes.forget(5, 1);
-        assert_eq!((nodes.file(5), nodes.node(&file)), (Err(Errno::STALE), None));
-        nodes.forget(ROOT, u64::MAX);
+        assert_eq!(nodes.forget(5, 2), None);
+        assert_eq!((nodes.file(5), &nodes.of(&file)[..]), (Ok(file.clone()), &[5][..]));
+        assert_eq!(nodes.forget(5, 1), None);
+        assert_eq!((nodes.file(5), &nodes.of(&file)[..]), (Err(Errno::STALE), &[][..]));
+        assert_eq!(nodes.forget(ROOT, u64::MAX), None);
         assert_eq!(nodes.file(ROOT), Ok(FileId::root()));
         assert_eq!(nodes.all(), [ROOT]);
     }
@@ -399,17 +627,51 @@ mod tests {
         assert_eq!(nodes.give(&FileId::root(), &stat(77, 0)), Ok(ROOT));
     }
 
+    fn label(name: &str) -> Label {
+        Label::new(name.as_bytes()).unwrap()
+    }
+
     #[test]
-    fn given_entries_are_remembered_up_to_a_bound() {
+    fn an_entry_is_given_until_it_is_taken_back_and_has_arrived_before() {
         let nodes = Nodes::new(FileId::root());
-        let label = |n: usize| Label::new(format!("label {n}").as_bytes()).unwrap();
-        assert!(!nodes.entry_given(ROOT, &label(0)));
-        nodes.give_entry(ROOT, &label(0));
-        assert!(nodes.entry_given(ROOT, &label(0)) && !nodes.entry_given(ROOT, &label(1)));
-        for n in 0..=GIVEN_MAX + 100 {
-            nodes.give_entry(ROOT, &label(n));
+        let readme = label("readme");
+        assert!(!nodes.has_entries(ROOT, None));
+        ["README", "other"].iter().for_each(|name| nodes.give_entry(ROOT, &label(name)));
+        let entries = nodes.entries(ROOT, Some(&readme));
+        assert_eq!(entries.iter().map(|(label, _)| label.to_string()).collect::<Vec<_>>(), ["README"]);
+        nodes.taken_back(ROOT, &entries, true);
+        assert!(!nodes.has_entries(ROOT, Some(&readme)), "nobody waits for it again");
+        let entries = nodes.entries(ROOT, Some(&readme));
+        assert_eq!(entries.len(), 1, "it may be on its way, and is taken back once more");
+        nodes.taken_back(ROOT, &entries, false);
+        assert!(nodes.entries(ROOT, Some(&readme)).is_empty());
+        assert!(!nodes.has_entries(ROOT, Some(&readme)) && nodes.has_entries(ROOT, None));
+        assert_eq!(nodes.given.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn the_oldest_entries_go_when_there_are_too_many() {
+        let nodes = Nodes::new(FileId::root());
+        let mut dir = stat(5, 0o755);
+        dir.attributes.kind = FileKind::Directory;
+        nodes.give(&FileId::root().child(9), &dir).unwrap();
+        for n in 0..=GIVEN_MAX {
+            nodes.give_entry(if n % 2 == 0 { ROOT } else { 5 }, &label(&n.to_string()));
         }
-        assert!(nodes.entry_given(ROOT, &label(usize::MAX)), "too many to tell apart");
+        let old = nodes.crowded().unwrap();
+        let count: usize = old.iter().map(|(_, entries)| entries.len()).sum();
+        assert!(old.len() == 2 && count.abs_diff(GIVEN_MAX / 2) < 3, "{count}");
+        old.iter().for_each(|(dir, entries)| nodes.taken_back(*dir, entries, false));
+        let is_given = |n: usize| nodes.has_entries(ROOT, Some(&label(&n.to_string())));
+        assert!(!is_given(0) && is_given(GIVEN_MAX));
+        assert_eq!(nodes.forget(5, 1), None);
+        assert_eq!(
+            nodes.given.load(Relaxed),
+            nodes.entries(ROOT, None).len(),
+            "what goes with a directory counts no more"
+        );
+        nodes.close();
+        assert!(nodes.crowded().is_none());
     }
 
     #[test]
@@ -434,15 +696,100 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_was_told_is_compared() {
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
+        nodes.give(&file, &stat(5, 0o755)).unwrap();
+        assert!(nodes.is_as_told(5, &stat(5, 0o755)) && !nodes.is_as_told(5, &stat(5, 0o700)));
+        nodes.see(5, &stat(5, 0o700));
+        assert!(!nodes.is_as_told(5, &stat(5, 0o700)), "seen and not told");
+        nodes.tell(5, &stat(5, 0o700));
+        assert!(nodes.is_as_told(5, &stat(5, 0o700)) && !nodes.is_as_told(6, &stat(6, 0o700)));
+        let mut given_away = stat(5, 0o700);
+        given_away.attributes.uid = 7;
+        assert!(!nodes.is_as_told(5, &given_away));
+    }
+
+    #[test]
     fn set_id_bits_are_doubted_after_an_invalidation() {
         let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
         nodes.give(&file, &stat(5, 0o755)).unwrap();
         assert!(!nodes.may_have_setid(5));
         nodes.doubt(5);
+        assert!(nodes.may_have_setid(5) && nodes.may_run(5));
+        nodes.tell(5, &stat(5, 0o644));
+        assert!(!nodes.may_have_setid(5) && !nodes.may_run(5));
+        nodes.tell(5, &stat(5, 0o755));
+        assert!(!nodes.may_have_setid(5) && nodes.may_run(5));
+        nodes.tell(5, &stat(5, 0o4755));
         assert!(nodes.may_have_setid(5));
-        nodes.see(5, &stat(5, 0o755));
-        assert!(!nodes.may_have_setid(5));
-        nodes.see(5, &stat(5, 0o4755));
-        assert!(nodes.may_have_setid(5));
+    }
+
+    #[test]
+    fn a_file_that_lingers_is_let_go_with_its_last_lookup() {
+        let (nodes, file) = (Nodes::new(FileId::root()), FileId::root().child(9));
+        assert!(!nodes.linger(&file), "the kernel does not have it");
+        for _ in 0..2 {
+            nodes.give(&file, &stat(5, 0)).unwrap();
+        }
+        assert!(nodes.linger(&file));
+        assert_eq!((nodes.forget(5, 1), nodes.forget(5, 1)), (None, Some(file.clone())));
+        nodes.give(&file, &stat(5, 0)).unwrap();
+        assert_eq!(nodes.forget(5, 1), None, "it was let go");
+    }
+
+    /// A directory with this inode number, as the kernel is given it; and whether it could move an entry.
+    fn place(nodes: &Nodes, (dir, name): (u64, &str), ino: u64, can_splice: bool) -> u64 {
+        let mut stat = stat(ino, 0);
+        stat.attributes.kind = FileKind::Directory;
+        let (file, label) = (FileId::root().child(ino), Label::new(name.as_bytes()).unwrap());
+        nodes.give_at((dir, &label), &file, &stat, true, |_| can_splice).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_directory_that_the_kernel_cannot_move_gets_a_node_of_its_own() {
+        let nodes = Nodes::new(FileId::root());
+        let (from, to) = (place(&nodes, (ROOT, "from"), 2, false), place(&nodes, (ROOT, "to"), 3, false));
+        assert_eq!((from, to, place(&nodes, (from, "x"), 7, false)), (2, 3, 7));
+        assert_eq!(place(&nodes, (from, "x"), 7, false), 7, "it is where it was");
+        assert_eq!(
+            place(&nodes, (from, "y"), 7, false),
+            7,
+            "within a directory the kernel can always move it"
+        );
+        assert_eq!(place(&nodes, (to, "x"), 7, true), 7, "and so it can here");
+        // It may not have been able to after all.
+        let further = place(&nodes, (to, "x"), 7, false);
+        assert_eq!((further, place(&nodes, (to, "x"), 7, false)), (FIRST_FURTHER, FIRST_FURTHER));
+        assert_eq!((nodes.file(7), nodes.file(further)), (nodes.file(further), nodes.file(7)));
+        let file = FileId::root().child(7);
+        assert_eq!(nodes.of(&file)[..], [7, further]);
+        // The kernel moves its own entry, and that is where it is from then on.
+        let label = |name: &str| Label::new(name.as_bytes()).unwrap();
+        nodes.moved((to, &label("x")), (from, &label("z")), false);
+        assert_eq!(place(&nodes, (from, "z"), 7, false), further);
+        assert_eq!(nodes.forget(further, 4), None);
+        assert_eq!((&nodes.of(&file)[..], nodes.file(further)), (&[7][..], Err(Errno::STALE)));
+        assert_eq!(nodes.forget(7, 9), None);
+        assert_eq!(place(&nodes, (to, "x"), 7, false), 7, "what it has forgotten it has nowhere");
+    }
+
+    /// Found by its number first, and then by its name, as `open_by_handle_at` does it.
+    #[test]
+    fn a_directory_that_the_kernel_has_by_a_handle_is_put_where_it_is_found() {
+        let nodes = Nodes::new(FileId::root());
+        let mut stat = stat(7, 0);
+        stat.attributes.kind = FileKind::Directory;
+        assert_eq!(nodes.give(&FileId::root().child(7), &stat), Ok(7));
+        assert_eq!(place(&nodes, (ROOT, "x"), 7, false), 7);
+        assert_eq!(place(&nodes, (9, "x"), 7, false), FIRST_FURTHER, "it is there now, and cannot be moved");
+    }
+
+    #[test]
+    fn the_kernel_moves_no_directory_into_itself() {
+        let nodes = Nodes::new(FileId::root());
+        let (above, below) = (place(&nodes, (ROOT, "a"), 2, false), place(&nodes, (2, "b"), 3, false));
+        assert_eq!((above, below), (2, 3));
+        // Another machine has turned them round; whoever is in `b` comes to `a` from there.
+        assert_eq!(place(&nodes, (below, "a"), 2, true), FIRST_FURTHER);
     }
 }

@@ -3,9 +3,12 @@
 //! Trap: a notification may block, on a lock that a request holds which is waiting for us. So they are sent by threads of their own, never by one that
 //! serves requests, and whoever has one to tell waits for it a bounded time only.
 
-use client::Invalidation;
+use client::{Entries, Invalidation};
+use ident::FileId;
+use lease::Label;
 use node::{Again, Below};
 use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -13,13 +16,22 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::flight::Whose;
-use crate::front::Front;
+use crate::front::{Dirty, Drop, Front, Settled, Written};
 
 /// Beyond this many, all entries and attributes are dropped instead: recalls of that many fields at once concern most of what the kernel has anyway.
 const QUEUE_MAX: usize = 4096;
 
-/// How long a recall waits for the kernel. A request that holds the lock may itself be waiting for what is recalled here.
+/// How long a recall waits for pages and attributes. A request that holds a page locked may itself be waiting for what is recalled here.
 const WAIT: Duration = Duration::from_millis(50);
+
+/// How long it waits for entries until requests that hold their directory's lock give way: longer than most hold it, and short beside what those wait for.
+const GIVE_WAY: Duration = Duration::from_millis(20);
+
+/// How long it waits in all until every entry is dropped that the kernel has.
+const LAST_RESORT: Duration = Duration::from_secs(3);
+
+/// Until then those that keep the directory locked now are asked to give way, so often.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long answers on their way are waited for, between two notifications. Short: some wait for the very lease that is recalled, and meanwhile no other
 /// notification is sent, whose recall would go on without it.
@@ -39,6 +51,8 @@ pub(crate) trait Kernel: Send + Sync + 'static {
     fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()>;
     fn invalidate_attributes(&self, node: u64) -> io::Result<()>;
     fn invalidate_pages(&self, node: u64) -> io::Result<()>;
+    /// Of pages from an offset on so many bytes, what is dirty of them is written back first.
+    fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()>;
     fn drop_all_entries(&self) -> io::Result<()>;
 }
 
@@ -58,7 +72,10 @@ pub(crate) struct Notices {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<(Invalidation, Batch)>,
+    /// Each with whether it is taken back once more, and nobody waits for it.
+    queue: VecDeque<(Invalidation, bool, Batch)>,
+    /// What front doors wait for: it goes before what is recalled, since that may wait for it.
+    drops: VecDeque<(u64, Drop, Written)>,
     /// The queue overflowed: everything is to go, and with it what these count.
     everything: Vec<Batch>,
     closed: bool,
@@ -72,20 +89,31 @@ impl Below for Notices {
     fn has(&self, what: &Invalidation) -> bool {
         let nodes = &self.front.nodes;
         match what {
-            Invalidation::Entry(dir, label) => nodes.node(dir).is_some_and(|dir| {
-                nodes.entry_given(dir, label) || !self.front.flight.idle(Whose::Node(dir))
-            }),
+            Invalidation::Entry(dir, folded) => nodes
+                .of(dir)
+                .into_iter()
+                .any(|dir| nodes.has_entries(dir, Some(folded)) || !self.front.flight.idle(Whose::Node(dir))),
             Invalidation::Attributes(file) | Invalidation::Pages(file) => {
-                nodes.node(file).is_some() || !self.front.flight.idle(Whose::Anyone)
+                !nodes.of(file).is_empty() || !self.front.flight.idle(Whose::Anyone)
             }
-            // Names that are not there, too, may have been given.
-            Invalidation::Entries(dir) => nodes.node(dir).is_some(),
+            // Whoever is to change a name of it is under way itself.
+            Invalidation::Entries(dir) => nodes
+                .of(dir)
+                .into_iter()
+                .any(|dir| nodes.has_entries(dir, None) || self.front.flight.under_way(Whose::Node(dir)) > 1),
             Invalidation::Everything => true,
         }
     }
 
     fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
+        // What a program appends in one call comes whole, or another machine appends in the middle of it.
+        let appended = had.iter().filter_map(|what| match what {
+            Invalidation::Pages(file) => Some(self.front.nodes.of(file)),
+            _ => None,
+        });
+        let settled: Vec<Settled<'_>> =
+            appended.flatten().map(|node| self.front.appends.settle(node)).collect();
         let before: Vec<Option<u64>> = had.iter().map(|what| self.quiet_since(what)).collect();
         self.queue_and_wait(&had);
         // Trap: a notification makes the kernel disregard attributes that are just being answered (`attr_version`), and a read then ends where the file
@@ -97,7 +125,9 @@ impl Below for Notices {
                 .filter(|(what, before)| before.is_none() || self.quiet_since(what) != *before);
             let brought_back: Vec<Invalidation> = brought_back.map(|(what, _)| what).collect();
             Box::new(move || {
-                self.queue(brought_back.into_iter().filter(|what| self.has(what)).collect());
+                let had = brought_back.into_iter().filter(|what| of_entries(what) || self.has(what));
+                self.queue_as(had.collect(), true);
+                drop(settled);
             })
         })
     }
@@ -107,73 +137,127 @@ impl Below for Notices {
     }
 }
 
+impl Dirty for Notices {
+    fn drop_and_tell(&self, node: u64, what: Drop, then: Written) {
+        self.state.lock().drops.push_back((node, what, then));
+        self.queued.notify_one();
+    }
+}
+
 impl Notices {
     pub(crate) fn new(front: Arc<Front>, kernel: Box<dyn Kernel>) -> Arc<Notices> {
-        Arc::new(Notices {
+        let notices = Arc::new(Notices {
             front,
             kernel,
             state: Mutex::default(),
             queued: Condvar::new(),
             sent: Condvar::new(),
-        })
+        });
+        let told_by: Arc<dyn Dirty> = notices.clone();
+        notices.front.mapped.tell_by(Arc::downgrade(&told_by));
+        notices
     }
 
-    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet.
+    /// Whose answers may bring `what` back; everybody's if the kernel does not have the file yet, or has it under several numbers.
     fn whose(&self, what: &Invalidation) -> Whose {
+        match self.nodes_of(what)[..] {
+            [node] => Whose::Node(node),
+            _ => Whose::Anyone,
+        }
+    }
+
+    fn nodes_of(&self, what: &Invalidation) -> SmallVec<[u64; 1]> {
         match what {
             Invalidation::Entry(file, _)
             | Invalidation::Entries(file)
             | Invalidation::Attributes(file)
-            | Invalidation::Pages(file) => self.front.nodes.node(file).map_or(Whose::Anyone, Whose::Node),
-            Invalidation::Everything => Whose::Anyone,
+            | Invalidation::Pages(file) => self.front.nodes.of(file),
+            Invalidation::Everything => SmallVec::new(),
         }
     }
 
     /// If no request is under way that may bring `what` back: how many have begun so far. If that is still so many later, nothing has brought it back.
     fn quiet_since(&self, what: &Invalidation) -> Option<u64> {
-        let (flight, whose) = (&self.front.flight, self.whose(what));
-        let begun = flight.begun(whose);
-        (flight.idle(whose) && flight.begun(whose) == begun).then_some(begun)
+        self.front.flight.quiet_since(self.whose(what))
     }
 
     fn queue_and_wait(&self, what: &[Invalidation]) {
-        let left = self.queue(what.to_vec());
-        let mut state = self.state.lock();
-        let deadline = Instant::now() + WAIT;
-        while left.load(SeqCst) > 0 && !state.closed {
-            if self.sent.wait_until(&mut state, deadline).timed_out() {
-                drop(state);
-                // Trap: a request that holds the lock waits for what is recalled here. Entries go without the lock then: all of them, looked up again before they are used.
-                if what.iter().any(|what| matches!(what, Invalidation::Entry(..))) {
-                    log("everything", self.kernel.drop_all_entries());
-                }
-                tracing::debug!(?what, "the kernel is slow to let go");
-                return;
+        let (entries, others): (Vec<_>, Vec<_>) = what.iter().cloned().partition(of_entries);
+        let began = Instant::now();
+        let (left, others) = (self.queue(entries.clone()), self.queue(others));
+        if !self.are_sent(&left, began + GIVE_WAY) {
+            let dirs = self.go_without_entries(&entries);
+            // Others that come meanwhile lock a directory in their turn.
+            let mut next = Instant::now();
+            while next < began + LAST_RESORT && !self.are_sent(&left, next) {
+                dirs.iter().for_each(|dir| self.front.give_way(dir));
+                next = Instant::now() + AGAIN;
+            }
+            if !self.are_sent(&left, began + LAST_RESORT) {
+                // Nothing else helps against a request that neither is answered nor gives way: one of a thread that did so in the same system call, or whose system call cannot be seen or does not try again (a bind, an NFS
+                // server), or that the server may be carrying out already. Mounts within the mount do not survive it.
+                tracing::warn!(
+                    ?entries,
+                    "a directory stays locked in the kernel, so all entries of all directories are dropped"
+                );
+                log("all entries", self.kernel.drop_all_entries());
             }
         }
+        if !self.are_sent(&others, began + WAIT) {
+            tracing::debug!(?what, "the kernel is slow to let go");
+        }
+    }
+
+    /// Waits until all of these are sent, but not longer than that. Whether they are, or it is over.
+    fn are_sent(&self, left: &Batch, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while left.load(SeqCst) > 0 && !state.closed {
+            if self.sent.wait_until(&mut state, deadline).timed_out() {
+                return left.load(SeqCst) == 0;
+            }
+        }
+        true
+    }
+
+    /// Requests that keep these directories locked are to give way, and then all entries of those go: whoever comes again and waits, longer this time, holds up nothing that is taken back later. The directories.
+    fn go_without_entries(&self, entries: &[Invalidation]) -> Vec<FileId> {
+        let mut dirs: Vec<FileId> = Vec::new();
+        for what in entries {
+            if let Invalidation::Entry(dir, _) | Invalidation::Entries(dir) = what
+                && !dirs.contains(dir)
+            {
+                dirs.push(dir.clone());
+            }
+        }
+        self.queue(dirs.iter().cloned().map(Invalidation::Entries).collect());
+        dirs
     }
 
     /// Counts how many of these are still to be sent.
     fn queue(&self, what: Vec<Invalidation>) -> Batch {
+        self.queue_as(what, false)
+    }
+
+    fn queue_as(&self, what: Vec<Invalidation>, again: bool) -> Batch {
         let left = Batch::new(AtomicUsize::new(what.len()));
         for what in what {
             let nodes = &self.front.nodes;
             match &what {
                 Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
-                    nodes.node(dir).into_iter().for_each(|dir| nodes.contend(dir));
+                    nodes.of(dir).into_iter().for_each(|dir| nodes.contend(dir));
                 }
-                Invalidation::Attributes(file) | Invalidation::Pages(file) => match nodes.node(file) {
-                    Some(node) => nodes.doubt(node),
-                    None => nodes.miss(),
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => match nodes.of(file) {
+                    has if has.is_empty() => nodes.miss(),
+                    has => has.into_iter().for_each(|node| nodes.doubt(node)),
                 },
                 Invalidation::Everything => {}
             }
             let mut state = self.state.lock();
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
-                state.queue.push_back((what, Arc::clone(&left)));
+                state.queue.push_back((what, again, Arc::clone(&left)));
             } else {
                 let State { queue, everything, .. } = &mut *state;
-                everything.extend(queue.drain(..).map(|(_, batch)| batch).chain([Arc::clone(&left)]));
+                everything.extend(queue.drain(..).map(|(.., batch)| batch).chain([Arc::clone(&left)]));
             }
             self.queued.notify_one();
         }
@@ -184,18 +268,28 @@ impl Notices {
     pub(crate) fn run(&self) {
         loop {
             let mut state = self.state.lock();
-            while state.queue.is_empty() && state.everything.is_empty() && !state.closed {
+            while state.queue.is_empty()
+                && state.everything.is_empty()
+                && state.drops.is_empty()
+                && !state.closed
+            {
                 self.queued.wait(&mut state);
             }
             if state.closed {
                 return;
             }
+            if let Some((node, what, then)) = state.drops.pop_front() {
+                drop(state);
+                log("what is dirty", self.drop_of(node, what));
+                then();
+                continue;
+            }
             let mut done = std::mem::take(&mut state.everything);
             let next = if done.is_empty() { state.queue.pop_front() } else { None };
             drop(state);
             match next {
-                Some((what, batch)) => {
-                    self.send(&what);
+                Some((what, again, batch)) => {
+                    self.send(&what, again);
                     done.push(batch);
                 }
                 None => self.send_everything(),
@@ -211,23 +305,66 @@ impl Notices {
     /// Nothing will be sent any more.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
+        self.front.nodes.close();
         self.queued.notify_all();
         self.sent.notify_all();
     }
 
     /// Sends one, again while answers are on their way that may bring back what it drops: they were decided under the lease that is being
     /// recalled. Trap: reads are still answered while their pages are being invalidated; repeat until none was.
-    fn send(&self, what: &Invalidation) {
+    fn send(&self, what: &Invalidation, again: bool) {
         let deadline = Instant::now() + SETTLE;
-        for _ in 0..ROUNDS_MAX {
-            let (whose, before) = (self.whose(what), self.quiet_since(what));
+        for round in 0..ROUNDS_MAX {
+            let (nodes, before) = (self.nodes_of(what), self.quiet_since(what));
+            let whose = self.whose(what);
             // What is given meanwhile is given for no time: [`Nodes::miss`](crate::nodes::Nodes::miss).
-            let Whose::Node(node) = whose else { return };
-            log(what, self.notify_given(node, what));
-            let quiet = before.is_some() && self.quiet_since(what) == before;
-            if quiet || !self.front.flight.settle(whose, deadline) {
+            if nodes.is_empty() {
                 return;
             }
+            let is_quiet = || before.is_some() && self.quiet_since(what) == before;
+            for node in nodes {
+                match what {
+                    Invalidation::Entry(dir, folded) => {
+                        self.expire(node, Some(folded), again || self.is_free(round, dir), &is_quiet);
+                    }
+                    Invalidation::Entries(dir) => {
+                        self.expire(node, None, again || self.is_free(round, dir), &is_quiet);
+                    }
+                    what => log(what, self.notify_given(node, what)),
+                }
+            }
+            if is_quiet() || !self.front.flight.settle(whose, deadline) {
+                return;
+            }
+        }
+    }
+
+    /// Entries of `dir` are looked up again before they are used; all, or those whose names fold to `folded`. One by one: an entry that has expired is merely looked up, and whatever hangs on it, a mount or
+    /// somebody's working directory, stays there if it is still the same file. What was taken back before, and had just been given, only `again`: nobody is to wait for that.
+    fn expire(&self, dir: u64, folded: Option<&Label>, again: bool, is_quiet: &dyn Fn() -> bool) {
+        // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
+        log("attributes", self.kernel.invalidate_attributes(dir));
+        let mut entries = self.front.nodes.entries(dir, folded);
+        entries.retain(|(_, when)| again || !when.was_told);
+        self.expire_these(dir, &entries, is_quiet);
+    }
+
+    /// Whether a further round need not wait for whoever keeps `dir` locked.
+    fn is_free(&self, round: usize, dir: &FileId) -> bool {
+        round > 0 && self.front.waits.locking(dir).is_empty()
+    }
+
+    fn expire_these(&self, dir: u64, entries: &Entries, is_quiet: &dyn Fn() -> bool) {
+        for (label, _) in entries {
+            log(label, self.kernel.expire_entry(dir, label.as_bytes()));
+        }
+        self.front.nodes.taken_back(dir, entries, !is_quiet());
+    }
+
+    /// Takes back the oldest entries whenever the kernel has been given too many, until closed.
+    pub(crate) fn run_short(&self) {
+        while let Some(old) = self.front.nodes.crowded() {
+            old.iter().for_each(|(dir, entries)| self.expire_these(*dir, entries, &|| false));
         }
     }
 
@@ -236,7 +373,11 @@ impl Notices {
     fn notify_given(&self, node: u64, what: &Invalidation) -> io::Result<()> {
         let deadline = Instant::now() + RUNS_AGAIN;
         loop {
-            match notify(&*self.kernel, node, what) {
+            let told = match what {
+                Invalidation::Pages(_) | Invalidation::Everything => self.kernel.invalidate_pages(node),
+                _ => self.kernel.invalidate_attributes(node),
+            };
+            match told {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     if self.front.nodes.file(node).is_err() {
                         return Ok(());
@@ -251,30 +392,25 @@ impl Notices {
         }
     }
 
+    fn drop_of(&self, node: u64, what: Drop) -> io::Result<()> {
+        match what {
+            Drop::Attributes => self.kernel.invalidate_attributes(node),
+            Drop::Pages(offset, length) => self.kernel.write_back(node, offset, length),
+        }
+    }
+
     fn send_everything(&self) {
-        log("everything", self.kernel.drop_all_entries());
+        let idle = || self.front.flight.idle(Whose::Anyone);
         for node in self.front.nodes.all() {
             self.front.nodes.doubt(node);
+            self.expire_these(node, &self.front.nodes.entries(node, None), &idle);
             log("everything", self.notify_given(node, &Invalidation::Everything));
         }
     }
 }
 
-fn notify(kernel: &dyn Kernel, node: u64, what: &Invalidation) -> io::Result<()> {
-    match what {
-        Invalidation::Entry(_, label) => {
-            // Trap: if there is no such entry, the directory's attributes are not refreshed either. First, since it cannot block.
-            kernel.invalidate_attributes(node)?;
-            kernel.expire_entry(node, label.as_bytes())
-        }
-        // There is no such notification for one directory; all entries are looked up again before they are used.
-        Invalidation::Entries(_) => {
-            kernel.invalidate_attributes(node)?;
-            kernel.drop_all_entries()
-        }
-        Invalidation::Attributes(_) => kernel.invalidate_attributes(node),
-        Invalidation::Pages(_) | Invalidation::Everything => kernel.invalidate_pages(node),
-    }
+fn of_entries(what: &Invalidation) -> bool {
+    matches!(what, Invalidation::Entry(..) | Invalidation::Entries(_))
 }
 
 fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
@@ -286,8 +422,6 @@ fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ident::FileId;
-    use lease::Label;
     use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
     use node::Told;
 
@@ -316,6 +450,9 @@ mod tests {
         }
 
         fn cancel(&self, _: client::Ticket) {}
+
+        fn give_way(&self, _: client::Ticket) {}
+        fn forgotten(&self, _: Vec<FileId>) {}
 
         fn valid_for(&self) -> Duration {
             Duration::from_secs(30)
@@ -353,6 +490,10 @@ mod tests {
 
         fn invalidate_pages(&self, node: u64) -> io::Result<()> {
             self.note(format!("pages {node}"))
+        }
+
+        fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+            self.note(format!("written back {node} {offset} {length}"))
         }
 
         fn drop_all_entries(&self) -> io::Result<()> {
@@ -427,7 +568,7 @@ mod tests {
         recorder.has_not.store(3, SeqCst);
         let pages = [Invalidation::Pages(file)];
         assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"; 4]);
-        // Nor is it forgotten when everything is to go: the entries, which are not there, and two nodes, of which the first is told twice.
+        // Nor is it forgotten when everything is to go: two nodes, of which the first is told three times.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(2, SeqCst);
         let everything = told(&notices, &recorder, || drop(notices.take_back(&[Invalidation::Everything])));
@@ -436,7 +577,7 @@ mod tests {
         let (notices, recorder, _) = sending();
         recorder.has_not.store(1000, SeqCst);
         let front = Arc::clone(&notices.front);
-        *recorder.meanwhile.lock() = Some(Box::new(move || front.nodes.forget(5, 1)));
+        *recorder.meanwhile.lock() = Some(Box::new(move || assert!(front.nodes.forget(5, 1).is_none())));
         assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"]);
     }
 
@@ -452,7 +593,7 @@ mod tests {
             let (tell, told) = std::sync::mpsc::channel();
             notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
             let Ok(Ok(Found::File(shown))) = told.recv() else { panic!("nothing found") };
-            notices.front.nodes.forget(5, 1);
+            assert!(notices.front.nodes.forget(5, 1).is_none());
             shown.ttl
         };
         assert_eq!(look(), Duration::from_secs(30));
@@ -538,18 +679,161 @@ mod tests {
     }
 
     #[test]
-    fn entries_whose_lock_is_held_go_all_at_once() {
+    fn a_lease_on_a_name_is_of_all_that_fold_to_it() {
         let (notices, recorder, _) = sending();
-        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
-        // Attributes come first and do not block; the entry does until the one who waits has given up on it.
-        let blocked = Arc::clone(&recorder);
-        *recorder.meanwhile.lock() = Some(Box::new(move || {
-            while !blocked.told.lock().contains(&"all entries".to_owned()) {
-                std::thread::sleep(Duration::from_millis(1));
+        for name in ["README", "Readme", "other"] {
+            notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
+        }
+        let told = told(&notices, &recorder, || drop(notices.take_back(&[entry("readme")])));
+        assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 Readme"]);
+        assert!(!notices.has(&entry("readme")) && notices.has(&entry("other")));
+    }
+
+    #[test]
+    fn all_entries_of_a_directory_go_one_by_one() {
+        let (notices, recorder, _) = sending();
+        for name in ["README", "other"] {
+            notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
+        }
+        let entries = [Invalidation::Entries(FileId::root())];
+        let mut told = told(&notices, &recorder, || drop(notices.take_back(&entries)));
+        told.sort();
+        assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 other"]);
+        assert!(!notices.has(&entries[0]), "they are told once");
+    }
+
+    /// A door whose every call waits, until it is to give way.
+    #[derive(Default)]
+    struct Waiting(Mutex<Vec<(client::Ticket, node::Answer)>>);
+
+    impl node::Door for Waiting {
+        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) -> Option<client::Ticket> {
+            let ticket = client::Ticket(1);
+            self.0.lock().push((ticket, answer));
+            Some(ticket)
+        }
+
+        fn cancel(&self, _: client::Ticket) {}
+
+        fn forgotten(&self, _: Vec<FileId>) {}
+
+        fn give_way(&self, ticket: client::Ticket) {
+            let answers: Vec<_> = self.0.lock().extract_if(.., |(waits, _)| *waits == ticket).collect();
+            answers.into_iter().for_each(|(_, answer)| answer(Err(Error::Interrupted)));
+        }
+
+        fn root(&self) -> FileId {
+            FileId::root()
+        }
+
+        fn valid_for(&self) -> Duration {
+            Duration::from_secs(30)
+        }
+
+        fn hand_out(&self, _: Arc<dyn Below>) {}
+    }
+
+    /// A kernel in which an entry is taken back under its directory's lock, and a request holds that until it is answered.
+    #[derive(Default)]
+    struct Locking {
+        recorder: Arc<Recorder>,
+        locked: Mutex<bool>,
+        unlocked: Condvar,
+    }
+
+    impl Kernel for Arc<Locking> {
+        fn write_back(&self, _: u64, _: u64, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn expire_entry(&self, dir: u64, name: &[u8]) -> io::Result<()> {
+            let mut locked = self.locked.lock();
+            while *locked {
+                self.unlocked.wait(&mut locked);
             }
-        }));
-        let told = told(&notices, &recorder, || drop(notices.take_back(&[entry("given")])));
-        assert_eq!(told, ["attributes 1", "all entries", "entry 1 given"]);
+            self.recorder.expire_entry(dir, name)
+        }
+
+        fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
+            self.recorder.invalidate_attributes(node)
+        }
+
+        fn invalidate_pages(&self, node: u64) -> io::Result<()> {
+            self.recorder.invalidate_pages(node)
+        }
+
+        fn drop_all_entries(&self) -> io::Result<()> {
+            let told = self.recorder.drop_all_entries();
+            self.unlock();
+            told
+        }
+    }
+
+    impl Locking {
+        fn unlock(&self) {
+            *self.locked.lock() = false;
+            self.unlocked.notify_all();
+        }
+    }
+
+    /// A directory that is locked by thread `tid`, which makes something there and waits; what becomes of that, and what the kernel is told, while an entry of it is taken back.
+    fn taken_back_from_locked(tid: u32) -> (Option<crate::errno::Errno>, Vec<String>) {
+        let kernel: Arc<Locking> = Arc::default();
+        let notices = Notices::new(Front::new(Arc::new(Waiting::default())), Box::new(Arc::clone(&kernel)));
+        for name in ["README", "other"] {
+            notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
+        }
+        *kernel.locked.lock() = true;
+        let (asker, answered) = (
+            Asker { uid: 0, gid: 0, pid: tid, request: 1, keeps_set_ids: false },
+            Arc::<Mutex<Option<_>>>::default(),
+        );
+        let (unlocks, tells) = (Arc::clone(&kernel), Arc::clone(&answered));
+        let new = crate::front::NewNode::new(FileKind::Directory, 0o755, 0);
+        notices.front.flight.begin(ROOT);
+        let front = Arc::clone(&notices.front);
+        notices.front.make(asker, ROOT, b"new", new, move |made| {
+            *tells.lock() = made.err();
+            front.flight.end(ROOT);
+            unlocks.unlock();
+        });
+        let told = told(&notices, &kernel.recorder, || drop(notices.take_back(&[entry("readme")])));
+        (*answered.lock(), told)
+    }
+
+    #[test]
+    fn whoever_keeps_a_directory_locked_gives_way() {
+        // Somebody who is in a system call that goes by a path.
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
+        let (tell, tid) = std::sync::mpsc::channel();
+        let path = pipe.clone();
+        let opens = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            std::fs::File::open(path).unwrap()
+        });
+        let tid = tid.recv().unwrap();
+        while crate::syscall::retries(tid).is_none() {
+            std::thread::yield_now();
+        }
+        let (answered, mut told) = taken_back_from_locked(tid);
+        assert_eq!(answered, Some(crate::errno::Errno(libc::EINTR)));
+        told.sort();
+        told.dedup();
+        assert_eq!(
+            told,
+            ["attributes 1", "entry 1 README", "entry 1 other"],
+            "all of it, and nothing else's"
+        );
+        drop(std::fs::OpenOptions::new().write(true).open(pipe).unwrap());
+        drop(opens.join().unwrap());
+    }
+
+    #[test]
+    fn nobody_gives_way_of_whom_it_is_not_known_that_it_tries_again() {
+        let (answered, told) = taken_back_from_locked(u32::MAX);
+        assert!(answered.is_none() && told.contains(&"all entries".to_owned()), "{answered:?}: {told:?}");
     }
 
     #[test]
@@ -559,9 +843,10 @@ mod tests {
             notices.queue(vec![entry("x")]);
         }
         notices.queue(vec![Invalidation::Attributes(file)]);
+        notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
         let mut told = told(&notices, &recorder, || {});
         told.sort();
-        assert_eq!(told, ["all entries", "pages 1", "pages 5"]);
+        assert_eq!(told, ["entry 1 given", "pages 1", "pages 5"]);
         assert!(notices.state.lock().queue.is_empty());
     }
 }

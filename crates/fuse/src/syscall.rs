@@ -1,8 +1,10 @@
 //! In which system call a thread waits for our answer. The protocol does not say what a request is for; /proc does.
 
-use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
+
+use crate::proc;
 
 /// A thread that has sent its request may not sleep yet: it is looked at once more, so often at once, and so often after a pause.
 const TRIES: (u32, u32) = (20, 100);
@@ -20,10 +22,10 @@ pub(crate) struct SystemCall {
 
 /// What thread `tid` waits in; nothing where that cannot be seen, or it is in none (a page of its own that it needs).
 pub(crate) fn of(tid: u32) -> Option<SystemCall> {
-    let path = format!("/proc/{tid}/syscall");
+    let path = format!("{tid}/syscall");
     let mut line = [0; LINE_BYTES];
     for tries in 0..TRIES.0 + TRIES.1 {
-        let read = File::open(&path).and_then(|mut file| file.read(&mut line));
+        let read = proc::open(&path).and_then(|mut file| file.read(&mut line));
         let Some(line) = read.ok().and_then(|length| line.get(..length)) else { break };
         match line {
             [b'r', ..] if tries < TRIES.0 => std::thread::yield_now(),
@@ -50,6 +52,25 @@ pub(crate) fn may_see_times(tid: u32) -> bool {
     of(tid).is_none_or(|call| !BLIND.contains(&call.number))
 }
 
+/// The system call of `tid`, if that looks its path up again when it is told ESTALE.
+pub(crate) fn retries(tid: u32) -> Option<SystemCall> {
+    of(tid).filter(|call| BLIND.contains(&call.number))
+}
+
+/// Whether `tid` may hold a lock for renaming: it renames, or nobody can see what it does.
+pub(crate) fn may_rename(tid: u32) -> bool {
+    of(tid).is_none_or(|call| RENAMING.contains(&call.number))
+}
+
+const RENAMING: &[i64] = &[
+    libc::SYS_renameat2,
+    libc::SYS_io_uring_enter,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_renameat,
+];
+
 /// Whether `tid` opens a file to read or to write, and not for both: its program is shown no size by that. Trap: what a mapping is written to beyond the size that the kernel has
 /// is lost, so who may map it so must be told the true one.
 pub(crate) fn opens_one_way(tid: u32) -> bool {
@@ -64,17 +85,48 @@ pub(crate) fn opens_one_way(tid: u32) -> bool {
     })
 }
 
+/// How many bytes the call writes in which `tid` waits. Those of several pieces are asked of its memory, if so many pieces `matter`.
+pub(crate) fn bytes_written(tid: u32, matter: impl Fn(u64) -> bool) -> Option<u64> {
+    let SystemCall { number, arguments: [_, at, count] } = of(tid)?;
+    match number {
+        libc::SYS_write | libc::SYS_pwrite64 => Some(count),
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 if count <= PIECES_MAX && matter(count) => {
+            // `struct iovec`: where, and how many bytes.
+            let mut pieces = vec![0; 16 * count as usize];
+            let memory = proc::open(&format!("{tid}/mem")).ok()?;
+            memory.read_exact_at(&mut pieces, at).ok()?;
+            let lengths = pieces.chunks_exact(16).filter_map(|piece| piece.last_chunk());
+            Some(lengths.fold(0, |total, length| total.saturating_add(u64::from_ne_bytes(*length))))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `tid` is in no call that writes any more, or in none at all.
+pub(crate) fn has_left(tid: u32) -> bool {
+    let Ok(line) = std::fs::read_to_string(format!("/proc/{tid}/syscall")) else { return true };
+    // One that runs cannot be seen.
+    !line.starts_with("running") && parse(&line).is_none_or(|call| !WRITING.contains(&call.number))
+}
+
+/// `UIO_MAXIOV`.
+const PIECES_MAX: u64 = 1024;
+
+const WRITING: [i64; 5] =
+    [libc::SYS_write, libc::SYS_pwrite64, libc::SYS_writev, libc::SYS_pwritev, libc::SYS_pwritev2];
+
 /// Whether `tid` reads the file `node` by a handle, so that what it gets stays in no page: from any other call, and from none, it may be for a mapping.
 pub(crate) fn reads(tid: u32, node: u64) -> bool {
     let reading = of(tid).filter(|call| READING.contains(&call.number));
     let Some(SystemCall { arguments: [handle, ..], .. }) = reading else { return false };
-    let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{handle}")).unwrap_or_default();
+    let info = proc::read(&format!("{tid}/fdinfo/{handle}")).unwrap_or_default();
     info.lines().filter_map(|line| line.strip_prefix("ino:")).any(|ino| ino.trim().parse() == Ok(node))
 }
 
 const READING: [i64; 5] =
     [libc::SYS_read, libc::SYS_pread64, libc::SYS_readv, libc::SYS_preadv, libc::SYS_preadv2];
 
+/// Calls that go by a path, or by two, and show nothing but whether that went well.
 const BLIND: &[i64] = &[
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -137,6 +189,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_cannot_be_seen_may_see_times_and_may_not_read() {
+        assert!(may_rename(u32::MAX));
         assert!(may_see_times(u32::MAX) && !reads(u32::MAX, 1) && !opens_one_way(u32::MAX));
     }
 
@@ -144,7 +197,7 @@ mod tests {
     fn a_thread_is_seen_to_read_its_file() {
         use std::os::unix::fs::MetadataExt;
         let (reader, writer) = std::io::pipe().unwrap();
-        let ino = File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
+        let ino = std::fs::File::from(std::os::fd::OwnedFd::from(reader.try_clone().unwrap()));
         let ino = ino.metadata().unwrap().ino();
         let (tell, told) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {

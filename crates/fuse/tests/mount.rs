@@ -53,9 +53,9 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// Waits for what happens in the background.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !holds() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
+        assert!(Instant::now() < deadline, "hangs: not so for 120 s: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -95,10 +95,17 @@ fn renames_replace_or_exchange_or_refuse() {
     assert_eq!(rename(RenameFlags::NOREPLACE), Err(rustix::io::Errno::EXIST));
     rename(RenameFlags::EXCHANGE).unwrap();
     assert_eq!((fs::read(m.at("a")).unwrap(), fs::read(m.at("b")).unwrap()), (b"b".to_vec(), b"a".to_vec()));
-    assert_eq!(rename(RenameFlags::WHITEOUT), Err(rustix::io::Errno::INVAL));
     rename(RenameFlags::empty()).unwrap();
     assert_eq!(fs::read(m.at("b")).unwrap(), b"b");
     assert!(!m.at("a").exists());
+    // An overlay's upper directory.
+    fs::write(m.at("a"), b"a").unwrap();
+    rename(RenameFlags::WHITEOUT).unwrap();
+    assert_eq!(fs::read(m.at("b")).unwrap(), b"a");
+    let left = fs::symlink_metadata(m.at("a")).unwrap();
+    assert_eq!((left.mode(), left.rdev()), (libc::S_IFCHR, 0));
+    let both = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert_eq!(rename(both), Err(rustix::io::Errno::INVAL));
 }
 
 #[test]
@@ -122,6 +129,32 @@ fn a_listing_survives_deletions_while_it_is_read() {
     }
     assert_eq!(seen, (0..5000).collect::<Vec<_>>(), "in order of creation, each once");
     assert_eq!(names(&dir).len(), 2500);
+}
+
+/// What is renamed gets a place behind all others: a listing ends all the same, at what was there when it began.
+#[test]
+fn a_listing_ends_though_each_entry_is_renamed_while_it_is_read() {
+    let Some(m) = Mounted::new() else { return };
+    let dir = m.at("many");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..3000 {
+        File::create(dir.join(n.to_string())).unwrap();
+    }
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(&dir).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        fs::rename(dir.join(&name), dir.join(format!("{name} renamed"))).unwrap();
+        assert!(seen.len() < 3000, "{name} comes after all that was there");
+        seen.push(name.parse::<usize>().unwrap());
+    }
+    assert_eq!(seen, (0..3000).collect::<Vec<_>>());
+    // One that begins anew by the same handle sees what is new.
+    let mut handle = rustix::fs::Dir::read_from(File::open(&dir).unwrap()).unwrap();
+    let count = |handle: &mut rustix::fs::Dir| handle.by_ref().collect::<Result<Vec<_>, _>>().unwrap().len();
+    assert_eq!(count(&mut handle), 3002);
+    File::create(dir.join("new")).unwrap();
+    handle.rewind();
+    assert_eq!(count(&mut handle), 3003);
 }
 
 #[test]
@@ -233,6 +266,83 @@ fn an_unlinked_file_stays_while_it_is_open() {
     eventually("the file goes with its last handle", || count() == 1);
 }
 
+/// What was found by its name is good for the second request of a call, and for as long as somebody holds on to it.
+#[test]
+fn an_unlinked_file_stays_until_the_kernel_has_forgotten_it() {
+    let Some(m) = Mounted::new() else { return };
+    let count = || m.memory.elsewhere(|tree| tree.len());
+    for replaces in [false, true] {
+        fs::write(m.at("f"), "here").unwrap();
+        let found = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(m.at("f")).unwrap();
+        if replaces {
+            fs::write(m.at("g"), "other").unwrap();
+            fs::rename(m.at("g"), m.at("f")).unwrap();
+        }
+        fs::remove_file(m.at("f")).unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "here");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let stat = found.metadata().unwrap();
+        assert_eq!((stat.nlink(), stat.mode() & 0o777), (0, 0o600));
+        assert_eq!(count(), 2);
+        drop(found);
+        eventually("it goes once it is forgotten", || count() == 1);
+    }
+}
+
+/// Trap: Linux finds a directory that another machine has moved under its old name, and cannot move that while it renames.
+#[test]
+fn a_directory_that_another_machine_has_moved_can_be_renamed() {
+    let Some(m) = Mounted::new() else { return };
+    let flags = [
+        rustix::fs::RenameFlags::empty(),
+        rustix::fs::RenameFlags::NOREPLACE,
+        rustix::fs::RenameFlags::EXCHANGE,
+    ];
+    for (round, flags) in flags.into_iter().enumerate() {
+        let at = |name: &str| m.at(&format!("{round}/{name}"));
+        for name in ["", "from", "to", "further", "from/x", "from/x/below", "from/y", "further/y"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        fs::write(at("from/x/file"), "content").unwrap();
+        let inside = File::open(at("from/x")).unwrap();
+        let number = fs::metadata(at("from/x")).unwrap().ino();
+        let dir = |path: &str| {
+            let find = |of: FileId, name: &str| {
+                m.memory.elsewhere(|tree| tree.find(&of, &label(name)).unwrap().file)
+            };
+            path.split('/').fold(FileId::root(), find)
+        };
+        let (from, to) = (dir(&format!("{round}/from")), dir(&format!("{round}/to")));
+        for name in ["x", "y"] {
+            let (mode, name) = (namespace::RenameMode::Replace, label(name));
+            m.memory.elsewhere(|tree| tree.rename((&from, &name), (&to, &name), mode)).unwrap();
+            m.memory.invalidate(&Invalidation::Entry(from.clone(), name.clone()));
+            m.memory.invalidate(&Invalidation::Entry(to.clone(), name));
+        }
+        let rename = |from: &str, to: &str| {
+            rustix::fs::renameat_with(rustix::fs::CWD, at(from), rustix::fs::CWD, at(to), flags)
+        };
+        // As what is moved; and as what is in the way, or is exchanged with.
+        let exchanges = flags.contains(rustix::fs::RenameFlags::EXCHANGE);
+        rename("to/x", if exchanges { "further/y" } else { "further/x" }).unwrap();
+        let moved = if exchanges { "further/y" } else { "further/x" };
+        assert_eq!(fs::metadata(at(moved)).unwrap().ino(), number);
+        assert_eq!(fs::read_to_string(at(moved).join("file")).unwrap(), "content");
+        if flags.is_empty() {
+            rename("further/y", "to/y").unwrap();
+        }
+        // Whoever is in there stays in there.
+        fs::write(at(moved).join("new"), "").unwrap();
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&inside));
+        let mut within = names(Path::new(&path));
+        within.sort();
+        assert_eq!(within, ["below", "file", "new"]);
+        fs::remove_dir(at(moved).join("below")).unwrap();
+        assert!(!Path::new(&path).join("below").exists());
+    }
+}
+
 #[test]
 fn large_requests_and_the_page_cache() {
     let Some(m) = Mounted::new() else { return };
@@ -338,6 +448,53 @@ fn holes_are_made_and_found() {
     );
 }
 
+/// Runs a program that maps a file of 1 MiB at `name`, writes to the mapping, does what `does` says and goes on.
+fn mapping(m: &Mounted, name: &str, does: &str) {
+    let program = format!(
+        "import mmap, os, sys
+path = sys.argv[1]
+fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644); os.ftruncate(fd, 1 << 20); m = mmap.mmap(fd, 1 << 20)
+m[512 << 10:(512 << 10) + 9] = b'important'
+{does}"
+    );
+    let ran = std::process::Command::new("python3").args(["-c", &program]).arg(m.at(name)).output().unwrap();
+    assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
+}
+
+/// The kernel tells us of pages that a program has changed when it likes; holes, blocks and times are asked for before.
+#[test]
+fn what_is_written_to_a_mapping_is_no_hole() {
+    let Some(m) = Mounted::new() else { return };
+    if std::process::Command::new("python3").arg("-c").output().is_err() {
+        return eprintln!("SKIPPED: this test maps files with python3, which is not here");
+    }
+    mapping(&m, "data", "assert os.lseek(fd, 0, os.SEEK_DATA) == 512 << 10");
+    mapping(&m, "hole", "assert os.lseek(fd, 512 << 10, os.SEEK_HOLE) == (512 << 10) + 9");
+    // In the middle of a hole it is there.
+    mapping(&m, "middle", "assert os.lseek(fd, 5000, os.SEEK_HOLE) == 5000");
+    // Once more, after the kernel has dropped its pages.
+    mapping(
+        &m,
+        "twice",
+        "assert os.lseek(fd, 0, os.SEEK_DATA) == 512 << 10; m[0] = 1; assert os.lseek(fd, 0, os.SEEK_DATA) == 0",
+    );
+    mapping(&m, "blocks", "assert os.stat(path).st_blocks > 0");
+    mapping(
+        &m,
+        "again",
+        "assert os.stat(path).st_blocks > 0; m[0:4096] = b'x' * 4096; assert os.stat(path).st_blocks >= 8",
+    );
+    mapping(
+        &m,
+        "times",
+        "os.utime(path, (5, 6)); m.close(); os.close(fd); assert os.stat(path).st_mtime == 6, os.stat(path)",
+    );
+    // What was there before it was opened, and the kernel had been told of.
+    File::create(m.at("known")).unwrap().set_len(1 << 20).unwrap();
+    assert_eq!(fs::metadata(m.at("known")).unwrap().blocks(), 0);
+    mapping(&m, "known", "assert os.stat(path).st_blocks > 0");
+}
+
 #[test]
 fn what_changes_elsewhere_is_seen_after_an_invalidation() {
     let Some(m) = Mounted::new() else { return };
@@ -401,13 +558,13 @@ fn a_listing_of_a_directory_that_others_work_in_gives_no_entries() {
 fn an_invalidation_waits_only_so_long_for_a_create_under_way() {
     let Some(m) = Mounted::new() else { return };
     assert!(!m.at("other").exists());
-    m.memory.delay("create", Duration::from_millis(1500));
+    m.memory.delay("create", Duration::from_secs(6));
     std::thread::scope(|scope| {
         let creating = scope.spawn(|| File::create(m.at("slow")).map(drop));
         eventually("the create has begun", || m.memory.count("create") == 1);
         let began = Instant::now();
         m.memory.invalidate(&Invalidation::Entry(FileId::root(), label("other")));
-        assert!(began.elapsed() < Duration::from_millis(1000), "it let go after {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "it let go after {:?}", began.elapsed());
         // Other requests are served meanwhile: no thread is held by the create.
         assert!(fs::metadata(m.mount.dir()).is_ok());
         creating.join().unwrap().unwrap();

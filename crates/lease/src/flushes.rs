@@ -1,6 +1,6 @@
 //! Flushes that reports wait for.
 
-use crate::{Arrival, Field, SessionId};
+use crate::{Arrival, Field, SessionId, Time};
 use ident::FileId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,12 +19,19 @@ pub struct Flushes {
     /// By report: what it asked for, and under which number, until it came.
     asked: BTreeMap<Arrival, BTreeMap<Flush, Option<u64>>>,
     /// By number, those that did not come yet.
-    open: BTreeMap<u64, (Arrival, Flush)>,
+    open: BTreeMap<u64, (Arrival, Flush, Time)>,
 }
 
 impl Flushes {
     /// The number under which `holder` is to be asked to flush `field` for `report`; nothing if it was asked already.
-    pub fn flush(&mut self, report: Arrival, holder: SessionId, file: &FileId, field: &Field) -> Option<u64> {
+    pub fn flush(
+        &mut self,
+        now: Time,
+        report: Arrival,
+        holder: SessionId,
+        file: &FileId,
+        field: &Field,
+    ) -> Option<u64> {
         let what = (holder, file.clone(), field.clone());
         let asked = self.asked.entry(report).or_default();
         if asked.contains_key(&what) {
@@ -32,13 +39,14 @@ impl Flushes {
         }
         self.last += 1;
         asked.insert(what.clone(), Some(self.last));
-        self.open.insert(self.last, (report, what));
+        self.open.insert(self.last, (report, what, now));
         Some(self.last)
     }
 
     /// `holder` has flushed. Gives the report, if it waits for no other flush.
     pub fn flushed(&mut self, holder: SessionId, number: u64) -> Option<Arrival> {
-        let (report, what) = self.open.get(&number).filter(|(_, (asked, ..))| *asked == holder)?.clone();
+        let (report, what, _) =
+            self.open.get(&number).filter(|(_, (asked, ..), _)| *asked == holder)?.clone();
         self.open.remove(&number);
         if let Some(number) = self.asked.get_mut(&report).and_then(|asked| asked.get_mut(&what)) {
             *number = None;
@@ -69,14 +77,19 @@ impl Flushes {
         let its: Vec<u64> = self
             .open
             .iter()
-            .filter(|(_, (_, (asked, ..)))| *asked == holder)
+            .filter(|(_, (_, (asked, ..), _))| *asked == holder)
             .map(|(number, _)| *number)
             .collect();
         its.into_iter().filter_map(|number| self.flushed(holder, number)).collect()
     }
 
+    /// Who is to flush something, and since when.
+    pub fn owed(&self) -> impl Iterator<Item = (SessionId, Time)> + '_ {
+        self.open.values().map(|(_, (holder, ..), since)| (*holder, *since))
+    }
+
     /// All that did not come yet: whose, under which number, and what.
     pub fn unanswered(&self) -> impl Iterator<Item = (SessionId, u64, &FileId, &Field)> {
-        self.open.iter().map(|(number, (_, (holder, file, field)))| (*holder, *number, file, field))
+        self.open.iter().map(|(number, (_, (holder, file, field), _))| (*holder, *number, file, field))
     }
 }

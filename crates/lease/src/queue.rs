@@ -20,8 +20,10 @@ pub struct Arrival(pub u64);
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// The leases, for the client or for the server to act under: all of them at once, or none.
+    /// The leases, for the client to act under: all of them at once, or none.
     Lease,
+    /// The same, for the server to act under. What the client itself holds may be in its way.
+    Ship,
     /// The values as they are now. It waits for flushes, not for leases: nobody is before it, and it is in nobody's way.
     Report,
 }
@@ -121,11 +123,15 @@ impl Queue {
     }
 
     /// Whether another session that came earlier waits for what goes ill with any of this request's wants: first come, first
-    /// served.
+    /// served. Of its own session's requests those are before it that the server does: given what they need, the session would let go of that for them, and ask again, for ever.
     pub fn blocked_by_earlier(&self, arrival: Arrival) -> bool {
-        self.requests.get(&arrival).filter(|request| request.what == What::Lease).is_some_and(|request| {
+        self.requests.get(&arrival).filter(|request| request.what != What::Report).is_some_and(|request| {
+            let is_shipped =
+                |other: &Arrival| self.requests.get(other).is_some_and(|other| other.what == What::Ship);
             let blocked = |want: &Lease| {
-                self.conflicts(want).any(|(other, it)| other < arrival && it.session != request.session)
+                self.conflicts(want).any(|(other, it)| {
+                    other < arrival && (it.session != request.session || is_shipped(&other))
+                })
             };
             request.wants.iter().any(blocked)
         })
@@ -170,7 +176,7 @@ impl Queue {
     fn insert(&mut self, arrival: Arrival, request: Request) {
         let session = request.session;
         self.sessions.entry(session).or_default().insert(arrival);
-        if request.what == What::Lease {
+        if request.what != What::Report {
             for Lease { file, field, kind } in &request.wants {
                 let fields = self.wanted.entry(file.clone()).or_default();
                 let wanted = fields.entry(field.clone()).or_default().entry(arrival);

@@ -3,7 +3,7 @@
 use crate::{Field, Kind, Released, SessionId, Time};
 use ident::FileId;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Who was told to let go of what and has not answered: so that nobody is told twice, and a new leader knows what to say once more.
 ///
@@ -132,10 +132,9 @@ impl Recalls {
         self.0.values_mut().flat_map(BTreeMap::values_mut).for_each(|recall| recall.told = now);
     }
 
-    /// The sessions that could have answered something and have not for more than `patience_ms`.
-    pub fn overdue(&self, now: Time, patience_ms: u64) -> BTreeSet<SessionId> {
-        let overdue = self.open().filter(|(_, _, recall)| now.ms_since(recall.told) > patience_ms);
-        overdue.map(|(_, (session, _), _)| *session).collect()
+    /// Who owes answers, and since when it has had the chance to give each.
+    pub fn owed(&self) -> impl Iterator<Item = (SessionId, Time)> + '_ {
+        self.open().map(|(_, (session, _), recall)| (*session, recall.told))
     }
 
     fn open(&self) -> impl Iterator<Item = (&FileId, &(SessionId, Field), &Recall)> {

@@ -86,7 +86,11 @@ impl List {
         answer(self.json, &salvaged, |salvaged| {
             let mut text = String::new();
             for one in salvaged {
-                let why = if one.cut_off { "cut off" } else { "refused by the server" };
+                let why = match (one.goes_on, one.cut_off) {
+                    (true, _) => "left when the machine ended: its next start goes on with it",
+                    (false, true) => "cut off",
+                    (false, false) => "refused by the server",
+                };
                 text.push_str(&format!("{} at {} s since 1970 ({why})\n", one.number, one.when));
                 for item in &one.items {
                     text.push_str(&format!("    {}: {}\n", item.path, item.what));

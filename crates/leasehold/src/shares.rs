@@ -43,6 +43,8 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Look through the store of this server for shares that it does not know, and for known ones that are not there: after files were put there, or restored.
+    Discover(Asking),
     /// Accounts of keys: programs that may store shares of their own at this server.
     #[command(subcommand)]
     Account(Account),
@@ -100,6 +102,16 @@ pub enum Account {
     },
     /// All accounts at this server.
     List(Asking),
+    /// End the leases of an account that it has not renewed for some time: a program that renews what it wants to keep has the rest go so.
+    Sweep {
+        /// Its name, or its key.
+        account: String,
+        /// Days since they were renewed last.
+        #[arg(long, value_name = "DAYS", value_parser = days)]
+        unrenewed: u64,
+        #[command(flatten)]
+        asking: Asking,
+    },
     /// End an account: its leases end, and what nobody else has leased goes a day later.
     Remove {
         /// Its name, or its key.
@@ -107,6 +119,16 @@ pub enum Account {
         #[command(flatten)]
         asking: Asking,
     },
+}
+
+/// Days, of which there may be a part, in seconds.
+pub(crate) fn days(text: &str) -> Result<u64, String> {
+    let days: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=100_000.0).contains(&days) {
+        Ok((days * 86_400.0) as u64)
+    } else {
+        Err("from 0 to 100000".to_owned())
+    }
 }
 
 /// See the command's help.
@@ -173,6 +195,10 @@ impl Shares {
             Shares::Account(Account::Add { name, key, quota, asking }) => {
                 asking.ask(SharesRequest::AddAccount { name, key, quota })
             }
+            Shares::Account(Account::Sweep { account, unrenewed, asking }) => {
+                asking.ask(SharesRequest::SweepAccount { account, unrenewed })
+            }
+            Shares::Discover(asking) => asking.ask(SharesRequest::Discover),
             Shares::Account(Account::Remove { account, asking }) => {
                 asking.ask(SharesRequest::RemoveAccount(account))
             }

@@ -5,7 +5,10 @@ use crate::guard::Guard;
 use crate::{Failure, places};
 use clap::Args;
 use fuse::Options;
-use node::{BackupOrder, BackupSchedule, GroupSettings, Listen, Machine, MachineSettings, Version, Versions};
+use node::{
+    BackupOrder, BackupSchedule, Expiry, GroupSettings, Listen, Machine, MachineSettings, ShareSettings,
+    Version, Versions,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
@@ -39,6 +42,13 @@ pub struct Up {
     /// endpoint and keys are in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
     #[arg(long, value_name = "URL")]
     content: Option<node::Location>,
+    /// When leases of keys' accounts at this server expire: when they say (age), so many days after they were renewed last, whatever they say (after=DAYS), or if that was before a time
+    /// (before=SECONDS since 1970 UTC). Never by themselves if absent. What the cluster's own files refer to expires by no setting.
+    #[arg(long, value_name = "age|after=DAYS|before=SECONDS", value_parser = expiry)]
+    expire_leases: Option<Expiry>,
+    /// Let set-user-id programs and device files on the mount count for nothing, as where the mount is not root's: for whoever does not trust the root of each machine that may make some.
+    #[arg(long)]
+    nosuid: bool,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -51,6 +61,10 @@ pub struct Up {
     /// Be as a leasehold whose newest version was N, and let the cluster not go beyond it: so that one can go back to an older one.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
+    /// Go on though this server's state is older than what it had acknowledged, or than what the other servers know: its disk was put back from a copy, and there is nothing better. All
+    /// sessions of an only server end, and what was acknowledged since is not there.
+    #[arg(long)]
+    accept_older_state: bool,
     /// Keep the latest N backups; all if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "backup")]
     backup_keep: Option<u32>,
@@ -60,6 +74,16 @@ pub struct Up {
 fn hours(text: &str) -> Result<f64, String> {
     let hours = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
+}
+
+/// When leases of keys' accounts expire.
+fn expiry(text: &str) -> Result<Expiry, String> {
+    match text.split_once('=') {
+        None if text == "age" => Ok(Expiry::Age),
+        Some(("after", span)) => crate::shares::days(span).map(Expiry::Override),
+        Some(("before", time)) => time.parse().map(Expiry::CutOff).map_err(|_| "not a number".to_owned()),
+        _ => Err("one of age, after=DAYS, before=SECONDS".to_owned()),
+    }
 }
 
 /// Somewhere to call.
@@ -98,6 +122,9 @@ pub struct Mount {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// As with up.
+    #[arg(long)]
+    nosuid: bool,
+    /// As with up.
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     at: Vec<String>,
     /// As with up.
@@ -119,7 +146,8 @@ impl Up {
             listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
             at: self.at,
             knows: knows(self.hold_version),
-            content: self.content,
+            shares: ShareSettings { content: self.content, expiry: self.expire_leases },
+            accepts_older: self.accept_older_state,
             ..MachineSettings::default()
         };
         let (every, keep) = (self.backup_every, self.backup_keep.map(|keep| keep as usize));
@@ -127,7 +155,7 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        run(&data, &dir, settings, schedule)
+        run(&data, &dir, settings, schedule, self.nosuid)
     }
 }
 
@@ -148,7 +176,7 @@ impl Mount {
         }
         let (at, knows) = (self.at, knows(self.hold_version));
         let settings = MachineSettings { at, knows, ..MachineSettings::default() };
-        run(&data, &self.dir, settings, None)
+        run(&data, &self.dir, settings, None, self.nosuid)
     }
 }
 
@@ -157,6 +185,7 @@ fn run(
     dir: &Path,
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
+    nosuid: bool,
 ) -> Result<ExitCode, Failure> {
     // Before anything is started, so that an early Ctrl-C ends in order too.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -172,7 +201,9 @@ fn run(
     if let Some(address) = machine.listens() {
         say(format_args!("other machines can join at {address}: leasehold invite"));
     }
-    let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &Options::default())?);
+    let usual = Options::default();
+    let options = Options { trusted: usual.trusted && !nosuid, ..usual };
+    let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {
         tracing::warn!(%error, "should this process be killed, its mount may hang");
@@ -201,9 +232,11 @@ fn run(
         say(format_args!("unmounted by somebody else"));
     }
     let began = Instant::now();
-    mount.unmount()?;
+    machine.begin_ending();
+    let unmounted = mount.unmount();
     drop(guard);
     machine.stop()?;
+    unmounted?;
     say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
     Ok(ExitCode::SUCCESS)
 }

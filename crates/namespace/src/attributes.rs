@@ -1,9 +1,15 @@
 //! The values of a file's fields.
 
+use crate::{Capabilities, Capability};
 use ident::FileId;
 use lease::Label;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
+
+pub(crate) const SET_UID: u16 = 0o4000;
+pub(crate) const SET_GID: u16 = 0o2000;
+/// Execution by the group: what makes [`SET_GID`] mean anything on a file.
+pub(crate) const GROUP_EXECUTE: u16 = 0o010;
 
 /// A point in wall-clock time, in nanoseconds' resolution, as POSIX counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,6 +78,22 @@ pub struct Attributes {
     pub btime: Timestamp,
     /// When it was last read (relatime).
     pub atime: Timestamp,
+}
+
+impl Attributes {
+    /// The mode that a chown by `cred` leaves, whether or not the owner really changes (Linux since 2.2.13): no program runs as its new owner by its old owner's
+    /// wish. Set-gid without execution by the group is no program (that once meant mandatory locking), and stays for members (Linux' `setattr_should_drop_sgid`).
+    pub fn mode_after_chown(&self, cred: &Cred) -> u16 {
+        let no_program = self.mode & GROUP_EXECUTE == 0;
+        let kept = if no_program && cred.may_set_gid(self.gid) { SET_GID } else { 0 };
+        self.mode & !(SET_UID | SET_GID) | self.mode & kept
+    }
+
+    /// The mode that a write or a truncation by `cred` leaves: what is in a program then is somebody else's.
+    pub fn mode_after_write(&self, cred: &Cred) -> u16 {
+        let keeps = self.kind != FileKind::Regular || cred.has(Capability::Fsetid);
+        if keeps { self.mode } else { self.mode_after_chown(cred) }
+    }
 }
 
 /// The head of [`lease::Field::Content`]; the extents stand in rows of their own.
@@ -144,20 +166,32 @@ pub struct Disposition {
 /// [`lease::Field::Parent`]: a directory has exactly one, the root none, a data file as many as links.
 pub type Links = SmallVec<[Link; 1]>;
 
-/// Who asks: as the machine asserts it.
+/// Who asks, as the machine asserts it: all that a decision may depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cred {
-    /// User; 0 may do anything.
+    /// User; 0 has every capability. A root without some is refused by the kernel, which checks first.
     pub uid: u32,
     /// Primary group.
     pub gid: u32,
     /// Supplementary groups, as far as the decision needs them (a front door adds them only after a refusal).
     pub groups: SmallVec<[u32; 2]>,
+    /// What a user who is not root may all the same; likewise.
+    pub capabilities: Capabilities,
 }
 
 impl Cred {
     /// Whether `gid` is among the asker's groups.
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
+    }
+
+    /// Whether the asker has a capability.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.uid == 0 || self.capabilities.has(capability)
+    }
+
+    /// Whether a set-gid bit for `gid` is the asker's to set and to keep (Linux' `in_group_or_capable`).
+    pub fn may_set_gid(&self, gid: u32) -> bool {
+        self.in_group(gid) || self.has(Capability::Fsetid)
     }
 }

@@ -49,7 +49,7 @@ pub trait Knowledge {
     }
     /// The head of its content.
     fn content(&self, file: &FileId, kind: Kind) -> Known<ContentHead>;
-    /// A symbolic link's target, or other inline content; empty if there is none (leased with the content).
+    /// A symbolic link's target, or sealed inline content; empty if there is none (leased with the content).
     fn inline(&self, file: &FileId) -> Known<Vec<u8>>;
     /// A directory's times.
     fn times(&self, dir: &FileId, kind: Kind) -> Known<Times>;
@@ -61,8 +61,8 @@ pub trait Knowledge {
     fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool>;
     /// The value of an extended attribute.
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>>;
-    /// The names of all extended attributes.
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>>;
+    /// The names of all extended attributes, and how long their values are.
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>>;
     /// Its deletion, if that is pending.
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>>;
     /// What of it is locked, as the asker may know it.

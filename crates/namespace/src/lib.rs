@@ -4,6 +4,7 @@
 
 mod acl;
 mod attributes;
+mod capabilities;
 mod decide;
 mod fold;
 mod knowledge;
@@ -17,9 +18,11 @@ mod verdict;
 pub use attributes::{
     Attributes, ContentHead, Cred, Disposition, Entry, FileKind, Link, Links, Times, Timestamp,
 };
+pub use capabilities::{Capabilities, Capability};
 pub use decide::{
-    INLINE_PIECE_BYTES_MAX, LINKS_MAX, PIECE_BYTES_MAX, POLICY, POLICY_LABEL, POSITION_MAX, SEAL_BYTES,
-    TARGET_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, decide,
+    CAPABILITY_LABEL, INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, LINKS_MAX, PIECE_BYTES_MAX, POLICY,
+    POLICY_LABEL, POSITION_MAX, SEAL_BYTES, TARGET_BYTES_MAX, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX,
+    XATTRS_BYTES_MAX, decide,
 };
 pub use fold::fold;
 pub use knowledge::{Knowledge, Known};
@@ -28,7 +31,8 @@ pub use locks::{
     NotATable,
 };
 pub use operation::{
-    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, XattrMode,
+    AttributeChange, ContentChange, Extent, NewFile, Operation, Piece, Place, RenameMode, SetTime, Whiteout,
+    XattrMode,
 };
 pub use rules::Rules;
 pub use share::{NoPolicy, ShareId, Spread};

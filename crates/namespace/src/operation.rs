@@ -30,6 +30,23 @@ pub struct NewFile {
     pub target: Vec<u8>,
 }
 
+/// The character device 0 that a rename leaves in the old place: with it an overlay says that nothing is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whiteout {
+    /// That of its identifier in the directory which it stands in, and its position there.
+    pub integer: u64,
+    /// Its inode number, from the session's block.
+    pub ino: u64,
+}
+
+impl Whiteout {
+    /// What is made in `dir`.
+    pub fn new_file(self, dir: &FileId) -> NewFile {
+        let (file, kind) = (FileId::for_child(dir, self.integer, self.ino), FileKind::CharDevice);
+        NewFile { file, ino: self.ino, kind, mode: 0, umask: 0, rdev: 0, target: Vec::new() }
+    }
+}
+
 /// How a rename treats the target label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameMode {
@@ -129,8 +146,14 @@ impl<B> Place<B> {
 /// What a publication does to content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContentChange {
-    /// The whole content is these bytes (at most [`crate::INLINE_BYTES_MAX`]); extents, if any, go.
-    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// The whole content, at most [`crate::INLINE_BYTES_MAX`], is what this holds; extents, if any, go.
+    Inline {
+        /// Nonce and ciphertext, [`crate::INLINE_SEAL_BYTES`] longer than the content; empty, if that is.
+        #[serde(with = "serde_bytes")]
+        sealed: Vec<u8>,
+        /// The file's key, the first time that it needs one.
+        key: Option<[u8; 32]>,
+    },
     /// Content beyond `truncate_to` goes first (when the file was cut shorter in between); then each range in `punch` becomes a
     /// hole; then each extent replaces whatever its range had. Inline content, if any, goes: who publishes has carried it over.
     Extents {
@@ -176,8 +199,8 @@ pub enum Operation {
     Link { file: FileId, dir: FileId, label: Label, position: u64, cred: Cred, time: Timestamp },
     /// unlink, or rmdir when `directory`. `open`: this client has handles on the file, so it stays until they are closed.
     Unlink { dir: FileId, label: Label, directory: bool, open: bool, cred: Cred, time: Timestamp },
-    /// Rename. `position` is the moved entry's new place in `to_dir`; `back_position` that of the exchanged one in
-    /// `from_dir`. `open` as in `Unlink`, of a replaced file.
+    /// Rename. `position` is the moved entry's new place in `to_dir`, unless something is replaced there (or exchanged): a label
+    /// that is there throughout stays where it is, so that no listing misses it. `open` as in `Unlink`, of a replaced file.
     Rename {
         from_dir: FileId,
         from: Label,
@@ -185,7 +208,7 @@ pub enum Operation {
         to: Label,
         mode: RenameMode,
         position: u64,
-        back_position: u64,
+        whiteout: Option<Whiteout>,
         open: bool,
         cred: Cred,
         time: Timestamp,
@@ -214,8 +237,8 @@ pub enum Operation {
         ctime: Timestamp,
         change: ContentChange,
     },
-    /// The file was read at `time`. What has read it may, so only the lease counts; a client that has no lease to write attributes leaves
-    /// it out, and nobody recalls one for it.
+    /// The file was read at `time`. What has read it may, so only the lease counts, and one to read attributes is enough: many move an
+    /// access time, none is recalled for it.
     Accessed { file: FileId, time: Timestamp },
     /// From now on `link` goes with the last handle of `file` that anybody has, or none does after all (Windows' deletion disposition, BlackBox §3.3). `own` is what this
     /// client has open, the right to delete among it.

@@ -74,7 +74,7 @@ impl<K: Knowledge + ?Sized> Knowledge for Traced<'_, K> {
         self.knowledge.xattr(file, name, kind)
     }
 
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         self.note(file, Field::Xattrs, Kind::Read);
         self.knowledge.xattrs(file)
     }

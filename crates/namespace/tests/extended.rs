@@ -270,16 +270,22 @@ fn publications() {
     let put = |truncate_to, put, key| ContentChange::Extents { truncate_to, punch: vec![], put, key };
     let one = |extent| put(None, vec![extent], Some([1; 32]));
     let pad = SEAL_BYTES as usize;
+    let inline = |length, key| ContentChange::Inline { sealed: vec![0; length + INLINE_SEAL_BYTES], key };
     let rows = [
         (5, 100, ContentChange::None, true),
         (6, 100, ContentChange::None, false),
         (4, 100, ContentChange::None, false),
         (5, 99, ContentChange::None, false),
         (5, 1 << 40, ContentChange::None, true),
-        (5, 3, ContentChange::Inline(b"abc".to_vec()), true),
-        (5, 4, ContentChange::Inline(b"abc".to_vec()), false),
-        (5, 4096, ContentChange::Inline(vec![0; 4096]), true),
-        (5, 4097, ContentChange::Inline(vec![0; 4097]), false),
+        (5, 3, inline(3, Some([1; 32])), true),
+        (5, 4, inline(3, Some([1; 32])), false),
+        (5, 3, inline(3, None), false), // without a key
+        (5, 0, ContentChange::Inline { sealed: Vec::new(), key: None }, true),
+        (5, 0, inline(0, Some([1; 32])), false),
+        (5, 3, ContentChange::Inline { sealed: b"abc".to_vec(), key: Some([1; 32]) }, false), // not sealed
+        (5, 4096, inline(4096, Some([1; 32])), true),
+        (5, 4097, inline(4097, Some([1; 32])), false),
+        (5, i64::MAX as u64, inline(0, Some([1; 32])), false),
         (5, 100, put(None, vec![], None), true),
         (5, 99, put(None, vec![], None), false),
         (5, 99, put(Some(50), vec![], None), true),
@@ -349,7 +355,7 @@ fn publications() {
         assert_eq!(s.run(&publish), expected, "{version} {size} {change:?}");
         if good {
             let head = s.file("f").content;
-            let occupied = if matches!(change, ContentChange::Inline(_)) { size } else { 77 };
+            let occupied = if matches!(change, ContentChange::Inline { .. }) { size } else { 77 };
             assert_eq!((head.version, head.size, head.mtime, head.occupied), (5, size, mtime, occupied));
             assert_eq!(head.ctime, at(20), "ctime never goes back");
         }

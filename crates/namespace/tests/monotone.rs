@@ -87,7 +87,7 @@ fn the_random_operations_reach_everything() {
     let mut done = BTreeSet::new();
     let mut errors = BTreeSet::new();
     let mut state = 1u64;
-    for _ in 0..1500 {
+    for _ in 0..3000 {
         let mut byte = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8

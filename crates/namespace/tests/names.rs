@@ -135,6 +135,40 @@ fn exchange() {
     );
 }
 
+/// What an overlay hides is marked by the character device 0, in the same step that moves the file away.
+#[test]
+fn a_rename_leaves_a_whiteout() {
+    rows(
+        KINDS,
+        "0:0 leave f new        -> ok; new is f; f c--------- 0:0
+         0:0 leave f g          -> ok; g is f; f c--------- 0:0; h links 1
+         0:0 leave full new     -> ok; new is full; new/x is full/x; full c--------- 0:0
+         0:0 leave f empty/new  -> ok; empty/new is f; f c--------- 0:0
+         0:0 leave g h          -> ok; g is g; h is g
+         0:0 leave nothing new  -> NotFound",
+    );
+}
+
+/// Whoever lists meanwhile ends at what was there when the listing began, and must not miss a name that always is.
+#[test]
+fn a_label_that_is_there_throughout_keeps_its_position() {
+    let position = |s: &mut Situation, path: &str| match s.run_text(&format!("0:0 lookup {path}")) {
+        Ok(Answer::Entry(entry)) => entry.position,
+        other => panic!("{path}: {other:?}"),
+    };
+    for (text, kept) in [("0:0 rename f g", &["g"][..]), ("0:0 exchange f full", &["f", "full"])] {
+        let mut s = Situation::new(KINDS);
+        let before: Vec<u64> = kept.iter().map(|path| position(&mut s, path)).collect();
+        s.run_text(text).unwrap();
+        let after: Vec<u64> = kept.iter().map(|path| position(&mut s, path)).collect();
+        assert_eq!(before, after, "{text}");
+    }
+    let mut s = Situation::new(KINDS);
+    let last = position(&mut s, "full");
+    s.run_text("0:0 rename f new").unwrap();
+    assert!(position(&mut s, "new") > last, "what is new comes behind");
+}
+
 /// A directory that gets another parent changes itself, since `..` is in it.
 #[test]
 fn moving_a_directory_needs_write_permission_on_it() {

@@ -23,7 +23,7 @@ fn link(dir: &FileId, label: &str) -> Link {
 }
 
 fn user() -> Cred {
-    Cred { uid: 1, gid: 1, groups: Default::default() }
+    Cred { uid: 1, gid: 1, ..Cred::default() }
 }
 
 fn deleting() -> Open {

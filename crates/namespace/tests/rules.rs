@@ -51,7 +51,7 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
             to: label("c"),
             mode: RenameMode::Replace,
             position: 10,
-            back_position: 0,
+            whiteout: None,
             open: false,
             cred,
             time,

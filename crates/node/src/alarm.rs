@@ -19,7 +19,7 @@ struct Inner {
 }
 
 /// What a thread unwinds with that has raised the alarm, or come upon something after that.
-struct Raised;
+pub(crate) struct Raised;
 
 impl Alarm {
     /// When it is raised, `tell` is told why: on any thread, with any lock held.

@@ -5,9 +5,11 @@
 //! server.damaged-SECONDS/why    what was found
 //! ```
 
-use crate::data::{DataError, io, sync_dir};
+use crate::data::{DataError, MARK, io, sync_dir};
 use crate::shares_server::utc_secs;
+use shares::private;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "server.damaged-";
@@ -18,10 +20,15 @@ pub(crate) fn put(dir: &Path, why: &str) -> Result<PathBuf, DataError> {
     let free = |at: &u64| !dir.join(format!("{PREFIX}{at}")).exists();
     let at = (utc_secs()..).find(free).unwrap_or_default();
     let aside = dir.join(format!("{PREFIX}{at}"));
+    // It may be what is missing.
+    private::make_dir(&server).map_err(io("make", &server))?;
     let note = server.join("why");
     // For people: without it, the log says it.
-    let _ = fs::write(&note, format!("{why}\n"));
+    let file = private::options().write(true).create(true).truncate(true).open(&note);
+    let _ = file.and_then(|mut file| writeln!(file, "{why}"));
     fs::rename(&server, &aside).map_err(io("put aside", &server))?;
+    // If it stays it is in nobody's way: it goes before there is another server.
+    let _ = fs::rename(dir.join(MARK), aside.join(MARK));
     sync_dir(dir)?;
     Ok(aside)
 }

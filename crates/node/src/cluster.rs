@@ -3,6 +3,7 @@
 use crate::machine::fill_random;
 use crate::net::{Listener, Token};
 use crate::server::Server;
+use crate::shares_server::utc_secs;
 use directory::{Input, Standing};
 use lease::{Field, Kind};
 use serde::{Deserialize, Serialize};
@@ -98,8 +99,9 @@ impl Server {
         let token = Token::hash(&secret);
         let (tell, told) = sync_channel(1);
         self.waiting().lock().invited.insert(token, tell);
-        let until = self.group().status().time.after_ms(invitation.good_for_s.saturating_mul(1000));
-        self.group().propose(Input::Invite { token, rights, until });
+        let at = utc_secs();
+        let until = at.saturating_add(invitation.good_for_s);
+        self.group().propose(Input::Invite { token, rights, at, until });
         let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
         result.map_err(|error| error.to_string())?;
         Ok(Token { addresses, authority: listener.authority(), secret })

@@ -1,9 +1,10 @@
 //! The control socket: how `leasehold status` and `leasehold fsck` ask a running machine.
 //!
-//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Only who may enter the data directory can connect.
+//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may connect: see `control_socket`.
 
 use crate::backup::{self, BackupOrder, BackupReport};
 use crate::cluster::{FileLeases, Invitation, MachineReport};
+use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
 use crate::group::FOUNDER;
@@ -12,17 +13,22 @@ use crate::net::ask_control;
 use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
-use crate::shares_server::{Shares, wall_clock};
+use crate::shares_server::{ShareSettings, Shares, wall_clock};
 use crate::status::StatusReport;
 use crate::stored::{self, SharesReply, SharesRequest};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A request is a word and a path; nobody needs to send more.
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
+/// How long not to listen where nobody can be accepted: descriptors may be used up.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a server says that is asked by another for what only people on its machine may ask.
+const ONLY_HERE: &str = "only on this machine itself can that be asked for";
 /// What a machine without a server says to what only a server can answer.
 const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
 
@@ -96,17 +102,21 @@ impl Control {
     /// Listens for the machine whose part this is, as long as it lives.
     pub fn serve(dir: &Path, part: &Arc<Part>) -> std::io::Result<Control> {
         let socket = DataDir::control_socket(dir);
-        match std::fs::remove_file(&socket) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            // The lock of the data directory is ours: whoever left a socket is dead.
-            Ok(()) | Err(_) => {}
-        }
-        let incoming = bind(&socket)?;
+        let listener = bind(&socket)?;
         let part = Arc::downgrade(part);
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            for stream in incoming.incoming() {
-                let Ok(stream) = stream else { continue };
+            loop {
+                let accepted = accept(&listener);
                 let Some(part) = part.upgrade().filter(|part| !part.engine().is_stopping()) else { return };
+                let stream = match accepted {
+                    Ok(stream) => stream,
+                    Err(error) if error.kind() == ErrorKind::PermissionDenied => continue,
+                    Err(error) => {
+                        tracing::warn!(%error, "nobody can be heard at the control socket for a moment");
+                        std::thread::sleep(PAUSE);
+                        continue;
+                    }
+                };
                 // Some take long, and nobody else is to wait for them.
                 let answering = std::thread::Builder::new().name("control".into());
                 if let Err(error) = answering.spawn(move || answer_stream(&part, stream)) {
@@ -125,25 +135,6 @@ impl Drop for Control {
         let _ = std::fs::remove_file(&self.socket);
         drop(last);
     }
-}
-
-/// Socket addresses hold 107 bytes, and data directories may be deeper: go through a descriptor of the directory.
-fn at(socket: &Path) -> std::io::Result<(std::fs::File, PathBuf)> {
-    use std::os::fd::AsRawFd;
-    let dir = std::fs::File::open(socket.parent().unwrap_or(Path::new(".")))?;
-    let name = socket.file_name().unwrap_or_default();
-    let short = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name);
-    Ok((dir, short))
-}
-
-fn bind(socket: &Path) -> std::io::Result<UnixListener> {
-    let (_dir, short) = at(socket)?;
-    UnixListener::bind(short)
-}
-
-fn connect(socket: &Path) -> std::io::Result<UnixStream> {
-    let (_dir, short) = at(socket)?;
-    UnixStream::connect(short)
 }
 
 /// Serves one connection.
@@ -176,14 +167,29 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
     }
 }
 
+impl Request {
+    /// It is about this machine, or about what is on its disk: for who is on this machine, and for nobody else. The rest is about the whole cluster.
+    fn is_local(&self) -> bool {
+        match self {
+            Request::Status | Request::Fsck | Request::Scrub | Request::Backup(_) | Request::Shares(_) => {
+                true
+            }
+            Request::Invite(_)
+            | Request::Machines
+            | Request::Expel(_)
+            | Request::Leases(_)
+            | Request::Servers
+            | Request::AddServer(_)
+            | Request::RemoveServer(_)
+            | Request::Drain(_) => false,
+        }
+    }
+}
+
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
 fn leader_to_ask(part: &Part, request: &Request) -> Option<String> {
     let follows = part.server().is_some_and(|server| !server.group().leads());
-    let is_local = matches!(
-        request,
-        Request::Status | Request::Fsck | Request::Scrub | Request::Backup(_) | Request::Shares(_)
-    );
-    (follows && !is_local).then(|| part.link_status().map(|status| status.server)).flatten()
+    (follows && !request.is_local()).then(|| part.link_status().map(|status| status.server)).flatten()
 }
 
 /// Answers what another server passes on, a line of JSON; answers go to `tell`, lines of JSON too.
@@ -193,7 +199,8 @@ pub(crate) fn answer_server(part: &Part, request: &str, tell: &mut dyn FnMut(Vec
         line.push(b'\n');
         tell(line);
     };
-    let reply = match serde_json::from_str(request) {
+    let reply = match serde_json::from_str::<Request>(request) {
+        Ok(request) if request.is_local() => Err(ONLY_HERE.to_owned()),
         Ok(request) if leader_to_ask(part, &request).is_some() => Err("another server leads now".to_owned()),
         Ok(request) => reply(part, request, &mut |progress| tell(&Reply::Progress(progress.to_owned()))),
         Err(error) => Err(error.to_string()),
@@ -320,7 +327,8 @@ fn export_stopped(
     if !dir.exists() {
         return Err(AskError::Failed(format!("there are no shares in {}", data.display())));
     }
-    let store = Shares::open(&dir, None, wall_clock(), Arc::new(|_| ())).map_err(MachineError::from)?;
+    let store = Shares::open(&dir, ShareSettings::default(), wall_clock(), Arc::new(|_| ()))
+        .map_err(MachineError::from)?;
     // If the database was lost, this is how it is known what there is.
     store.server().finish_discovery().map_err(|error| failed(&error))?;
     let exported = stored::export_alone(&store, file, which, progress);

@@ -5,12 +5,13 @@
 //! copies/        the small files below once more: see `small`
 //! spare          room for a start on a full disk: see `spare`
 //! lock           held while a process uses the directory; says which one
-//! machine.json   the machine's number, how often it started
+//! machine.json   the machine's number, how often it started, what the directory has been given
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
 //! authority.key  the cluster's authority, on servers
 //! cluster.json   where the servers are, and whether it is one, on a machine that has joined
 //! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
+//! server.mark    how far the log in server/ is durable: see `group::log`
 //! server.damaged-SECONDS/  what a server had that was added anew: see `aside`
 //! scrub.json     when all but the shares was read last: see `scrub`
 //! shares/        the share server: share files and lease database
@@ -18,16 +19,21 @@
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
+use crate::group::FOUNDER;
+use crate::machine::fill_random;
+use crate::placed::Placed;
 use crate::small::{self, COPIES, read_file, remove_file, replace_file, replace_plain};
 use crate::spare;
+use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use shares::private;
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use wire::MachineId;
+use wire::{MachineId, Start};
 
 /// The layout that this program reads and writes.
 pub const FORMAT: u32 = 2;
@@ -36,6 +42,12 @@ const FORMAT_BARE: u32 = 1;
 /// What machines have of small files, and in which order one that is let in gets them.
 const SMALL: [&str; 6] =
     ["machine.key", "machine.crt", "authority.crt", "authority.key", "cluster.json", "machine.json"];
+/// Those that no machine does without which was started before.
+const KEYS: [&str; 3] = ["machine.key", "machine.crt", "authority.crt"];
+/// What only a directory has that was started before.
+const STARTED: [&str; 3] = ["server", "shares", "salvage"];
+/// Notes how far the log in `server/` is durable.
+pub(crate) const MARK: &str = "server.mark";
 /// The file that says that a restore into the directory has not ended.
 const RESTORING: &str = "restoring";
 
@@ -94,6 +106,16 @@ pub enum DataError {
         /// The file.
         file: PathBuf,
     },
+    /// What it had is not there any more.
+    #[error(
+        "{dir} lacks {what}, which it had before: mount or put back what is missing, and start again. If that is gone for good, restore the latest backup into another directory (leasehold restore), or have this machine join anew with another data directory; of shares that other servers have, too, a server makes its own anew if it is started with --accept-older-state"
+    )]
+    Missing {
+        /// The directory.
+        dir: PathBuf,
+        /// What is missing.
+        what: String,
+    },
     /// The system refused.
     #[error("cannot {verb} {file}")]
     Io {
@@ -107,13 +129,133 @@ pub enum DataError {
     },
 }
 
-/// Who a machine is.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+/// So many of its starts a directory tells apart from those of its copies.
+const REMEMBERED: usize = 8;
+
+/// Who a machine is, and what its directory has been given: what of that is missing was lost, and is never taken for a first start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Its number in the cluster.
     pub machine: u64,
     /// How often it started: its incarnation.
     pub starts: u64,
+    /// It has made a cluster, or joined one: keys and certificates are there.
+    #[serde(default)]
+    pub made: bool,
+    /// The member of the server group whose state is in `server/`.
+    #[serde(default)]
+    pub serves: Option<u64>,
+    /// `shares/` has a share server's database.
+    #[serde(default)]
+    pub shares: bool,
+    /// Its shares are not there as well, but in an object store.
+    #[serde(default)]
+    pub elsewhere: bool,
+    /// What its latest starts have drawn, this one the last: copies of a directory count alike.
+    #[serde(default)]
+    pub drawn: [u64; REMEMBERED],
+    /// The state in `server/` was proven to be older than what it had acknowledged.
+    #[serde(default)]
+    pub older: bool,
+    /// Which files those in `server/` were at the last start.
+    #[serde(default)]
+    pub placed: Option<Placed>,
+}
+
+/// Held while an identity is changed: by whoever starts, and by what the machine comes to be.
+static CHANGING: Mutex<()> = Mutex::new(());
+
+impl Identity {
+    /// That of the machine in `dir`.
+    pub(crate) fn of(dir: &Path) -> Result<Identity, DataError> {
+        let bytes = read_file(dir, "machine.json")?.ok_or_else(|| missing(dir, "machine.json"))?;
+        let damaged =
+            |e: serde_json::Error| DataError::Damaged { file: dir.join("machine.json"), why: e.to_string() };
+        serde_json::from_slice(&bytes).map_err(damaged)
+    }
+
+    /// This start, as servers are told of it.
+    pub(crate) fn start(&self) -> Start {
+        let (drawn, before) =
+            self.drawn.split_last().map_or((0, Vec::new()), |(it, all)| (*it, all.to_vec()));
+        Start { incarnation: self.starts, drawn, before: before.into_iter().filter(|it| *it != 0).collect() }
+    }
+
+    /// Changes it in `dir`, durably.
+    pub(crate) fn change(dir: &Path, change: impl FnOnce(&mut Identity)) -> Result<Identity, DataError> {
+        let _changing = CHANGING.lock();
+        let before = Identity::of(dir)?;
+        let mut now = before;
+        change(&mut now);
+        if now != before {
+            now.keep(dir)?;
+        }
+        Ok(now)
+    }
+
+    fn keep(&self, dir: &Path) -> Result<(), DataError> {
+        replace_file(dir, "machine.json", &serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// An error if something of the directory `dir` is missing that is no server's alone.
+    fn is_whole(&self, dir: &Path) -> Result<(), DataError> {
+        if !self.made {
+            return Ok(());
+        }
+        let has_cluster = || Ok::<_, DataError>(read_file(dir, "cluster.json")?.is_some());
+        let mut lacks = Vec::new();
+        for name in KEYS {
+            if read_file(dir, name)?.is_none() {
+                lacks.push(name);
+            }
+        }
+        // The founder needs to know of a cluster only if it is in one with others.
+        let founder = self.machine == directory::FOUNDER.0 && self.serves == Some(FOUNDER);
+        if !founder && !has_cluster()? {
+            lacks.push("cluster.json");
+        }
+        if lacks.is_empty() { Ok(()) } else { Err(missing(dir, &lacks.join(", "))) }
+    }
+}
+
+/// Removes the state of the server in `dir`, and the note of how far its log went.
+pub(crate) fn remove_server(dir: &Path) -> Result<(), DataError> {
+    let (server, mark) = (dir.join("server"), dir.join(MARK));
+    let removed = [(&server, fs::remove_dir_all(&server)), (&mark, fs::remove_file(&mark))];
+    for (file, removed) in removed {
+        match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", file)(error)),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// What of `server/` in `dir` is not there, though the machine's server has been started.
+pub(crate) fn lacks_server(dir: &Path) -> Option<String> {
+    let server = dir.join("server");
+    let is_empty = |file: &Path| fs::metadata(file).map_or(true, |it| it.is_file() && it.len() == 0);
+    let has_log = || {
+        let files = fs::read_dir(server.join("log")).into_iter().flatten().flatten();
+        files.into_iter().any(|file| file.path().extension().is_some_and(|kind| kind == "log"))
+    };
+    let (rows, log) = (is_empty(&server.join("rows")), !has_log());
+    match (rows, log) {
+        (true, true) => Some("server/".to_owned()),
+        (true, false) => Some("server/rows".to_owned()),
+        (false, true) => Some("server/log".to_owned()),
+        (false, false) => None,
+    }
+}
+
+/// An error if the share server in `dir`, which the machine was found to have, is not there.
+pub(crate) fn has_shares(dir: &Path, identity: Identity) -> Result<(), DataError> {
+    let lacks = shares::lacks(&dir.join("shares"), identity.elsewhere).filter(|_| identity.shares);
+    lacks.map_or(Ok(()), |what| Err(missing(dir, &format!("shares/{what}"))))
+}
+
+pub(crate) fn missing(dir: &Path, what: &str) -> DataError {
+    DataError::Missing { dir: dir.to_path_buf(), what: what.to_owned() }
 }
 
 /// The cluster that a machine has joined.
@@ -164,7 +306,7 @@ impl Joining {
     /// The machine has joined as `machine`.
     pub(crate) fn finish_join(&self, machine: MachineId, addresses: &[String]) -> Result<(), DataError> {
         Cluster { addresses: addresses.to_vec(), ..Cluster::default() }.keep(&self.path)?;
-        replace_file(&self.path, "machine.json", &identity_json(Identity { machine: machine.0, starts: 0 }))?;
+        Identity { machine: machine.0, made: true, ..Identity::default() }.keep(&self.path)?;
         keep_format(&self.path)
     }
 }
@@ -179,7 +321,7 @@ pub(crate) struct BegunRestore {
 impl BegunRestore {
     /// All is there: it is that machine's from now on.
     pub(crate) fn finish(&self, identity: Identity) -> Result<(), DataError> {
-        replace_file(&self.path, "machine.json", &identity_json(identity))?;
+        identity.keep(&self.path)?;
         keep_format(&self.path)?;
         let mark = self.path.join(RESTORING);
         fs::remove_file(&mark).map_err(io("remove", &mark))?;
@@ -200,18 +342,21 @@ pub struct DataDir {
 impl DataDir {
     /// Takes hold of `path`, making it if it does not exist; counts a start. `purpose` is what others are told who find it taken.
     pub fn take(path: &Path, purpose: &str) -> Result<DataDir, DataError> {
-        fs::create_dir_all(path).map_err(io("make", path))?;
+        private::make_dir(path).map_err(io("make", path))?;
         if path.join(RESTORING).exists() {
             return Err(DataError::Restoring { dir: path.to_path_buf() });
         }
-        let format = path.join("format");
-        let created = !format.exists();
+        let created = !has_format(path);
         if created && !is_blank(path)? {
-            return Err(DataError::Foreign { dir: path.to_path_buf() });
+            return Err(if was_started(path)? {
+                missing(path, "format")
+            } else {
+                DataError::Foreign { dir: path.to_path_buf() }
+            });
         }
         let lock = lock(path, purpose)?;
         if created {
-            replace_file(path, "machine.json", &identity_json(Identity { machine: 1, starts: 0 }))?;
+            Identity { machine: directory::FOUNDER.0, ..Identity::default() }.keep(path)?;
             keep_format(path)?;
         }
         match format_in(path)? {
@@ -223,16 +368,20 @@ impl DataDir {
             }
             found => return Err(DataError::Newer { dir: path.to_path_buf(), found }),
         }
-        let mut identity = DataDir::identity_in(path)?;
-        identity.starts += 1;
-        replace_file(path, "machine.json", &identity_json(identity))?;
+        Identity::of(path)?.is_whole(path)?;
+        let drawn = draw().map_err(io("draw random numbers for", path))?;
+        let identity = Identity::change(path, |identity| {
+            identity.starts += 1;
+            identity.drawn.rotate_left(1);
+            identity.drawn[REMEMBERED - 1] = drawn;
+        })?;
         Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
     }
 
     /// Takes hold of `path` for a machine that is about to join: there must be nothing yet.
     pub(crate) fn begin_join(path: &Path) -> Result<Joining, DataError> {
-        fs::create_dir_all(path).map_err(io("make", path))?;
-        if path.join("format").exists() {
+        private::make_dir(path).map_err(io("make", path))?;
+        if has_format(path) {
             return Err(DataError::Joined { dir: path.to_path_buf() });
         }
         if !is_blank(path)? {
@@ -244,10 +393,10 @@ impl DataDir {
     /// Takes hold of `path` to make it a data directory out of a backup: there must be nothing yet, but for what a restore has left that was cut short. Until it is
     /// finished it is nobody's.
     pub(crate) fn begin_restore(path: &Path) -> Result<BegunRestore, DataError> {
-        fs::create_dir_all(path).map_err(io("make", path))?;
+        private::make_dir(path).map_err(io("make", path))?;
         let mark = path.join(RESTORING);
         if !mark.exists() {
-            if path.join("format").exists() {
+            if has_format(path) {
                 return Err(DataError::Joined { dir: path.to_path_buf() });
             }
             let mut entries = fs::read_dir(path).map_err(io("read", path))?;
@@ -258,11 +407,8 @@ impl DataDir {
         }
         let lock = lock(path, "leasehold restore")?;
         replace_plain(path, RESTORING, b"a restore into this directory has not ended\n")?;
-        let (server, shares) = (path.join("server"), path.join("shares"));
-        match fs::remove_dir_all(&server) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &server)(error)),
-            Ok(()) | Err(_) => {}
-        }
+        remove_server(path)?;
+        let shares = path.join("shares");
         shares::clear(&shares).map_err(io("clear", &shares))?;
         Ok(BegunRestore { path: path.to_path_buf(), _lock: lock })
     }
@@ -272,7 +418,7 @@ impl DataDir {
         if path.join(RESTORING).exists() {
             return Err(DataError::Restoring { dir: path.to_path_buf() });
         }
-        if !path.join("format").exists() {
+        if !has_format(path) {
             return Err(DataError::Foreign { dir: path.to_path_buf() });
         }
         let lock = lock(path, purpose)?;
@@ -280,14 +426,6 @@ impl DataDir {
             FORMAT_BARE | FORMAT => Ok(lock),
             found => Err(DataError::Newer { dir: path.to_path_buf(), found }),
         }
-    }
-
-    /// Who the machine is whose data directory is at `path`.
-    fn identity_in(path: &Path) -> Result<Identity, DataError> {
-        let file = path.join("machine.json");
-        let missing = || io("read", &file)(ErrorKind::NotFound.into());
-        let bytes = read_file(path, "machine.json")?.ok_or_else(missing)?;
-        serde_json::from_slice(&bytes).map_err(|e| DataError::Damaged { file, why: e.to_string() })
     }
 
     /// Where it is.
@@ -311,6 +449,22 @@ impl DataDir {
     }
 }
 
+fn draw() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    fill_random(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+fn has_format(path: &Path) -> bool {
+    path.join("format").exists() || path.join(COPIES).join("format").exists()
+}
+
+/// Whether the directory, which has no format, was a machine's that has been started: the format is there before it counts a start.
+fn was_started(path: &Path) -> Result<bool, DataError> {
+    Ok(STARTED.iter().any(|name| path.join(name).exists())
+        && (path.join(COPIES).exists() || read_file(path, "machine.json")?.is_some()))
+}
+
 /// An interrupted first start leaves its lock and perhaps its identity; that is still blank.
 fn is_blank(path: &Path) -> Result<bool, DataError> {
     let mut entries = fs::read_dir(path).map_err(io("read", path))?;
@@ -327,8 +481,9 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
 }
 
 fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
+    private::mend(path).map_err(io("guard", path))?;
     let name = path.join("lock");
-    let mut file = OpenOptions::new()
+    let mut file = private::options()
         .read(true)
         .write(true)
         .create(true)
@@ -362,7 +517,7 @@ pub(crate) fn read_small(dir: &Path) -> Result<(), DataError> {
 /// Plain, so that every version can read it; what its copy is for goes without a checksum.
 fn keep_format(path: &Path) -> Result<(), DataError> {
     let (text, copies) = (format!("{FORMAT}\n"), path.join(COPIES));
-    fs::create_dir_all(&copies).map_err(io("make", &copies))?;
+    private::make_dir(&copies).map_err(io("make", &copies))?;
     replace_plain(&copies, "format", text.as_bytes())?;
     replace_plain(path, "format", text.as_bytes())
 }
@@ -382,10 +537,6 @@ fn format_in(path: &Path) -> Result<u32, DataError> {
         (_, Ok(copy)) if copy <= FORMAT => keep_format(path).map(|()| copy),
         (found, _) => found,
     }
-}
-
-fn identity_json(identity: Identity) -> Vec<u8> {
-    format!("{{\"machine\": {}, \"starts\": {}}}\n", identity.machine, identity.starts).into_bytes()
 }
 
 /// Makes what was done to names in `dir` durable.

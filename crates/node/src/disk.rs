@@ -4,7 +4,7 @@
 
 use crate::store::{RowStore, StoreError, StoreSettings};
 use rustix::fs::{Advice, fadvise};
-use std::fs::OpenOptions;
+use shares::private;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
@@ -53,12 +53,12 @@ pub struct Local;
 
 impl Disk for Local {
     fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create(make).truncate(false).open(path)?;
+        let file = private::options().read(true).write(true).create(make).truncate(false).open(path)?;
         Ok(Arc::new(file))
     }
 
     fn make_dir(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(path)
+        private::make_dir(path)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {

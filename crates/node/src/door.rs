@@ -28,12 +28,16 @@ pub trait Door: Send + Sync + 'static {
     fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket>;
     /// Nobody waits for this call any longer: it is answered with `Error::Interrupted`, unless it has been answered.
     fn cancel(&self, ticket: Ticket);
+    /// A call that waits keeps something below locked that is to be taken back ([`client::Client::give_way`]).
+    fn give_way(&self, ticket: Ticket);
     /// Takes in what there may be for calls that wait, on this thread, without waiting for it: for one that has a moment until it sleeps.
     fn look(&self) {}
     /// The directory that this machine has for its root. Known once a session has begun.
     fn root(&self) -> FileId;
     /// For how long from now the kernel (or an SMB client) may keep what it is told: what is left of the session.
     fn valid_for(&self) -> Duration;
+    /// The kernel has forgotten these files, of which this front door was told that they linger ([`Reply::Lingers`]).
+    fn forgotten(&self, files: Vec<FileId>);
     /// Registers who has handed out something below.
     fn hand_out(&self, below: Arc<dyn Below>);
 }

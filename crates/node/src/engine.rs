@@ -9,20 +9,26 @@ use crate::door::{Again, Answer, Below, Door, Told};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
-use crate::salvage::SalvageStore;
+use crate::salvage::{Left, SalvageStore};
+use crate::unsent::{Unsent, Whose};
 use crate::upstream::Upstream;
 use crate::waits::{LONG_MS, LongWaits};
-use client::{Call, Client, Input, Invalidation, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
+use bytes::Bytes;
+use client::{
+    Call, Client, Continuation, Heard, Input, Invalidation, Lost, LostWhat, Outcome, Output, Reply, Salvage,
+    Settings, Ticket, Upload,
+};
 use ident::FileId;
 use lease::SessionId;
-use namespace::{Cred, Error};
+use namespace::{Cred, Error, ShareId};
 use parking_lot::{Condvar, Mutex, RwLock};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{MachineId, ToClient, ToServer};
+use wire::{MachineId, Receipt, Start, ToClient, ToServer};
 
 /// Uploads that one thread takes together, so that they share the disk's flushes.
 const UPLOADS_TOGETHER: usize = 16;
@@ -32,6 +38,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const READS_MAX: u8 = 3;
 /// How often the client is looked after.
 const TICK: Duration = Duration::from_millis(100);
+/// How often a session is renewed in which there is only the rest of an earlier start's log to apply.
+const RENEWAL: Duration = Duration::from_secs(5);
+/// How long an orderly end waits for a server that cannot be reached, and for one that does not get on; what is left then is kept.
+const AWAY: Duration = Duration::from_secs(5);
+const STUCK: Duration = Duration::from_secs(20);
 
 /// See the module.
 pub(crate) struct Engine {
@@ -53,6 +64,8 @@ pub(crate) struct Engine {
     /// The server does not take this machine any more.
     refused: AtomicBool,
     salvage: SalvageStore,
+    /// Salvages that are not written down yet.
+    salvaging: AtomicU64,
     started: Instant,
 }
 
@@ -63,13 +76,69 @@ pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 struct Hosted {
     client: Client,
     answers: BTreeMap<Ticket, Answer>,
-    /// The machine and its incarnation.
-    identity: (MachineId, u64),
+    /// The machine and this start of it.
+    identity: (MachineId, Start),
+    /// What the server has said last of how far it has the log.
+    receipt: Option<Receipt>,
     /// What the latest connection is in. Its beginning may still be on its way.
     welcomed: Option<SessionId>,
     /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
     session: Option<SessionId>,
     open: bool,
+    /// What is to be stored and is not yet, by number.
+    unstored: BTreeMap<u64, Upload>,
+    /// What is stored, and whose publication the server may not have: should the session end, nobody else keeps it.
+    unsettled: FxHashMap<ShareId, Upload>,
+    /// What the last end has left, until the server has it. The client begins after that.
+    goes_on: Option<GoesOn>,
+    /// What comes is of a session that is no concern any more, until the next is opened.
+    deaf: bool,
+    /// All is said and done.
+    ended: bool,
+}
+
+/// A session of an earlier start, in which its end has left something.
+struct GoesOn {
+    number: u64,
+    unsent: Arc<Unsent>,
+    continuation: Continuation,
+    /// When the session was renewed last, once it goes on.
+    renewed: Option<Instant>,
+}
+
+/// How an orderly end ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The server has everything.
+    Clean,
+    /// What is left of `count` changes is kept under this number; whether the next start goes on with it.
+    Kept { number: u64, count: usize, goes_on: bool },
+    /// What is left could not be kept.
+    Lost { count: usize, why: crate::data::DataError },
+}
+
+/// What a machine says to a server over a new connection.
+pub(crate) struct Greeting {
+    pub machine: MachineId,
+    pub start: Start,
+    /// The session that it had.
+    pub session: Option<SessionId>,
+    pub receipt: Option<Receipt>,
+}
+
+impl Hosted {
+    /// A server that has less of this client's log than it had acknowledged has forgotten it: for this client its session is over, and nothing that it says next rests on what it had.
+    fn unless_forgotten(&self, message: ToClient) -> ToClient {
+        match message {
+            ToClient::Resumed { through, .. } if through < self.client.acknowledged() => {
+                tracing::error!(
+                    "the server has forgotten what it had acknowledged: its disk may be an older copy; what it lacks is kept: leasehold salvage list"
+                );
+                ToClient::Fenced
+            }
+            message => message,
+        }
+    }
 }
 
 /// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::take_back`].
@@ -87,11 +156,13 @@ pub(crate) struct Yield {
 
 /// What may block, and so is for threads of its own.
 pub(crate) enum Chore {
-    Unneeded(Vec<namespace::ShareId>),
+    Unneeded(Vec<ShareId>),
     /// The reply of a waiting read, whose pieces must be fetched.
     Gather(Vec<content::Part>, Answer),
     /// What could not be applied is to be written down.
     Salvage(Salvage),
+    /// The session of an earlier start goes on.
+    GoOn,
 }
 
 /// What is left to do once no lock is held.
@@ -103,11 +174,17 @@ struct After {
     yields: Vec<Yield>,
     /// The session is over, and another is wanted.
     fenced: bool,
+    /// The session of an earlier start is done with, and one of this start is wanted.
+    begins: bool,
 }
 
 impl Engine {
-    /// Of the machine `identity`, which starts now as this incarnation. The way to the server comes by [`Engine::connect`].
-    pub(crate) fn new(seed: [u8; 32], identity: (MachineId, u64), salvage: SalvageStore) -> (Engine, Queues) {
+    /// Of the machine `identity`, which starts now so. The way to the server comes by [`Engine::connect`].
+    pub(crate) fn new(
+        seed: [u8; 32],
+        identity: (MachineId, Start),
+        salvage: SalvageStore,
+    ) -> (Engine, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
         let (to_yield, yields) = channel();
@@ -115,9 +192,15 @@ impl Engine {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
             identity,
+            receipt: None,
             welcomed: None,
             session: None,
             open: false,
+            unstored: BTreeMap::new(),
+            unsettled: FxHashMap::default(),
+            goes_on: None,
+            deaf: false,
+            ended: false,
         };
         let engine = Engine {
             hosted: Mutex::new(hosted),
@@ -135,6 +218,7 @@ impl Engine {
             stopping: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             salvage,
+            salvaging: AtomicU64::new(0),
             started: Instant::now(),
         };
         (engine, Queues { uploads, chores, yields })
@@ -189,25 +273,59 @@ impl Engine {
         self.hosted.lock().session
     }
 
-    /// What a greeting says: the machine, its incarnation, the session that it had. The client's time counts from here.
-    pub(crate) fn greet(&self) -> (MachineId, u64, Option<SessionId>) {
+    /// The machine begins with what its last end has left. Before it calls anybody.
+    pub(crate) fn go_on_with(&self, number: u64, unsent: Unsent) {
+        let continuation = Continuation::new(unsent.first, unsent.entries.clone());
+        let goes_on = GoesOn { number, unsent: Arc::new(unsent), continuation, renewed: None };
+        self.hosted.lock().goes_on = Some(goes_on);
+    }
+
+    /// What a greeting says. The client's time counts from here.
+    pub(crate) fn greet(&self) -> Greeting {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
+        if let Some(goes_on) = &hosted.goes_on {
+            // The session counts as its start did; the process that calls is of this one, and no copy's.
+            let Whose { machine, incarnation, session } = goes_on.unsent.whose;
+            let start = Start { incarnation, ..hosted.identity.1.clone() };
+            return Greeting { machine, start, session: Some(session), receipt: hosted.receipt };
+        }
         self.input(&mut hosted, Input::Greeting, &mut after);
         let session = hosted.session.filter(|_| hosted.client.has_session());
-        let (machine, incarnation) = hosted.identity;
+        let ((machine, start), receipt) = (hosted.identity.clone(), hosted.receipt);
         drop(hosted);
         self.finish(after, false);
-        (machine, incarnation, session)
+        Greeting { machine, start, session, receipt }
+    }
+
+    /// The server knows a session of that start of the machine, which is later than the one that it
+    /// was greeted with: returns as which start it is to be greeted next. None if this process has
+    /// had a session of its own: then another has started after it.
+    pub(crate) fn counts_from(&self, incarnation: u64) -> Option<u64> {
+        let mut hosted = self.hosted.lock();
+        if hosted.open {
+            return None;
+        }
+        // A later start's session has ended the one that was to go on.
+        if let Some(goes_on) = hosted.goes_on.take() {
+            self.stays(&goes_on);
+        }
+        let start = &mut hosted.identity.1;
+        start.incarnation = start.incarnation.max(incarnation + 1);
+        Some(start.incarnation)
     }
 
     /// Waits for the session, unless the server refuses it.
     pub(crate) fn wait_until_open(&self) -> Result<(), MachineError> {
-        let deadline = Instant::now() + START_TIMEOUT;
+        let mut deadline = Instant::now() + START_TIMEOUT;
         let mut hosted = self.hosted.lock();
         while !hosted.open {
             if self.refused.load(Ordering::SeqCst) {
                 return Err(MachineError::NoSession);
+            }
+            if hosted.goes_on.as_ref().is_some_and(|goes_on| goes_on.renewed.is_some()) {
+                // It may be much that is stored first.
+                deadline = Instant::now() + START_TIMEOUT;
             }
             if self.changed.wait_until(&mut hosted, deadline).timed_out() {
                 return Err(MachineError::NoSession);
@@ -224,6 +342,9 @@ impl Engine {
         // The session is over, whether the connection lasted long enough to say so or not: what could not be applied is salvaged.
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
+        if let Some(goes_on) = hosted.goes_on.take() {
+            self.stays(&goes_on);
+        }
         self.input(&mut hosted, Input::Message(ToClient::Fenced), &mut after);
         let answers = std::mem::take(&mut hosted.answers);
         hosted.session = None;
@@ -247,13 +368,22 @@ impl Engine {
     pub(crate) fn deliver(&self, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
+        if hosted.ended {
+            return;
+        }
         for told in told {
             match told {
                 Down::Opened(session) => {
-                    hosted.welcomed = Some(session);
+                    (hosted.welcomed, hosted.deaf) = (Some(session), false);
                     self.refused.store(false, Ordering::SeqCst);
                 }
+                Down::Message(ToClient::Receipt(receipt)) => hosted.receipt = Some(receipt),
+                Down::Message(_) if hosted.deaf => {}
+                Down::Message(message) if hosted.goes_on.is_some() => {
+                    self.goes_on_hears(&mut hosted, &message, &mut after);
+                }
                 Down::Message(message) => {
+                    let message = hosted.unless_forgotten(message);
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
@@ -299,10 +429,21 @@ impl Engine {
                     }
                 }
                 Output::Store(upload) => {
+                    hosted.unstored.insert(upload.upload, upload.clone());
                     let _ = self.uploads.send(upload);
                 }
-                Output::Unneeded(shares) => self.chore(Chore::Unneeded(shares)),
-                Output::Salvage(salvage) => self.chore(Chore::Salvage(salvage)),
+                Output::Unneeded(shares) => {
+                    shares.iter().for_each(|share| _ = hosted.unsettled.remove(share));
+                    self.chore(Chore::Unneeded(shares));
+                }
+                Output::Settled(shares) => {
+                    shares.iter().for_each(|share| _ = hosted.unsettled.remove(share));
+                }
+                Output::Salvage(mut salvage) => {
+                    hosted.fill_in(&mut salvage.items);
+                    self.salvaging.fetch_add(1, Ordering::SeqCst);
+                    self.chore(Chore::Salvage(salvage));
+                }
                 Output::Yield { number, what } => after.yields.push(Yield { number, what }),
                 Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
             }
@@ -338,6 +479,9 @@ impl Engine {
         }
         for (answer, result) in after.answers {
             self.tell(answer, result, may_block);
+        }
+        if after.begins && !self.is_stopping() {
+            self.upstream().open_again(self);
         }
         if after.fenced && !self.is_stopping() {
             tracing::error!("the server has ended this machine's session; it goes on with a new one");
@@ -388,6 +532,15 @@ impl Engine {
         drop(hosted);
         self.finish(after, false);
         again
+    }
+
+    fn have_done(&self, act: impl FnOnce(&mut Client, &mut Vec<Output>)) {
+        let (mut out, mut after) = (Vec::new(), After::default());
+        let mut hosted = self.hosted.lock();
+        act(&mut hosted.client, &mut out);
+        self.carry_out(&mut hosted, out, &mut after);
+        drop(hosted);
+        self.finish(after, true);
     }
 
     fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
@@ -457,7 +610,7 @@ impl Engine {
             let mut after = After::default();
             let mut hosted = self.hosted.lock();
             for (upload, result) in stored {
-                self.input(&mut hosted, Input::Stored { upload, result }, &mut after);
+                self.stored(&mut hosted, upload, result, &mut after);
             }
             self.changed.notify_all();
             drop(hosted);
@@ -476,7 +629,9 @@ impl Engine {
                 }
                 Ok(Chore::Salvage(salvage)) => {
                     self.salvage.keep(salvage, |parts| self.pieces.gather(self.copies(), parts));
+                    self.salvaging.fetch_sub(1, Ordering::SeqCst);
                 }
+                Ok(Chore::GoOn) => self.go_on(),
                 Err(_) if self.is_stopping() => return,
                 Err(_) => {}
             }
@@ -495,6 +650,7 @@ impl Engine {
                 if hosted.client.deadline().is_some_and(|deadline| deadline <= now) {
                     self.input(&mut hosted, Input::Tick, &mut after);
                 }
+                self.renews(&mut hosted);
                 hosted.client.waits(now, LONG_MS)
             };
             self.finish(after, true);
@@ -505,7 +661,36 @@ impl Engine {
         }
     }
 
+    /// The share server has this, or cannot take it.
+    fn stored(
+        &self,
+        hosted: &mut Hosted,
+        upload: u64,
+        result: Result<Vec<[u8; 32]>, Error>,
+        after: &mut After,
+    ) {
+        if let Some(stored) = hosted.unstored.remove(&upload).filter(|_| result.is_ok()) {
+            hosted.unsettled.insert(stored.share, stored);
+        }
+        self.input(hosted, Input::Stored { upload, result }, after);
+    }
+}
+
+/// The orderly end, and the start after it.
+impl Engine {
+    /// What comes from here on is the last: the mount is about to go.
+    pub(crate) fn begin_ending(&self) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        hosted.client.begin_ending();
+        self.input(&mut hosted, Input::Tick, &mut after);
+        drop(hosted);
+        self.finish(after, true);
+    }
+
+    /// Gets everything out until `deadline`, as long as that gets on; whether the server has it all.
     pub(crate) fn close_client(&self, deadline: Instant) -> bool {
+        let (mut progress, mut moved, mut heard) = ((0, 0), Instant::now(), Instant::now());
         loop {
             let mut after = After::default();
             let mut hosted = self.hosted.lock();
@@ -515,12 +700,206 @@ impl Engine {
             if !clean {
                 self.changed.wait_for(&mut hosted, TICK);
             }
+            let now = Instant::now();
+            if hosted.client.progress() != progress {
+                (progress, moved) = (hosted.client.progress(), now);
+            }
+            if hosted.client.is_connected() {
+                heard = now;
+            }
             drop(hosted);
             self.finish(after, true);
-            if clean || Instant::now() > deadline {
+            let in_vain = now > deadline || now - heard > AWAY || now - moved > STUCK;
+            if clean || in_vain || self.refused.load(Ordering::SeqCst) {
                 return clean;
             }
         }
+    }
+
+    /// Waits until what could not be applied is written down, while content can still be had.
+    pub(crate) fn finish_salvaging(&self, deadline: Instant) {
+        while self.salvaging.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+            std::thread::sleep(STOP_LOOK / 4);
+        }
+    }
+
+    /// Keeps what the server may not have, and reads it back. Nothing is done by the client any more.
+    pub(crate) fn keep_what_is_left(&self) -> Ended {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        hosted.ended = true;
+        let mut items = hosted.client.unapplied();
+        hosted.fill_in(&mut items);
+        let mut keeping = self.salvage.begin();
+        // What is under way to the share servers, or waits for that, becomes publications: an upload may bring the next.
+        loop {
+            let mut out = Vec::new();
+            let clean = hosted.client.close(clock::now(), &mut out);
+            self.carry_out(&mut hosted, out, &mut after);
+            if clean {
+                let _ = self.salvage.drop_one(keeping.number());
+                return Ended::Clean;
+            }
+            let Some((upload, plan)) = hosted.unstored.first_key_value() else { break };
+            let (upload, share) = (*upload, plan.share);
+            let pieces = plan.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
+            let (bytes, hashes) = content::seal_share(&plan.key, pieces);
+            keeping.share(share, &bytes);
+            self.stored(&mut hosted, upload, Ok(hashes), &mut after);
+        }
+        let whole = hosted.client.is_all_logged();
+        let whose = hosted.session.map(|session| {
+            let (machine, start) = &hosted.identity;
+            Whose { machine: *machine, incarnation: start.incarnation, session }
+        });
+        let (first, entries) = hosted.client.log_left();
+        let count = items.len().max(entries.len());
+        let left = whose.filter(|_| whole && hosted.client.has_session());
+        let left = left.map(|whose| Left { whose, first, entries });
+        let reaches = hosted.client.is_connected();
+        drop(hosted);
+        // What is not here nobody waits for whose server is away.
+        let gather = |parts: Vec<content::Part>| {
+            let is_here = |part: &content::Part| !matches!(part, content::Part::Piece { .. });
+            if reaches || parts.iter().all(is_here) {
+                self.pieces.gather(self.copies(), parts)
+            } else {
+                Err(Error::CutOff)
+            }
+        };
+        match self.salvage.finish(keeping, items, left.as_ref(), gather) {
+            Ok((number, goes_on)) => Ended::Kept { number, count, goes_on },
+            Err(why) => Ended::Lost { count, why },
+        }
+    }
+
+    /// The server says something in the session of an earlier start.
+    fn goes_on_hears(&self, hosted: &mut Hosted, message: &ToClient, after: &mut After) {
+        let Some(goes_on) = &mut hosted.goes_on else { return };
+        match goes_on.continuation.hear(message) {
+            Heard::Nothing => {}
+            Heard::GoesOn => {
+                goes_on.renewed = Some(Instant::now());
+                self.chore(Chore::GoOn);
+            }
+            Heard::Done => {
+                let (number, session) = (goes_on.number, goes_on.unsent.whose.session);
+                // First: what is done with must not be taken for lost by the next start.
+                let kept = self.salvage.applied(number, goes_on.continuation.refused());
+                if let Err(error) = kept {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, number, "what the server has now is still among the salvage");
+                }
+                tracing::info!("what the last end of this machine had left is applied");
+                self.begins(hosted, Some(session), after);
+            }
+            Heard::Over => {
+                if let Some(goes_on) = hosted.goes_on.take() {
+                    self.stays(&goes_on);
+                }
+                self.begins(hosted, None, after);
+            }
+        }
+    }
+
+    /// The session of an earlier start is done with: the client's own begins.
+    fn begins(&self, hosted: &mut Hosted, ends: Option<SessionId>, after: &mut After) {
+        if let Some(session) = ends {
+            self.upstream().send(Some(session), ToServer::Goodbye);
+        }
+        (hosted.goes_on, hosted.deaf) = (None, true);
+        after.begins = true;
+    }
+
+    /// Nothing of that will be applied any more.
+    fn stays(&self, goes_on: &GoesOn) {
+        let number = goes_on.number;
+        match self.salvage.stays(number) {
+            Ok(()) => tracing::error!(
+                number,
+                "the session in which the last end of this machine has left something is over; that is kept: leasehold salvage list"
+            ),
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                number,
+                "what the last end of this machine has left cannot be applied, and cannot be noted either"
+            ),
+        }
+    }
+
+    /// Stores what the rest of the log refers to, then says that. On a thread that may wait.
+    fn go_on(&self) {
+        let (unsent, shares) = match &self.hosted.lock().goes_on {
+            Some(goes_on) => (goes_on.unsent.clone(), goes_on.continuation.shares()),
+            None => return,
+        };
+        let stored = shares.into_iter().try_for_each(|share| {
+            let Some(bytes) = unsent.share(share).map_err(|error| error.to_string())? else { return Ok(()) };
+            let stored = self.copies().store_sealed(unsent.whose.session, vec![(share, bytes)]);
+            stored.into_iter().collect::<Result<(), Error>>().map_err(|error| error.to_string())
+        });
+        if self.is_stopping() {
+            return;
+        }
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        match (stored, &mut hosted.goes_on) {
+            (Ok(()), Some(goes_on)) => {
+                let session = Some(unsent.whose.session);
+                goes_on.continuation.say().into_iter().for_each(|it| self.upstream().send(session, it));
+            }
+            (Err(why), Some(_)) => {
+                tracing::error!(why, "what the last end of this machine has left cannot be stored");
+                if let Some(goes_on) = hosted.goes_on.take() {
+                    self.stays(&goes_on);
+                }
+                self.begins(&mut hosted, Some(unsent.whose.session), &mut after);
+            }
+            (_, None) => {}
+        }
+        drop(hosted);
+        self.finish(after, true);
+    }
+
+    /// While it is stored the session must not lapse.
+    fn renews(&self, hosted: &mut Hosted) {
+        if let Some(goes_on) = &mut hosted.goes_on
+            && let Some(renewed) = &mut goes_on.renewed
+            && renewed.elapsed() >= RENEWAL
+        {
+            *renewed = Instant::now();
+            self.upstream().send(Some(goes_on.unsent.whose.session), ToServer::Renew);
+        }
+    }
+}
+
+impl Hosted {
+    /// What of this is in shares that the server may not keep for long is put in as it is.
+    fn fill_in(&self, items: &mut [Lost]) {
+        for lost in items {
+            let LostWhat::Content { ranges, .. } = &mut lost.what else { continue };
+            for (_, part) in ranges {
+                if let Some(bytes) = self.plain(part) {
+                    *part = content::Part::Bytes(bytes);
+                }
+            }
+        }
+    }
+
+    fn plain(&self, part: &content::Part) -> Option<Bytes> {
+        let content::Part::Piece { share, at, skip, length, .. } = part else { return None };
+        let of_share = || self.unstored.values().find(|upload| upload.share == *share);
+        let upload = self.unsettled.get(share).or_else(of_share)?;
+        let mut begins = 0;
+        for (_, plain) in &upload.pieces {
+            if begins == *at as usize {
+                let from = *skip as usize;
+                return (from + *length as usize <= plain.len())
+                    .then(|| plain.slice(from..from + *length as usize));
+            }
+            begins += plain.len() + content::TAG_BYTES;
+        }
+        None
     }
 }
 
@@ -535,12 +914,11 @@ impl Door for Engine {
     }
 
     fn cancel(&self, ticket: Ticket) {
-        let (mut out, mut after) = (Vec::new(), After::default());
-        let mut hosted = self.hosted.lock();
-        hosted.client.cancel(ticket, &mut out);
-        self.carry_out(&mut hosted, out, &mut after);
-        drop(hosted);
-        self.finish(after, true);
+        self.have_done(|client, out| _ = client.cancel(ticket, out));
+    }
+
+    fn give_way(&self, ticket: Ticket) {
+        self.have_done(|client, out| client.give_way(clock::now(), ticket, out));
     }
 
     fn look(&self) {
@@ -555,7 +933,16 @@ impl Door for Engine {
         Duration::from_millis(self.hosted.lock().client.valid_for_ms(clock::time()))
     }
 
+    fn forgotten(&self, files: Vec<FileId>) {
+        let mut after = After::default();
+        let mut hosted = self.hosted.lock();
+        self.input(&mut hosted, Input::Forgotten(files), &mut after);
+        drop(hosted);
+        self.finish(after, false);
+    }
+
     fn hand_out(&self, below: Arc<dyn Below>) {
+        self.hosted.lock().client.has_below();
         self.below.write().push(below);
     }
 }
@@ -581,7 +968,7 @@ mod tests {
             let mut begun = self.begun.lock();
             *begun += 1;
             self.more.notify_all();
-            let deadline = Instant::now() + Duration::from_secs(30);
+            let deadline = Instant::now() + Duration::from_secs(200);
             while *begun < 2 {
                 assert!(!self.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");
             }
@@ -600,7 +987,7 @@ mod tests {
         for number in [u64::MAX - 1, u64::MAX] {
             engine.yields.send(Yield { number, what: vec![Invalidation::Everything] }).unwrap();
         }
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let mut begun = slow.begun.lock();
         while *begun < 2 {
             assert!(!slow.more.wait_until(&mut begun, deadline).timed_out(), "one waits for the other");

@@ -8,7 +8,7 @@ use crate::server::Server;
 use crate::shares_server::uploader;
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
-use namespace::{Extent, Place, ShareId, Spread};
+use namespace::{ContentHead, Extent, Place, ShareId, Spread};
 use serde::{Deserialize, Serialize};
 use shares::AccountId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +83,14 @@ impl Inspector for Tree<'_> {
                         .push(format!("an inline piece of {} bytes does not match its hash", bytes.len()));
                 }
             }
+        }
+    }
+
+    fn inline(&mut self, head: &ContentHead, sealed: &[u8]) {
+        self.report.pieces += 1;
+        self.report.bytes += sealed.len() as u64;
+        if let Err(why) = content::open_whole(head.key.as_ref(), sealed) {
+            self.faults.push(format!("inline content of {} bytes: {why}", head.size));
         }
     }
 

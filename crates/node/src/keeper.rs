@@ -1,13 +1,14 @@
 //! What a host does about the shares that it keeps: leases taken and let go as the directory says, what sessions have left behind swept, what other
 //! machines ask answered, and ([`crate::repair`]) what it lacks fetched.
 
+use crate::acted::Acted;
 use crate::hosts::HostList;
 use crate::ledger::Ledger;
 use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::Peers;
 use crate::repair::{Repair, Standing};
-use crate::shares_server::{Shares, SharesError};
+use crate::shares_server::{ShareSettings, Shares, SharesError};
 use crate::space;
 use crate::stored::{StoreReport, answer_account};
 use bytes::Bytes;
@@ -15,8 +16,9 @@ use directory::ShareWork;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
-use shares::{Clock, DatabaseError, Holds, Location, NewShare, ReadError};
+use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,6 +50,7 @@ pub(crate) struct Keeper {
     promises: Mutex<()>,
     /// How many want that nothing is let go ([`Hold`]).
     holds: AtomicUsize,
+    acted: Acted,
     stopping: AtomicBool,
 }
 
@@ -72,16 +75,17 @@ impl Keeper {
     /// Of the share server in `dir`, whose content is at `content` if it has none yet, whose finds are repaired and whose leases count by `clock`; what it puts off is for [`Keeper::run`].
     pub(crate) fn open(
         dir: &Path,
-        content: Option<Location>,
+        settings: ShareSettings,
         clock: Clock,
         peers: Arc<Peers>,
     ) -> Result<(Arc<Keeper>, Receiver<Chore>), SharesError> {
         let repair = Arc::new(Repair::default());
         let repairs = repair.clone();
-        let shares = Shares::open(dir, content, clock, Arc::new(move |share| repairs.want(share)))?;
+        let shares = Shares::open(dir, settings, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
-        Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, stopping }), to_do))
+        let acted = Acted::of(dir);
+        Ok((Arc::new(Keeper { shares, peers, repair, chores, promises, holds, acted, stopping }), to_do))
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -107,9 +111,14 @@ impl Keeper {
         Hold(self.clone())
     }
 
-    /// Whether there is a [`Hold`]. What nothing refers to never is referred to again: who decided to let go of it before the hold began may do so after.
+    /// Whether the state is known to be no older than what was acted on here.
+    pub(crate) fn trusts_state(&self) -> bool {
+        self.acted.trusts()
+    }
+
+    /// Whether there is a [`Hold`], or the state may be too old to let go of anything by it. What nothing refers to never is referred to again: who decided to let go of it before the hold began may do so after.
     pub(crate) fn is_held(&self) -> bool {
-        self.holds.load(Ordering::SeqCst) > 0
+        self.holds.load(Ordering::SeqCst) > 0 || !self.acted.trusts()
     }
 
     /// An applied log entry says so. In the order of the log; never blocks.
@@ -147,13 +156,17 @@ impl Keeper {
         let repairing = repairing.spawn(move || keeper.repair.run(&keeper, &*its_ledger));
         let repairing = repairing.inspect_err(|error| tracing::error!(%error, "shares are not looked after"));
         loop {
+            self.acted.look(&**ledger);
             match chores.recv_timeout(STOP_LOOK) {
                 Ok(first) => {
                     std::thread::sleep(TOGETHER);
                     for chore in std::iter::once(first).chain(chores.try_iter()) {
                         match chore {
                             Chore::Work(work) => unsettled.extend(work),
-                            Chore::Sweep(machine, before) => drop(sweeps.insert(machine, before)),
+                            Chore::Sweep(machine, before) => {
+                                before.into_iter().for_each(|session| self.acted.note(session));
+                                sweeps.insert(machine, before);
+                            }
                         }
                     }
                 }
@@ -178,7 +191,7 @@ impl Keeper {
                 ledger.settled(settled);
             }
             // What is pending may be the adoption of such an upload, and a host may have crashed before it adopted what was in its log.
-            if unsettled.is_empty() && self.repair.has_adopted() {
+            if unsettled.is_empty() && self.repair.has_adopted() && self.trusts_state() {
                 self.shares.confirm_clock();
                 let sweeps = std::mem::take(&mut sweeps);
                 self.shares.sweep(|machine, session| {
@@ -306,13 +319,25 @@ impl Keeper {
     }
 
     /// What room each host has for content, as far as it answers.
-    pub(crate) fn spaces(&self) -> Vec<(MachineId, Option<Space>)> {
-        self.of_all(&ShareCall::Space, || self.space(), |body| wire::decode(body).ok())
+    pub(crate) fn spaces(&self, ledger: &dyn Ledger) -> Vec<(MachineId, Option<Space>)> {
+        self.of_all(&ShareCall::Space, || self.space(ledger), |body| wire::decode(body).ok())
     }
 
-    fn space(&self) -> Option<Space> {
-        let disk = self.shares.server().disk();
-        disk.map_or(Some(space::ELSEWHERE), |disk| space::measure(disk).ok())
+    /// Whether content is kept on the disk that `dir` is on.
+    pub(crate) fn is_on_disk_of(&self, dir: &Path) -> bool {
+        let device = |path: &Path| path.metadata().map(|metadata| metadata.dev()).ok();
+        self.shares.server().disk().is_some_and(|disk| device(disk) == device(dir))
+    }
+
+    /// What room there is here for content.
+    pub(crate) fn space(&self, ledger: &dyn Ledger) -> Option<Space> {
+        let Some(disk) = self.shares.server().disk() else { return Some(space::ELSEWHERE) };
+        // What nobody will publish any more is in nobody's allowance.
+        let sessions = self.shares.sessions();
+        let over = ledger.are_over(&sessions);
+        let stand = sessions.into_iter().zip(over).filter_map(|(of, over)| (!over).then_some(of));
+        let unpublished = self.shares.unpublished(stand);
+        Some(space::with_unpublished(space::measure(disk).ok()?, unpublished))
     }
 
     /// What each host says when it is asked, and this one.
@@ -391,7 +416,7 @@ impl Keeper {
                 vec![which.map(|which| told = which.to_vec())]
             }
             ShareCall::Space => {
-                let space = self.space().ok_or(Error::Damaged);
+                let space = self.space(ledger).ok_or(Error::Damaged);
                 vec![space.map(|space| told = wire::encode(&space))]
             }
             ShareCall::Account(request) => {

@@ -1,5 +1,6 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
+mod acted;
 mod alarm;
 mod aside;
 mod backup;
@@ -7,6 +8,7 @@ mod chain;
 mod clock;
 mod cluster;
 mod control;
+mod control_socket;
 mod copies;
 mod data;
 mod disk;
@@ -25,6 +27,8 @@ mod part;
 mod patience;
 mod peers;
 mod pieces;
+mod placed;
+mod receipts;
 mod repair;
 mod routes;
 mod salvage;
@@ -38,7 +42,10 @@ mod spare;
 mod status;
 mod store;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod traffic;
+mod unsent;
 mod upgrade;
 mod upstream;
 mod waits;
@@ -63,10 +70,12 @@ pub use group::{
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join};
 pub use patience::Patience;
+pub use placed::Placed;
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
-pub use shares::Location;
+pub use shares::{Expiry, Location};
+pub use shares_server::ShareSettings;
 pub use shares_server::SharesError;
 pub use status::{HostReport, LinkReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};

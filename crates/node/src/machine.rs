@@ -5,16 +5,16 @@ use crate::control::Control;
 use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
 use crate::door::Door;
-use crate::engine::{Engine, Queues};
+use crate::engine::{Ended, Engine, Queues};
 use crate::group::{GroupError, GroupSettings};
 use crate::net::{CertificateError, ListenError};
 use crate::part::Part;
 use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
-use crate::shares_server::SharesError;
+use crate::shares_server::{ShareSettings, SharesError};
 use crate::spare;
-use crate::upstream::{Upstream, open_here};
+use crate::upstream::Upstream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,10 @@ const UPLOAD_THREADS: usize = 2;
 const YIELD_THREADS: usize = 4;
 /// Reads over the network wait for it; so many do at once.
 const REMOTE_READ_THREADS: usize = 4;
-/// How long an orderly end may take.
-const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long an orderly end may take until what is left is kept for the next start.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long it may take then to write down what is salvaged.
+const SALVAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often threads that wait for work look whether the machine stops.
 pub(crate) const STOP_LOOK: Duration = Duration::from_millis(100);
 
@@ -66,6 +68,11 @@ pub enum MachineError {
         "{0}. There is no other server to have it from: keep this data directory as it is, and restore the latest backup into another (leasehold restore)"
     )]
     Alone(String),
+    /// The only server there is has an older state than it had once.
+    #[error(
+        "{0}: this server's disk is an older copy. Put back the latest state; or go on with this one, which ends all sessions and does without what was acknowledged since (leasehold up --accept-older-state)"
+    )]
+    Older(String),
     /// Something else of the system.
     #[error("cannot {verb}")]
     Io {
@@ -86,11 +93,35 @@ pub enum MachineError {
         /// What happened last.
         why: String,
     },
-    /// Not everything could be made durable in time.
+    /// The machine has ended before everything was applied: that is on its disk.
     #[error(
-        "not everything could be made durable; what is missing was not acknowledged to anybody and is kept: leasehold salvage list"
+        "{count} changes could not be applied at the server; they are kept in {dir} with their content, and the next start goes on with them, unless the machine's session is over by then (leasehold salvage list)"
     )]
-    NotDurable,
+    LeftForNextStart {
+        /// How many.
+        count: usize,
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The machine has ended, and some of what was done on it will not be applied.
+    #[error(
+        "not everything could be applied at the server; what is missing is kept in {dir} (leasehold salvage list)"
+    )]
+    Salvaged {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// The machine has ended, and what was not applied is gone.
+    #[error(
+        "{count} changes could not be applied at the server, and could not be kept either: they are lost"
+    )]
+    Lost {
+        /// How many.
+        count: usize,
+        /// Why they could not be kept, where that is known here.
+        #[source]
+        why: Option<DataError>,
+    },
 }
 
 impl MachineError {
@@ -121,18 +152,21 @@ pub struct MachineSettings {
     pub listen: Listen,
     /// Where servers may be, `host:port`, beside where they were: for when all have moved.
     pub at: Vec<String>,
-    /// Where its share server is to keep content, if it has none yet; `None`: on this machine, or where it does.
-    pub content: Option<shares::Location>,
+    /// Its share server's, if it has one.
+    pub shares: ShareSettings,
     /// What its program is to know: for who may want to go back to an older one.
     pub knows: Versions,
+    /// Its server's state is known to be older than what it had acknowledged, and is gone on with: all sessions end.
+    pub accepts_older: bool,
     /// Whether its server, when it leads, raises the cluster's version once it can. Not while it is only looked at.
     pub raises: bool,
 }
 
 impl Default for MachineSettings {
     fn default() -> MachineSettings {
-        let (group, listen, at) = Default::default();
-        MachineSettings { group, listen, at, content: None, knows: Versions::KNOWN, raises: true }
+        let (group, listen, at, shares) = Default::default();
+        let (knows, accepts_older) = (Versions::KNOWN, false);
+        MachineSettings { group, listen, at, shares, knows, accepts_older, raises: true }
     }
 }
 
@@ -151,16 +185,20 @@ impl Machine {
         let data = DataDir::take(dir, purpose)?;
         let machine = MachineId(data.identity().machine);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
-        let (engine, queues) = Engine::new(seed, (machine, data.identity().starts), SalvageStore::open(dir)?);
+        let start = data.identity().start();
+        let (engine, queues) = Engine::new(seed, (machine, start), SalvageStore::open(dir)?);
         let engine = Arc::new(engine);
         let peers = Peers::new(machine);
         engine.introduce(Copies::new(peers.clone()));
+        if let Some((number, unsent)) = engine.salvage().unsent()? {
+            engine.go_on_with(number, unsent);
+        }
         let part = Part::new(dir.to_path_buf(), machine, settings, engine.clone(), peers);
         let mut up = Machine { engine, part, threads: Vec::new(), control: None, data };
         up.part.begin()?;
         up.start_threads(queues)?;
-        if let Upstream::Here(server) = up.engine.upstream() {
-            open_here(server, &up.engine);
+        if let Upstream::Here(_) = up.engine.upstream() {
+            up.engine.upstream().open_again(&up.engine);
         }
         up.wait_until_open()?;
         spare::keep(dir);
@@ -248,12 +286,34 @@ impl Machine {
         self.part.server()
     }
 
-    /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before.
+    /// The mount is about to go: what the kernel still writes is taken, even if the server cannot be reached any more.
+    pub fn begin_ending(&self) {
+        self.engine.begin_ending();
+    }
+
+    /// Ends in order: everything durable, the session closed, the store checkpointed. Front doors must be closed before. What the server cannot be given is kept here.
     pub fn stop(mut self) -> Result<(), MachineError> {
         let deadline = Instant::now() + STOP_TIMEOUT;
+        let before = self.engine.salvage().tried();
         let clean = self.engine.close_client(deadline);
+        self.engine.finish_salvaging(Instant::now() + SALVAGE_TIMEOUT);
+        let ended = if clean { Ended::Clean } else { self.engine.keep_what_is_left() };
+        let (tried, failed) = self.engine.salvage().tried();
+        let dir = self.data.path().join("salvage");
         self.end();
-        if clean { Ok(()) } else { Err(MachineError::NotDurable) }
+        match ended {
+            Ended::Lost { count, why } => Err(MachineError::Lost { count, why: Some(why) }),
+            Ended::Kept { count, goes_on: true, number } => {
+                Err(MachineError::LeftForNextStart { count, dir: dir.join(number.to_string()) })
+            }
+            Ended::Kept { number, .. } => Err(MachineError::Salvaged { dir: dir.join(number.to_string()) }),
+            Ended::Clean if failed > before.1 => {
+                let count = usize::try_from(failed - before.1).unwrap_or(usize::MAX);
+                Err(MachineError::Lost { count, why: None })
+            }
+            Ended::Clean if tried > before.0 => Err(MachineError::Salvaged { dir }),
+            Ended::Clean => Ok(()),
+        }
     }
 
     fn end(&mut self) {

@@ -3,23 +3,28 @@
 use crate::aside;
 use crate::cluster::reachable_at;
 use crate::control::in_words;
-use crate::data::{Cluster, DataError};
+use crate::data::{Cluster, DataError, Identity, MARK, has_shares, io, lacks_server, missing, remove_server};
 use crate::engine::Engine;
 use crate::group::{FOUNDER, Host, Keeping, Place, Standing};
 use crate::hosts;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
-use crate::machine::{Listen, MachineError, MachineSettings, thread};
+use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
     Authority, CertificateError, Credentials, Link, LinkStatus, Listener, MemberNet, NetThread, ServeError,
     ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
+use crate::placed::Placed;
+use crate::receipts::Receipts;
 use crate::server::{Server, servers};
-use crate::shares_server::{SharesError, wall_clock};
+use crate::shares_server::{SharesError, utc_secs, wall_clock};
+use crate::small::remove_file;
 use crate::store::stop;
 use crate::upstream::Upstream;
+use directory::Input;
 use parking_lot::Mutex;
+use shares::private;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -86,20 +91,36 @@ impl Part {
         let _changing = self.changing.lock();
         match Cluster::of(&self.dir)? {
             None => {
+                if Identity::of(&self.dir)?.serves.is_some()
+                    && let Some(what) = lacks_server(&self.dir)
+                {
+                    return Err(missing(&self.dir, &what).into());
+                }
                 let serving = self.serve(FOUNDER, None).map_err(alone)?;
                 let standing = serving.server.group().standing();
+                if self.settings.accepts_older && standing.alone {
+                    // As of a backup: who lives on knows later states.
+                    serving.server.group().propose(Input::Restored { at: utc_secs() });
+                    Identity::change(&self.dir, |known| known.older = false)?;
+                }
                 if standing.alone {
-                    self.engine.connect(Upstream::Here(serving.server.clone()));
+                    self.engine.connect(Upstream::Here(Arc::downgrade(&serving.server)));
                 }
                 *self.serving.lock() = Some(serving);
                 self.stands(&standing);
             }
             Some(Cluster { addresses, member, again, listens }) => {
-                let mut again = again;
+                let (mut again, mut member) = (again, member);
+                let serves = Identity::of(&self.dir)?.serves;
+                if let Some(what) = lacks_server(&self.dir).filter(|_| serves.is_some() && member == serves) {
+                    // The others have it, and nobody knows what it had promised.
+                    self.put_aside(&format!("{what} is missing, or empty"))?;
+                    (again, member) = (true, None);
+                }
                 if again && member.is_none() && self.dir.join("server").exists() {
                     self.put_aside("it was found damaged, and the machine stopped before it was put aside")?;
                 }
-                if let (None, Some(content)) = (member, &self.settings.content) {
+                if let (None, Some(content)) = (member, &self.settings.shares.content) {
                     // For when it becomes a server, whoever starts it then, and however.
                     shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
                 }
@@ -155,8 +176,24 @@ impl Part {
 
     /// Starts the server `member`, which listened there before.
     fn serve(&self, member: u64, listened: Option<SocketAddr>) -> Result<Serving, MachineError> {
+        let identity = Identity::of(&self.dir)?;
+        if !identity.made {
+            Authority::found(&self.dir)?.credentials(&self.dir, self.machine)?;
+        }
+        // What is missing is found before anything is made.
         let authority = Authority::open(&self.dir)?;
-        let credentials = authority.credentials(&self.dir, self.machine)?.of_who_knows(self.settings.knows);
+        if identity.older && !self.settings.accepts_older {
+            return Err(MachineError::Older(
+                "this server was found to have forgotten what it had acknowledged".to_owned(),
+            ));
+        }
+        let receipts = Receipts::by(&authority.secret(), self.settings.accepts_older);
+        let credentials = self.credentials()?;
+        // People may say that it goes on with less: other hosts have copies, and this one's are made anew.
+        if !self.settings.accepts_older {
+            has_shares(&self.dir, identity)?;
+        }
+        let placed = self.placed()?;
         let wires = Arc::new(MemberNet::new(&credentials, self.settings.at.clone())?);
         self.peers.know(&credentials)?;
         if member == FOUNDER {
@@ -166,8 +203,8 @@ impl Part {
                 .set(vec![hosts::Host { machine: self.machine, addresses: Vec::new(), weight: 1 }], 1);
         }
         let shares = self.dir.join("shares");
-        let content = self.settings.content.clone();
-        let (keeper, chores) = Keeper::open(&shares, content, wall_clock(), self.peers.clone())?;
+        let settings = self.settings.shares.clone();
+        let (keeper, chores) = Keeper::open(&shares, settings, wall_clock(), self.peers.clone())?;
         self.engine.copies().set_here(Some(keeper.clone()));
         let part = self.me.clone();
         let standing = Box::new(move |standing: &Standing| {
@@ -181,16 +218,37 @@ impl Part {
                 part.change(move |part| part.lose(&why));
             }
         });
-        let server = Server::new(&self.dir, keeper.clone(), self.settings.raises, standing, damaged);
+        let server =
+            Server::new(&self.dir, keeper.clone(), self.settings.raises, receipts, standing, damaged);
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
-        let place = Place { member, host, founds: member == FOUNDER, knows: self.settings.knows };
+        let moved = identity.serves == Some(member) && identity.placed != Some(placed);
+        let place = Place {
+            member,
+            host,
+            founds: member == FOUNDER,
+            knows: self.settings.knows,
+            mark: Some(self.dir.join(MARK)),
+            moved: moved && !self.settings.accepts_older,
+        };
         server.serve(&self.engine, self.settings.group, place, wires).inspect_err(|_| {
             // It would go on having the shares.
             self.engine.copies().set_here(None);
         })?;
+        let elsewhere = keeper.shares().server().disk().is_none();
+        let known = Identity::change(&self.dir, |known| {
+            (known.made, known.serves) = (true, Some(member));
+            (known.shares, known.elsewhere) = (true, elsewhere);
+        });
+        if let Err(error) = known {
+            self.engine.copies().set_here(None);
+            server.group().shutdown();
+            return Err(error.into());
+        }
         let ledger: Arc<dyn Ledger> = server.clone();
         let (ticker, surveyor, scrub) = (server.clone(), server.clone(), server.clone());
+        let (dir, settling) = (self.dir.clone(), server.clone());
         let threads = vec![
+            thread("place", move || settle(&dir, placed, &settling))?,
             thread("shares", move || keeper.run(&chores, &ledger))?,
             thread("server-tick", move || ticker.tick())?,
             thread("survey", move || surveyor.survey())?,
@@ -216,6 +274,13 @@ impl Part {
             }
         }
         Ok(serving)
+    }
+
+    /// Which files the server's are, for which there is a directory from now on.
+    fn placed(&self) -> Result<Placed, DataError> {
+        let server = self.dir.join("server");
+        private::make_dir(&server).map_err(io("make", &server))?;
+        Placed::of(&self.dir)
     }
 
     /// Listens where it is told to, or where it did before. One server among several has to; the only one may do without.
@@ -300,11 +365,35 @@ impl Part {
         let own = self.addresses().unwrap_or_default();
         let beside = own.into_iter().chain(self.settings.at.clone()).collect();
         let engine = Arc::downgrade(&self.engine);
-        let (link, thread) = Link::start(addresses, beside, &credentials, engine, servers)?;
+        let part = self.me.clone();
+        let later =
+            Box::new(move |incarnation| part.upgrade().is_some_and(|part| part.counts_from(incarnation)));
+        let (link, thread) = Link::start(addresses, beside, &credentials, engine, (servers, later))?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));
         Ok(())
+    }
+
+    /// The server knows that later start of this machine. Whether it counts from there: its directory is an older copy.
+    fn counts_from(&self, incarnation: u64) -> bool {
+        let Some(starts) = self.engine.counts_from(incarnation) else { return false };
+        let kept = Identity::change(&self.dir, |known| {
+            if known.starts < starts {
+                tracing::warn!(
+                    starts = incarnation,
+                    "this machine's data directory is an older copy of what it was: its starts are counted from what the server knows"
+                );
+                known.starts = starts;
+            }
+        });
+        if let Err(error) = kept {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the machine's starts could not be noted"
+            );
+        }
+        true
     }
 
     /// The leader says which servers there are, and whether this machine is to become one. On the link's thread.
@@ -437,6 +526,8 @@ impl Part {
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let kept =
             Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));
+        // What certifies machines is for servers.
+        let kept = kept.and_then(|()| remove_file(&self.dir, "authority.key"));
         if let Err(error) = kept {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
@@ -461,6 +552,16 @@ impl Part {
         }
     }
 
+    /// The only server here has an older state than it had once: why that is known. It does not go on, nor start again, unless people say so.
+    pub(crate) fn is_older(&self, why: String) {
+        self.change(move |part| {
+            if let Err(error) = Identity::change(&part.dir, |known| known.older = true) {
+                stop(&error);
+            }
+            stop(&MachineError::Older(why));
+        });
+    }
+
     /// Puts away what the server here had, for people to look at, and notes that it is to be one again.
     fn put_aside(&self, why: &str) -> Result<(), DataError> {
         let mut now = Cluster { member: None, again: true, ..Cluster::of(&self.dir)?.unwrap_or_default() };
@@ -469,6 +570,7 @@ impl Part {
         }
         // First: what it was it must not be with nothing.
         now.keep(&self.dir)?;
+        Identity::change(&self.dir, |known| known.serves = None)?;
         let aside = aside::put(&self.dir, why)?;
         tracing::error!(
             why,
@@ -561,6 +663,22 @@ impl Serving {
     }
 }
 
+/// Keeps which files the server's are, once the others know it for what it was.
+fn settle(dir: &Path, placed: Placed, server: &Server) {
+    while !server.group().is_trusted() {
+        if server.is_stopping() {
+            return;
+        }
+        std::thread::sleep(STOP_LOOK);
+    }
+    if let Err(error) = Identity::change(dir, |known| known.placed = Some(placed)) {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "which files the server has could not be noted"
+        );
+    }
+}
+
 /// What is wrong with the only server that there is, and the way out.
 fn alone(error: MachineError) -> MachineError {
     if error.is_damage() { MachineError::Alone(in_words(&error)) } else { error }
@@ -568,11 +686,6 @@ fn alone(error: MachineError) -> MachineError {
 
 /// Removes what a member of the group had. What share server there was stays: what is in it may be in nobody else's.
 fn discard(dir: &Path) -> Result<(), DataError> {
-    let server = dir.join("server");
-    match std::fs::remove_dir_all(&server) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(DataError::Io { verb: "remove", file: server, source: error })
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    Identity::change(dir, |known| known.serves = None)?;
+    remove_server(dir)
 }

@@ -37,16 +37,25 @@ pub(crate) struct Routes {
 #[derive(Debug)]
 struct Wire {
     machine: Option<MachineId>,
+    /// What the machine's start has drawn.
+    start: u64,
     down: Sender<Down>,
 }
 
 impl Routes {
-    /// A new connection, of `machine` if it is one already: its number, and what it is told.
-    pub(crate) fn connect(&mut self, machine: Option<MachineId>) -> (u64, Receiver<Down>) {
+    /// A new connection, of `machine` in that start if it is one already: its number, and what it is told.
+    pub(crate) fn connect(&mut self, of: Option<(MachineId, u64)>) -> (u64, Receiver<Down>) {
         self.last += 1;
         let (down, told) = channel(QUEUE_MAX);
-        self.asked.insert(self.last, Wire { machine, down });
+        let (machine, start) = of.map_or((None, 0), |(machine, start)| (Some(machine), start));
+        self.asked.insert(self.last, Wire { machine, start, down });
         (self.last, told)
+    }
+
+    /// The start in which the machine has a connection for its session now.
+    pub(crate) fn is_up(&self, machine: MachineId) -> Option<u64> {
+        let mut of = self.sessions.values().filter(|wire| wire.machine == Some(machine));
+        of.find(|wire| !wire.down.is_closed()).map(|wire| wire.start)
     }
 
     /// `session` goes over `connection`, and over no earlier one.

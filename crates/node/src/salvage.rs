@@ -4,14 +4,18 @@
 //! salvage/NUMBER/about.json   what it is
 //! salvage/NUMBER/content-K    what was written to a file, at its offsets; between them are holes
 //! ```
+//!
+//! What a machine had left when it ended in order is kept so, too, and beside it what its next start needs to go on with it ([`crate::unsent`]).
 
 use crate::data::DataError;
 use crate::small::{self, read_file, replace_file};
+use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
 use client::{KnownPath, Lost, LostWhat, Salvage};
 use content::Part;
-use namespace::Error;
+use namespace::{Error, Operation, ShareId};
 use serde::{Deserialize, Serialize};
+use shares::private;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -19,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::shares_server::utc_secs;
+use wire::LogEntry;
 
 /// Characters of an operation that are shown: what was written in it is kept beside.
 const TEXT_MAX: usize = 400;
@@ -32,6 +37,9 @@ pub struct Salvaged {
     pub when: u64,
     /// Whether the machine was cut off and lost its leases; otherwise the server refused these.
     pub cut_off: bool,
+    /// It is not lost yet: the machine's next start goes on with it, if its session stands by then.
+    #[serde(default)]
+    pub goes_on: bool,
     /// What was lost, in the order in which it was done.
     pub items: Vec<SalvagedItem>,
 }
@@ -41,6 +49,9 @@ pub struct Salvaged {
 pub struct SalvagedItem {
     /// Of which file, as far as that was known.
     pub path: String,
+    /// Its identifier.
+    #[serde(default)]
+    pub file: String,
     /// What was done.
     pub what: String,
     /// Its content, if that is what was lost.
@@ -56,6 +67,9 @@ pub struct SalvagedContent {
     pub size: u64,
     /// Offsets and lengths of what was written; the rest had been applied before.
     pub ranges: Vec<(u64, u64)>,
+    /// Offsets and lengths of what was written, too, and could not be had any more.
+    #[serde(default)]
+    pub missing: Vec<(u64, u64)>,
     /// Its BLAKE3; earlier versions noted none.
     #[serde(default)]
     pub hash: Option<String>,
@@ -82,6 +96,38 @@ impl SalvagedContent {
 pub struct SalvageStore {
     dir: PathBuf,
     next: AtomicU64,
+    /// How often something was to be kept, and how often it could not be.
+    tried: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// What is left of a session, and where the bytes of what was to be uploaded are kept.
+pub(crate) struct Left {
+    pub whose: Whose,
+    pub first: u64,
+    pub entries: Vec<LogEntry>,
+}
+
+/// A time that something is kept from, while it is being written.
+pub(crate) struct Keeping {
+    number: u64,
+    unsent: Result<Writing, DataError>,
+}
+
+impl Keeping {
+    /// By which it is kept.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Keeps a share for the next start.
+    pub(crate) fn share(&mut self, share: ShareId, bytes: &[u8]) {
+        if let Ok(writing) = &mut self.unsent
+            && let Err(error) = writing.share(share, bytes)
+        {
+            self.unsent = Err(error);
+        }
+    }
 }
 
 impl SalvageStore {
@@ -89,7 +135,8 @@ impl SalvageStore {
     pub fn open(data: &Path) -> Result<SalvageStore, DataError> {
         let dir = data.join("salvage");
         let next = numbers(&dir)?.last().map_or(1, |last| last + 1);
-        Ok(SalvageStore { dir, next: AtomicU64::new(next) })
+        let (tried, failed) = Default::default();
+        Ok(SalvageStore { dir, next: AtomicU64::new(next), tried, failed })
     }
 
     /// The data directory that it belongs to.
@@ -128,7 +175,7 @@ impl SalvageStore {
                 file.as_mut_os_string().push(".partial");
             }
             if let Some(parent) = file.parent() {
-                fs::create_dir_all(parent).map_err(io("make", parent))?;
+                private::make_dir(parent).map_err(io("make", parent))?;
             }
             let kept = self.of(number).join(&content.name);
             let hash = hash(&kept).map_err(io("read", &kept))?;
@@ -136,7 +183,8 @@ impl SalvageStore {
                 return Err(DataError::Damaged { file: kept, why: "it is not what was kept".to_owned() });
             }
             let mut from = File::open(&kept).map_err(io("open", &kept))?;
-            let mut out = File::create_new(&file).map_err(io("make", &file))?;
+            let out = private::options().write(true).create_new(true).open(&file);
+            let mut out = out.map_err(io("make", &file))?;
             std::io::copy(&mut from, &mut out).and_then(|_| out.sync_all()).map_err(io("write", &file))?;
             restored.push(file);
         }
@@ -151,22 +199,130 @@ impl SalvageStore {
 
     /// Keeps it, durably; said in the log either way. `gather` fetches content that is in shares.
     pub(crate) fn keep(&self, salvage: Salvage, gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>) {
-        if salvage.items.is_empty() {
+        let count = salvage.items.len();
+        if count == 0 {
             return;
         }
-        let (number, count) = (self.next.fetch_add(1, Ordering::SeqCst), salvage.items.len());
-        match self.write(number, salvage, gather) {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        let kept = self.write(number, salvage, gather).and_then(|about| self.describe(&about));
+        self.tried.fetch_add(1, Ordering::SeqCst);
+        match kept {
             Ok(()) => tracing::error!(
                 count,
                 number,
                 "what was done here could not be applied; it is kept: leasehold salvage list"
             ),
-            Err(error) => tracing::error!(
-                error = &error as &dyn std::error::Error,
-                count,
-                "what was done here could not be applied, and cannot be kept either"
-            ),
+            Err(error) => {
+                self.failed.fetch_add(1, Ordering::SeqCst);
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    count,
+                    "what was done here could not be applied, and cannot be kept either"
+                );
+            }
         }
+    }
+
+    /// How often something was to be kept since the start, and how often it could not be.
+    pub(crate) fn tried(&self) -> (u64, u64) {
+        (self.tried.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
+    }
+
+    /// Begins to keep what the machine's end leaves.
+    pub(crate) fn begin(&self) -> Keeping {
+        let number = self.next.fetch_add(1, Ordering::SeqCst);
+        let dir = self.of(number);
+        let made = fresh(&dir).map(|()| Writing::begin(&dir));
+        Keeping { number, unsent: made }
+    }
+
+    /// Keeps what the machine's end leaves: `items` for people, and what is `left` for the next start. All of it is read back. Its number, and whether a start can go on with it.
+    pub(crate) fn finish(
+        &self,
+        keeping: Keeping,
+        items: Vec<Lost>,
+        left: Option<&Left>,
+        gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
+    ) -> Result<(u64, bool), DataError> {
+        let Keeping { number, unsent } = keeping;
+        let unsent = unsent.and_then(|writing| match left {
+            Some(Left { whose, first, entries }) => writing.finish(*whose, *first, entries).map(|()| true),
+            None => Ok(false),
+        });
+        let goes_on = unsent.unwrap_or_else(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "what is left cannot be kept so that the next start goes on with it");
+            // The room may be what is lacking.
+            let _ = unsent::discard(&self.of(number));
+            false
+        });
+        let salvage = Salvage { cut_off: true, items };
+        match self.write(number, salvage, gather) {
+            Ok(about) => self.describe(&Salvaged { goes_on, ..about })?,
+            // The next start needs nothing but the log.
+            Err(error) if goes_on => {
+                tracing::error!(error = &error as &dyn std::error::Error, "what is left cannot be shown");
+                let (when, items) = (utc_secs(), Vec::new());
+                self.describe(&Salvaged { number, when, cut_off: true, goes_on, items })?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok((number, goes_on))
+    }
+
+    /// What a start is to go on with, and the number that it is kept by. Of several it is the last: the sessions of the others are over.
+    pub(crate) fn unsent(&self) -> Result<Option<(u64, Unsent)>, DataError> {
+        let mut all = self.list()?;
+        all.retain(|one| one.goes_on);
+        let Some(last) = all.pop() else { return Ok(None) };
+        all.iter().try_for_each(|one| self.stays(one.number))?;
+        match Unsent::read(&self.of(last.number)) {
+            Ok(unsent) => Ok(Some((last.number, unsent))),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "what the last end has left cannot go on; it stays as it is kept");
+                self.stays(last.number).map(|()| None)
+            }
+        }
+    }
+
+    /// The server has all of `number`, but for what it has refused: that stays.
+    pub(crate) fn applied(&self, number: u64, refused: &[(Operation, Error)]) -> Result<(), DataError> {
+        if refused.is_empty() {
+            return self.drop_one(number);
+        }
+        let mut about = self.get(number)?;
+        let refused: Vec<(String, String, Option<String>)> = refused
+            .iter()
+            .map(|(operation, error)| {
+                let file = match operation {
+                    Operation::Publish { file, .. } => Some(file.to_string()),
+                    _ => None,
+                };
+                (short(operation), error.to_string(), file)
+            })
+            .collect();
+        about.items.retain_mut(|item| {
+            let of_content =
+                |file: &Option<String>| item.content.is_some() && *file == Some(item.file.clone());
+            let is_it = |(text, _, file): &&(String, String, Option<String>)| {
+                of_content(file) || item.what.starts_with(text.as_str())
+            };
+            match refused.iter().find(is_it) {
+                Some((text, why, _)) if item.content.is_none() => item.what = format!("{text}: {why}"),
+                Some(_) => {}
+                None => return false,
+            }
+            true
+        });
+        self.describe(&Salvaged { cut_off: false, goes_on: false, ..about })?;
+        unsent::discard(&self.of(number))
+    }
+
+    /// Nothing of `number` will be applied any more.
+    pub(crate) fn stays(&self, number: u64) -> Result<(), DataError> {
+        self.describe(&Salvaged { goes_on: false, ..self.get(number)? })?;
+        unsent::discard(&self.of(number))
     }
 
     fn write(
@@ -174,30 +330,43 @@ impl SalvageStore {
         number: u64,
         salvage: Salvage,
         gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
-    ) -> Result<(), DataError> {
+    ) -> Result<Salvaged, DataError> {
         let dir = self.of(number);
-        fs::create_dir_all(&dir).map_err(io("make", &dir))?;
+        private::make_dir(&dir).map_err(io("make", &dir))?;
         let mut items = Vec::with_capacity(salvage.items.len());
-        for (index, Lost { path, what, .. }) in salvage.items.into_iter().enumerate() {
+        for (index, Lost { file, path, what }) in salvage.items.into_iter().enumerate() {
             let (what, content) = match what {
                 LostWhat::Operation { operation, error } => {
-                    let mut text = format!("{operation:?}");
-                    if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
-                        text.truncate(end);
-                    }
-                    (format!("{text}: {error}"), None)
+                    (format!("{}: {}", short(&operation), error), None)
                 }
                 LostWhat::Content { size, ranges } => {
                     let name = format!("content-{index}");
                     let content = write_content(&dir.join(&name), name, size, ranges, &gather)?;
-                    ("content that was written".to_owned(), Some(content))
+                    let words = match content.missing.as_slice() {
+                        [] => "content that was written".to_owned(),
+                        missing => format!(
+                            "content that was written, but for {} ranges that cannot be had any more",
+                            missing.len()
+                        ),
+                    };
+                    (words, Some(content))
                 }
             };
-            items.push(SalvagedItem { path: text(&path), what, content });
+            items.push(SalvagedItem { path: text(&path), file: file.to_string(), what, content });
         }
-        let about = Salvaged { number, when: utc_secs(), cut_off: salvage.cut_off, items };
-        replace_file(&dir, "about.json", &serde_json::to_vec_pretty(&about).unwrap_or_default())?;
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(io("sync", &self.dir))
+        Ok(Salvaged { number, when: utc_secs(), cut_off: salvage.cut_off, goes_on: false, items })
+    }
+
+    /// Says what is kept there: from here on it is. What is read back is that.
+    fn describe(&self, about: &Salvaged) -> Result<(), DataError> {
+        let (dir, text) = (self.of(about.number), serde_json::to_vec_pretty(about).unwrap_or_default());
+        replace_file(&dir, "about.json", &text)?;
+        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(io("sync", &self.dir))?;
+        if read_file(&dir, "about.json")?.as_ref() == Some(&text) {
+            return Ok(());
+        }
+        let (file, why) = (dir.join("about.json"), "what is read back is not what was written".to_owned());
+        Err(DataError::Damaged { file, why })
     }
 
     fn of(&self, number: u64) -> PathBuf {
@@ -212,18 +381,50 @@ fn write_content(
     ranges: Vec<(u64, Part)>,
     gather: &impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
 ) -> Result<SalvagedContent, DataError> {
-    let mut out = File::create(file).map_err(io("make", file))?;
-    let mut kept = Vec::with_capacity(ranges.len());
+    let out = private::options().read(true).write(true).create(true).truncate(true).open(file);
+    let mut out = out.map_err(io("make", file))?;
+    let (mut kept, mut hashes, mut missing) = (Vec::with_capacity(ranges.len()), Vec::new(), Vec::new());
     for (at, part) in ranges {
+        let length = part.length() as u64;
         // What cannot be fetched any more is a hole, and not among what is said to be here.
-        let Ok(bytes) = gather(vec![part]) else { continue };
+        let Ok(bytes) = gather(vec![part]) else {
+            missing.push((at, length));
+            continue;
+        };
         let bytes = bytes.concat();
         out.write_all_at(&bytes, at).map_err(io("write", file))?;
         kept.push((at, bytes.len() as u64));
+        hashes.push(blake3::hash(&bytes));
     }
     out.set_len(size).and_then(|()| out.flush()).and_then(|()| out.sync_all()).map_err(io("write", file))?;
+    for ((at, length), written) in kept.iter().zip(hashes) {
+        let mut back = vec![0; *length as usize];
+        out.read_exact_at(&mut back, *at).map_err(io("read", file))?;
+        if blake3::hash(&back) != written {
+            let (file, why) = (file.to_path_buf(), "what is read back is not what was written".to_owned());
+            return Err(DataError::Damaged { file, why });
+        }
+    }
     let hash = Some(hash(file).map_err(io("read", file))?);
-    Ok(SalvagedContent { name, size, ranges: kept, hash })
+    Ok(SalvagedContent { name, size, ranges: kept, missing, hash })
+}
+
+/// An operation in words: what was written in it is kept beside.
+fn short(operation: &Operation) -> String {
+    let mut text = format!("{operation:?}");
+    if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
+        text.truncate(end);
+    }
+    text
+}
+
+/// An empty directory.
+fn fresh(dir: &Path) -> Result<(), DataError> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io("clear", dir)(error)),
+        Ok(()) | Err(_) => {}
+    }
+    private::make_dir(dir).map_err(io("make", dir))
 }
 
 fn hash(file: &Path) -> std::io::Result<String> {
@@ -306,6 +507,90 @@ mod tests {
         // The next one is not taken for the dropped.
         store.keep(Salvage { cut_off: false, items: vec![lost(&["x"], 0, &[])] }, gather);
         assert_eq!(store.list().unwrap()[0].number, 2);
+    }
+
+    /// Left by an end: an operation on `a`, content of `b`.
+    fn ended(store: &SalvageStore) -> (u64, Operation, Operation) {
+        let mut keeping = store.begin();
+        keeping.share(ShareId([1; 16]), b"sealed");
+        let file = FileId::root().child(9);
+        let time = namespace::Timestamp::default();
+        let accessed = Operation::RemoveXattr {
+            file: FileId::root().child(8),
+            name: Label::new(b"user.x").unwrap(),
+            cred: namespace::Cred::default(),
+            time,
+        };
+        let change = namespace::ContentChange::None;
+        let publish = Operation::Publish { file, version: 1, size: 3, mtime: time, ctime: time, change };
+        let what = LostWhat::Operation { operation: Box::new(accessed.clone()), error: Error::CutOff };
+        let of_a = Lost { what, ..lost(&["a"], 0, &[]) };
+        let entry = |operation: &Operation| LogEntry::Update { rules: 1, operation: operation.clone() };
+        let whose = Whose { machine: wire::MachineId(2), incarnation: 1, session: lease::SessionId(5) };
+        let left = Left { whose, first: 4, entries: vec![entry(&accessed), entry(&publish)] };
+        let items = vec![of_a, lost(&["b"], 3, &[(0, b"abc")])];
+        let (number, goes_on) = store.finish(keeping, items, Some(&left), gather).unwrap();
+        assert!(goes_on);
+        (number, accessed, publish)
+    }
+
+    #[test]
+    fn what_an_end_has_left_is_kept_until_it_is_applied() {
+        let data = tempfile::tempdir().unwrap();
+        let store = SalvageStore::open(data.path()).unwrap();
+        let (number, ..) = ended(&store);
+        let store = SalvageStore::open(data.path()).unwrap();
+        assert!(store.get(number).unwrap().goes_on && store.count() == 1);
+        let (found, unsent) = store.unsent().unwrap().unwrap();
+        assert_eq!((found, unsent.first, unsent.entries.len()), (number, 4, 2));
+        assert_eq!(unsent.share(ShareId([1; 16])).unwrap().unwrap(), "sealed");
+        store.applied(number, &[]).unwrap();
+        assert_eq!(store.count(), 0);
+        assert!(store.unsent().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_refused_of_it_stays_and_nothing_else() {
+        for which in [0, 1] {
+            let data = tempfile::tempdir().unwrap();
+            let store = SalvageStore::open(data.path()).unwrap();
+            let (number, one, other) = ended(&store);
+            let refused = [one, other][which].clone();
+            store.applied(number, &[(refused, Error::NoSpace)]).unwrap();
+            let kept = store.get(number).unwrap();
+            assert!(!kept.goes_on && store.unsent().unwrap().is_none());
+            let paths: Vec<_> = kept.items.iter().map(|item| item.path.as_str()).collect();
+            assert_eq!(paths, [["/a"], ["/b"]][which]);
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_session_that_is_over_is_salvage() {
+        let (data, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = SalvageStore::open(data.path()).unwrap();
+        let (number, ..) = ended(&store);
+        // A log that cannot be read goes on with nothing, and what is kept for people stays.
+        fs::write(store.of(number).join("log"), b"nothing").unwrap();
+        assert!(store.unsent().unwrap().is_none());
+        assert!(!store.get(number).unwrap().goes_on);
+        assert_eq!(fs::read(&store.restore(number, to.path()).unwrap()[0]).unwrap(), b"abc");
+    }
+
+    /// Of what could not be fetched nobody is told that it is here.
+    #[test]
+    fn what_cannot_be_had_is_said_to_be_missing() {
+        let data = tempfile::tempdir().unwrap();
+        let store = SalvageStore::open(data.path()).unwrap();
+        let items = vec![lost(&["x"], 8, &[(0, b"half"), (4, b"rest")])];
+        let gather = |parts: Vec<Part>| match &parts[0] {
+            Part::Bytes(bytes) if bytes == "rest" => Err(Error::Damaged),
+            _ => gather(parts),
+        };
+        store.keep(Salvage { cut_off: true, items }, gather);
+        let kept = store.list().unwrap();
+        let item = &kept[0].items[0];
+        assert_eq!(item.content.as_ref().unwrap().missing, [(4, 4)]);
+        assert!(item.what.contains("cannot be had") && !item.content.as_ref().unwrap().is_whole());
     }
 
     #[test]

@@ -6,10 +6,11 @@ use crate::engine::Engine;
 use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
+use crate::receipts::Receipts;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
 use crate::shares_server::Shares;
-use crate::space;
+use crate::space::{self, Measured};
 use crate::traffic::Traffic;
 use crate::upstream::open_here;
 use crate::waits::{LONG_MS, LongWaits};
@@ -24,7 +25,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{ExpelError, InviteError, MachineId, ServerAt, Space, ToClient, ToServer, Version, Versions};
+use wire::{
+    ExpelError, InviteError, MachineId, Receipt, ServerAt, Space, ToClient, ToServer, Version, Versions,
+};
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
@@ -46,12 +49,13 @@ pub(crate) struct Server {
     damaged: Damaged,
     scrub: Scrub,
     /// Free space as proposed last.
-    measured: Mutex<Option<u64>>,
+    measured: Mutex<Measured>,
     /// What each server has said of its room. The leader's memory.
     rooms: Mutex<BTreeMap<MachineId, Space>>,
     stopping: AtomicBool,
     /// Whether it raises the cluster's version when it can.
     raises: bool,
+    receipts: Receipts,
     dir: PathBuf,
 }
 
@@ -74,6 +78,7 @@ impl Server {
         dir: &Path,
         keeper: Arc<Keeper>,
         raises: bool,
+        receipts: Receipts,
         standing: Standings,
         damaged: Damaged,
     ) -> Arc<Server> {
@@ -93,6 +98,7 @@ impl Server {
             rooms: Mutex::default(),
             stopping: AtomicBool::new(false),
             raises,
+            receipts,
             dir: dir.to_path_buf(),
         })
     }
@@ -107,7 +113,7 @@ impl Server {
     ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
-        std::fs::create_dir_all(&dir).map_err(|source| DataError::Io {
+        shares::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
             source,
@@ -142,8 +148,8 @@ impl Server {
         if !now.0 {
             self.chosen.lock().clear();
         } else if !before.0 {
-            *self.measured.lock() = None;
-            self.measure_space();
+            *self.measured.lock() = Measured::default();
+            self.measure_at_first();
         }
         (self.standing)(&standing);
     }
@@ -151,6 +157,11 @@ impl Server {
     /// All servers, as clients are told.
     pub(crate) fn servers(&self) -> Vec<ServerAt> {
         self.told.lock().1.clone()
+    }
+
+    /// The machine's data directory.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     pub(crate) fn rooms(&self) -> &Mutex<BTreeMap<MachineId, Space>> {
@@ -312,6 +323,7 @@ impl Server {
                     if its_session == Some(session) {
                         here.push(Down::Message(message));
                     } else {
+                        self.receipts.note(session, &message);
                         routes.send(session, message);
                     }
                 }
@@ -365,6 +377,7 @@ impl Server {
             if !self.group().leads() {
                 continue;
             }
+            self.give_receipts();
             self.measure_space();
             self.tend_members();
             self.tend_version();
@@ -373,6 +386,36 @@ impl Server {
                 self.group().propose(Input::Tick);
                 self.say_who_waits(&mut said);
             }
+        }
+    }
+
+    /// Machines are told how far their logs have come, by what they can prove it.
+    fn give_receipts(&self) {
+        let own = (self.group().member(), self.group().drawn());
+        let mut routes = self.routes.lock();
+        for receipt in self.receipts.due(own) {
+            routes.send(receipt.session, ToClient::Receipt(receipt));
+        }
+    }
+
+    /// What of what was acknowledged this server does not know any more, if that proves it.
+    pub(crate) fn has_forgotten(&self, receipt: &Receipt) -> Option<&'static str> {
+        if !self.receipts.are_of(receipt) {
+            return None;
+        }
+        let (begun, through) = self.group().query(|directory, _| {
+            (directory.has_begun(receipt.session), directory.has_through(receipt.session))
+        });
+        let (member, drawn) = receipt.server;
+        match through {
+            None if !begun => Some("a machine has a session that this server does not know to have begun"),
+            Some(through) if through < receipt.through => {
+                Some("a machine was told that more of its log is durable than this server has")
+            }
+            Some(_) if member == self.group().member() && !self.group().remembers(drawn) => {
+                Some("a machine was told something in a start of this server that its disk does not know")
+            }
+            _ => None,
         }
     }
 
@@ -395,14 +438,20 @@ impl Server {
         }
     }
 
+    /// A new leader tells what is free on its disk before there is anything else: what is on other disks it hears later.
+    fn measure_at_first(&self) {
+        if let Ok(here) = space::measure(&self.dir) {
+            let hosts = self.keeper.peers().hosts().now();
+            self.group().propose(Input::Space(space::cluster(&hosts, &self.rooms.lock(), here)));
+        }
+    }
+
     /// Tells the directory what is free, when that has changed by what matters.
     fn measure_space(&self) {
         let Ok(here) = space::measure(&self.dir) else { return };
+        let used_up = self.group().query(|directory, _| directory.used_up());
         let space = self.room(here);
-        let mut last = self.measured.lock();
-        let changed = last.is_none_or(|last: u64| last.abs_diff(space.free) > (space.free / 32).max(1 << 20));
-        if changed {
-            *last = Some(space.free);
+        if self.measured.lock().is_due(Instant::now(), space.free, used_up) {
             self.group().propose(Input::Space(space));
         }
     }

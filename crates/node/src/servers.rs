@@ -129,6 +129,11 @@ impl Server {
         number
     }
 
+    /// Whether `machine` is a server, or about to be one, as the leader knows.
+    pub(crate) fn may_serve(&self, machine: MachineId) -> bool {
+        self.chosen().lock().contains_key(&machine) || self.member_on(machine).is_some()
+    }
+
     /// The number in the group by which `machine` may be a server, if it may. One that is a server and asks has lost what its member had.
     pub(crate) fn number_for(&self, machine: MachineId) -> Option<u64> {
         let chosen = self.chosen().lock().get(&machine).copied();

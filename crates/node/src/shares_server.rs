@@ -6,8 +6,8 @@ use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
 use shares::{
-    AccountId, Clock, DatabaseError, Deletion, Location, NewShare, OpenError, Refusal, Seconds, ShareServer,
-    StoreError, Suspended, Tell, Uploaders,
+    AccountId, Clock, DatabaseError, Deletion, Expiry, Location, NewShare, OpenError, Refusal, Seconds,
+    ShareServer, StoreError, Suspended, Tell, Uploaders,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,6 +33,15 @@ pub enum SharesError {
     Accounts(#[from] DatabaseError),
 }
 
+/// How a machine's share server is to run.
+#[derive(Clone, Debug, Default)]
+pub struct ShareSettings {
+    /// Where it is to keep content, if it has none yet; `None`: on this machine, or where it does.
+    pub content: Option<Location>,
+    /// When leases of keys' accounts expire; `None`: never by themselves.
+    pub expiry: Option<Expiry>,
+}
+
 /// See the module.
 pub struct Shares {
     server: ShareServer,
@@ -43,14 +52,14 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Opens the share server in `dir`, whose content is to be at `content` if it has none yet, and which says what it finds damaged. `clock` tells UTC seconds.
+    /// Opens the share server in `dir`, which says what it finds damaged. `clock` tells UTC seconds.
     pub fn open(
         dir: &Path,
-        content: Option<Location>,
+        ShareSettings { content, expiry }: ShareSettings,
         clock: Clock,
         on_damage: Tell,
     ) -> Result<Shares, SharesError> {
-        let settings = shares::Settings { content, on_damage, ..shares::Settings::new(clock) };
+        let settings = shares::Settings { content, expiry, on_damage, ..shares::Settings::new(clock) };
         let server = ShareServer::open(dir, settings)?;
         let group = server.account(GROUP)?;
         let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();
@@ -170,6 +179,15 @@ impl Shares {
     /// The accounts of all sessions of a machine.
     fn uploaders_of(&self, machine: MachineId) -> Vec<AccountId> {
         self.uploaders.lock().get(&machine).into_iter().flat_map(BTreeMap::values).copied().collect()
+    }
+
+    /// Bytes that these sessions have uploaded, and that the group has not adopted.
+    pub(crate) fn unpublished(&self, sessions: impl Iterator<Item = (MachineId, SessionId)>) -> u64 {
+        let uploaders = self.uploaders.lock().clone();
+        let accounts =
+            sessions.filter_map(|(machine, session)| uploaders.get(&machine)?.get(&session).copied());
+        let bytes = accounts.filter_map(|account| Some(self.server.usage(account).ok()?.bytes));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// The sessions that may have uploaded and are not swept yet.

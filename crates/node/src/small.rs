@@ -6,9 +6,9 @@
 //! ```
 
 use crate::data::{DataError, io, sync_dir};
-use std::fs::{self, OpenOptions};
+use shares::private;
+use std::fs;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where the second ones are.
@@ -21,7 +21,7 @@ pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), D
     let sealed = [bytes, MARK.as_bytes(), digits(bytes).as_bytes(), b"\n"].concat();
     replace_plain(dir, name, &sealed)?;
     let copies = dir.join(COPIES);
-    fs::create_dir_all(&copies).map_err(io("make", &copies))?;
+    private::make_dir(&copies).map_err(io("make", &copies))?;
     replace_plain(&copies, name, &sealed)
 }
 
@@ -95,14 +95,8 @@ fn digits(bytes: &[u8]) -> String {
 /// Replaces a file as [`replace_file`] does, and nothing more.
 pub(crate) fn replace_plain(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
     let (new, file) = (dir.join(format!("{name}.new")), dir.join(name));
-    // Some of these are secret, none is anybody else's business.
-    let mut out = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(io("make", &new))?;
+    let out = private::options().write(true).create(true).truncate(true).open(&new);
+    let mut out = out.map_err(io("make", &new))?;
     out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &new))?;
     drop(out);
     fs::rename(&new, &file).map_err(io("replace", &file))?;

@@ -21,17 +21,54 @@ const ROWS_BYTES: u64 = 1 << 30;
 /// database until it has freed some; a checkpoint of the store alone may need twice its overlay.
 const RESERVE_BYTES: u64 = 128 << 20;
 
+/// A change of what is free that the directory is told of: this part of it, at least and at most so many bytes.
+const MATTERS: (u64, u64, u64) = (256, 256 << 10, 64 << 20);
+/// And so much later also what has not changed, if more was said to be used up.
+const AGAIN: Duration = Duration::from_secs(2);
+
 /// Of a store elsewhere, which does not fill.
 pub(crate) const ELSEWHERE: Space = Space { total: 1 << 50, free: 1 << 50, files: 0 };
 
 /// What the file system below `dir` has, less the reserve.
 pub fn measure(dir: &Path) -> Result<Space, rustix::io::Errno> {
     let stat = statvfs(dir)?;
-    let total = stat.f_blocks.saturating_mul(stat.f_frsize);
-    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok(usable(bytes(stat.f_blocks), bytes(stat.f_bfree), bytes(stat.f_bavail)))
+}
+
+/// What users have of a disk with so many bytes, of which so many are free, and so many free for others than root. Neither what is kept for root nor what is kept here is in use.
+fn usable(total: u64, free: u64, available: u64) -> Space {
     // On a small disk the reserve must not eat everything.
     let reserve = RESERVE_BYTES.min(total / 8);
-    Ok(Space { total, free: free.saturating_sub(reserve), files: 0 })
+    let used = total.saturating_sub(free);
+    let free = available.saturating_sub(reserve);
+    Space { total: used.saturating_add(free), free, files: 0 }
+}
+
+/// What is free once what sessions have uploaded and not published counts as free: their allowances have it, until they publish it. Counted twice it would keep them from writing.
+pub(crate) fn with_unpublished(space: Space, unpublished: u64) -> Space {
+    Space { free: space.free.saturating_add(unpublished).min(space.total), ..space }
+}
+
+/// When the directory is told of a new measurement.
+#[derive(Debug, Default)]
+pub(crate) struct Measured {
+    /// What was free the last time, and when that was.
+    last: Option<(u64, Instant)>,
+}
+
+impl Measured {
+    /// Whether to tell that so much is `free`, where so much was used up since the last time: if that is another by what matters, or what was used up is not what was missing then.
+    pub(crate) fn is_due(&mut self, now: Instant, free: u64, used_up: u64) -> bool {
+        let matters = (free / MATTERS.0).clamp(MATTERS.1, MATTERS.2);
+        let due = self.last.is_none_or(|(before, at)| {
+            before.abs_diff(free) > matters || used_up > matters && now.saturating_duration_since(at) >= AGAIN
+        });
+        if due {
+            self.last = Some((free, now));
+        }
+        due
+    }
 }
 
 impl Server {
@@ -44,7 +81,7 @@ impl Server {
                 continue;
             }
             last = Some(Instant::now());
-            let told = self.keeper().spaces();
+            let told = self.keeper().spaces(self);
             let mut rooms = self.rooms().lock();
             // Of one that does not answer what it said last.
             rooms.retain(|machine, _| told.iter().any(|(known, _)| known == machine));
@@ -58,7 +95,16 @@ impl Server {
     /// What users have room for, if this machine, which leads, has `here`.
     pub(crate) fn room(&self, here: Space) -> Space {
         let hosts = self.keeper().peers().hosts().now();
-        cluster(&hosts, &self.rooms().lock(), here)
+        let mut rooms = self.rooms().lock().clone();
+        // What is here need not be asked for.
+        let mut here = here;
+        if let Some(own) = self.keeper().space(self) {
+            rooms.insert(self.keeper().peers().me(), own);
+            if self.keeper().is_on_disk_of(self.dir()) {
+                here = own;
+            }
+        }
+        cluster(&hosts, &rooms, here)
     }
 
     fn weigh(&self, rooms: &BTreeMap<MachineId, Space>) {
@@ -97,7 +143,7 @@ fn weighs(keeping: Keeping, room: &Space) -> Option<u32> {
 }
 
 /// What users have room for at `hosts`, which have said so much of their `rooms`; the leader has `here`, and who has said nothing is taken to have as much.
-fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here: Space) -> Space {
+pub(crate) fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here: Space) -> Space {
     let keepers = hosts.all().iter().filter(|host| host.keeps());
     let rooms: Vec<Space> = keepers.map(|host| rooms.get(&host.machine).copied().unwrap_or(here)).collect();
     if rooms.is_empty() {
@@ -128,6 +174,29 @@ mod tests {
 
     fn gib(total: u64, free: u64) -> Space {
         Space { total: total << 30, free: free << 30, files: 0 }
+    }
+
+    /// On ext4 a part of the disk is root's: `df` says nothing of that, as it does not of the disk itself.
+    #[test]
+    fn what_is_kept_for_root_is_not_in_use() {
+        let gib = |gib: u64| gib << 30;
+        let space = usable(gib(100), gib(60), gib(55));
+        assert_eq!((space.total - space.free, space.free), (gib(40), gib(55) - RESERVE_BYTES));
+        let little = usable(800, 700, 700);
+        assert_eq!((little.total - little.free, little.free), (100, 600));
+        assert_eq!(usable(gib(100), 0, 0), Space { total: gib(100), free: 0, files: 0 });
+    }
+
+    #[test]
+    fn what_was_used_up_is_measured_again_though_nothing_else_changes() {
+        let (mut measured, begun) = (Measured::default(), Instant::now());
+        assert!(measured.is_due(begun, 1 << 30, 0), "nothing was told yet");
+        assert!(!measured.is_due(begun, 1 << 30, 0));
+        assert!(!measured.is_due(begun, (1 << 30) - (1 << 20), 1 << 20), "that is little");
+        assert!(measured.is_due(begun, 1 << 29, 1 << 29), "as much was used up as is missing");
+        assert!(!measured.is_due(begun, 1 << 29, 1 << 29));
+        assert!(measured.is_due(begun + AGAIN, 1 << 29, 1 << 29), "more is said to be used up than is");
+        assert!(measured.is_due(begun + AGAIN, (1 << 29) + (8 << 20), 0), "something was freed");
     }
 
     #[test]

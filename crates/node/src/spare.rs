@@ -3,7 +3,8 @@
 //! What a start writes is little (its number, the lease database's shared memory and log), but there is no mount to delete anything by if there is no room for it. So the
 //! file is given up first, and set aside again once the machine is up, as much of it as there is room for by then.
 
-use std::fs::{self, OpenOptions};
+use shares::private;
+use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub(crate) fn release(dir: &Path) {
 
 /// Sets it aside, as far as there is room.
 pub(crate) fn keep(dir: &Path) {
-    let Ok(file) = OpenOptions::new().write(true).create(true).truncate(true).open(dir.join(FILE)) else {
+    let Ok(file) = private::options().write(true).create(true).truncate(true).open(dir.join(FILE)) else {
         return;
     };
     let mut bytes = BYTES.0;

@@ -1,18 +1,18 @@
 //! The client's way to its server: within the process, or over the network.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Greeting};
 use crate::net::Link;
 use crate::routes::HERE;
 use crate::server::Server;
 use lease::SessionId;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use wire::{ToClient, ToServer};
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) enum Upstream {
-    /// This machine serves.
-    Here(Arc<Server>),
+    /// This machine serves. Not held by this: a server that has lost what it had is to end as a whole, and give up what it has locked.
+    Here(Weak<Server>),
     /// Another one does.
     There(Arc<Link>),
 }
@@ -22,7 +22,7 @@ impl Upstream {
     pub(crate) fn send(&self, session: Option<SessionId>, message: ToServer) {
         match self {
             Upstream::Here(server) => {
-                if let Some(session) = session {
+                if let (Some(session), Some(server)) = (session, server.upgrade()) {
                     server.hear(session, message);
                 }
             }
@@ -47,7 +47,7 @@ impl Upstream {
     /// Answers what changes no state at once, if the server is here; otherwise sends it.
     pub(crate) fn ask(&self, session: Option<SessionId>, message: ToServer) -> Option<ToClient> {
         match self {
-            Upstream::Here(server) => server.answer(session?, &message),
+            Upstream::Here(server) => server.upgrade()?.answer(session?, &message),
             Upstream::There(_) => {
                 self.send(session, message);
                 None
@@ -58,7 +58,11 @@ impl Upstream {
     /// The session is over: another one is to be opened.
     pub(crate) fn open_again(&self, engine: &Engine) {
         match self {
-            Upstream::Here(server) => open_here(server, engine),
+            Upstream::Here(server) => {
+                if let Some(server) = server.upgrade() {
+                    open_here(&server, engine);
+                }
+            }
             Upstream::There(link) => link.begin_again(),
         }
     }
@@ -66,6 +70,13 @@ impl Upstream {
 
 /// Opens a session of this machine's client at its own server.
 pub(crate) fn open_here(server: &Server, engine: &Engine) {
-    let (machine, incarnation, session) = engine.greet();
-    server.open((machine, server.knows().newest), incarnation, session, HERE);
+    let mut greeting = engine.greet();
+    let latest = server.group().query(|directory, _| directory.latest_start(greeting.machine));
+    let is_later = |latest: &u64| *latest > greeting.start.incarnation;
+    // The directory of keys is older than the server's, or a copy of it.
+    if latest.filter(is_later).is_some_and(|latest| engine.counts_from(latest).is_some()) {
+        greeting = engine.greet();
+    }
+    let Greeting { machine, start, session, .. } = greeting;
+    server.open((machine, server.knows().newest), start.incarnation, session, HERE);
 }

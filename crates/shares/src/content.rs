@@ -15,6 +15,7 @@ use crate::{
     error::{DiskError, OpenError},
     local::LocalFiles,
     objects::Objects,
+    private,
 };
 
 const FILE: &str = "content";
@@ -145,11 +146,29 @@ fn settle(dir: &Path, wanted: Option<&Location>) -> Result<Option<Record>, OpenE
 
 /// Writes down where the shares of `dir` are to be kept, for when there is a share server in it. Nobody is asked whether that is possible.
 pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
-    fs::create_dir_all(dir).map_err(|e| DiskError::new("making", dir, e))?;
+    private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
     match settle(dir, Some(location))? {
         Some(record) if !record.claimed => Ok(record.save(dir)?),
         _ => Ok(()),
     }
+}
+
+/// What is not there of a share server that was in `dir`, whose shares are elsewhere or not: its database, unless that was moved aside, where its shares are, or the directory that they
+/// were in.
+pub fn lacks(dir: &Path, elsewhere: bool) -> Option<String> {
+    let is_empty = |file: &Path| fs::metadata(file).map_or(true, |it| it.len() == 0);
+    let is_aside = |entry: fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with(&format!("{}.aside-", database::FILE))
+    };
+    let moved = || fs::read_dir(dir).into_iter().flatten().flatten().any(is_aside);
+    if is_empty(&dir.join(database::FILE)) && !moved() {
+        return Some(database::FILE.to_owned());
+    }
+    if elsewhere {
+        return is_empty(&dir.join(FILE)).then(|| FILE.to_owned());
+    }
+    let lacks = |name: &String| !dir.join(name).is_dir();
+    std::iter::once("shares".to_owned()).chain((0..=u8::MAX).map(|it| format!("shares/{it:02x}"))).find(lacks)
 }
 
 /// Removes what is in `dir` of a store that is to begin anew, but not where its shares are: what was claimed stays its own.

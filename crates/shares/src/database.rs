@@ -21,6 +21,7 @@ use rusqlite::Connection;
 use crate::{
     Clock, disk,
     error::{DatabaseError, DiskError, OpenError},
+    private,
     tx::Tx,
 };
 
@@ -97,7 +98,11 @@ impl fmt::Debug for Database {
 
 /// Opens a connection with our settings.
 pub(crate) fn connect(dir: &Path) -> rusqlite::Result<Connection> {
-    let connection = Connection::open(dir.join(FILE))?;
+    let file = dir.join(FILE);
+    // SQLite gives its log and its shared memory the mode of the database.
+    let made = private::options().write(true).create(true).truncate(false).open(&file);
+    made.map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+    let connection = Connection::open(file)?;
     connection.busy_timeout(Duration::from_secs(10))?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;

@@ -42,6 +42,7 @@ mod leases;
 mod local;
 mod objects;
 mod passes;
+pub mod private;
 mod reading;
 mod reaper;
 mod restart;
@@ -65,7 +66,7 @@ mod upload;
 mod wal;
 
 pub use accounts::{Account, AccountError, AccountKey, AccountSecret, SecretError, SignatureError, Signed};
-pub use content::{Location, LocationError, clear, remember};
+pub use content::{Location, LocationError, clear, lacks, remember};
 pub use crawler::Pace;
 pub use digest::digest;
 pub use error::{Damage, DatabaseError, DiskError, OpenError, ReadError, ReapError, Refusal, StoreError};

@@ -17,6 +17,7 @@ use crate::{
     database::{self, SUSPECT},
     disk::{replace_file, sync_dir},
     error::{DatabaseError, DiskError, OpenError},
+    private,
     schema::{self, Found},
     share::Seconds,
     transitions,
@@ -30,10 +31,11 @@ const FORMAT: &str = "leasehold shares ";
 
 /// Takes the directory for this process and checks that it is ours. The lock is held as long as the file.
 pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
-    fs::create_dir_all(dir).map_err(|e| DiskError::new("making", dir, e))?;
+    private::make_dir(dir).map_err(|e| DiskError::new("making", dir, e))?;
+    private::mend(dir).map_err(|e| DiskError::new("guarding", dir, e))?;
     let path = dir.join("lock");
     let error = |e| DiskError::new("locking", &path, e);
-    let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(error)?;
+    let lock = private::options().create(true).truncate(false).write(true).open(&path).map_err(error)?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(dir.to_owned())),

@@ -259,6 +259,9 @@ pub(crate) fn forget(tx: &mut Tx<'_>, ids: &[ShareId]) -> rusqlite::Result<()> {
 }
 
 /// Takes in a file that was found and has no row, damaged or not.
+///
+/// An incomplete share is stable and damaged (departs from leasedb, where it is coming: because a file of ours has its name only when it is complete, so that what is incomplete is damage and no upload under way; coming
+/// counts as leased until its upload ends, and none would, while what is damaged is never served, is repaired by whoever has it, and goes when nobody holds it).
 pub(crate) fn find(tx: &mut Tx<'_>, id: &ShareId, found: Result<&Header, Damage>) -> rusqlite::Result<bool> {
     if tx.share(id)?.is_some() {
         return Ok(false);

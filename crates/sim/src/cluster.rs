@@ -4,9 +4,10 @@
 //! not yet been made to keep.
 
 use crate::model::feed;
+use crate::names;
 use client::{Call, Client, Now, Outcome, Output, Reply, Salvage, Settings, Ticket, Upload};
 use directory::{Directory, Input, Inspector, MemoryStore, ShareWork};
-use lease::{SessionId, Time};
+use lease::{Label, SessionId, Time};
 use namespace::{Attributes, Cred, Error, Extent, FileKind, Place, ShareId, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -47,9 +48,18 @@ impl Inspector for Seen {
     }
 }
 
+/// Seconds: now, just before 1970 (and soon after it), long before, and where 32 and 34 bits of them end.
+const BEGINNINGS: [i64; 5] = [1_700_000_000, -5, -(1 << 40), (1 << 31) - 5, (1 << 34) - 5];
+/// Labels that are used.
+const LABELS: usize = 9;
+
 /// See the module.
 pub struct Cluster {
     pub(crate) rng: ChaCha12Rng,
+    /// Labels are few, so that they collide.
+    pub(crate) labels: Vec<Label>,
+    /// When it is by the wall's clock at the beginning, seconds.
+    began: i64,
     now: Time,
     directory: Directory,
     store: MemoryStore,
@@ -85,8 +95,12 @@ impl Cluster {
         let mut store = MemoryStore::default();
         let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN);
         let client = new_client(&mut rng);
+        let labels = names::some(&mut rng, LABELS);
+        let began = BEGINNINGS[(rng.next_u64() % BEGINNINGS.len() as u64) as usize];
         let mut cluster = Cluster {
             rng,
+            labels,
+            began,
             now: Time(1_000),
             directory,
             checkpoint: (0, store.clone()),
@@ -124,7 +138,7 @@ impl Cluster {
 
     fn now(&self) -> Now {
         let wall = Timestamp {
-            secs: 1_700_000_000 + (self.now.0 / 1_000) as i64,
+            secs: self.began + (self.now.0 / 1_000) as i64,
             nanos: (self.now.0 % 1_000) as u32 * 1_000_000,
         };
         Now { time: self.now, wall }
@@ -194,6 +208,7 @@ impl Cluster {
                 }
                 Output::Store(upload) => self.uploads.push_back(upload),
                 Output::Unneeded(shares) => self.let_go(&shares),
+                Output::Settled(_) => {}
                 Output::Salvage(salvage) => {
                     let Salvage { cut_off, items } = salvage;
                     self.rejected.push(format!(

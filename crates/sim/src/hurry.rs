@@ -40,7 +40,8 @@ fn what_is_synced_needs_no_share_and_gets_one_when_nobody_has_it_open() {
         assert_eq!(cluster.shares(), shut, "{bytes} bytes that nobody has open");
         cluster.does(Call::SyncAll);
         cluster.settle().unwrap();
-        let read = Call::Read { file, offset: 0, length: SYNCED_BYTES_MAX as u32 + 2, kept: true };
+        let read =
+            Call::Read { file, offset: 0, length: SYNCED_BYTES_MAX as u32 + 2, kept: true, quietly: false };
         let Reply::Data(parts) = cluster.does(read) else { panic!("no data") };
         assert_eq!(cluster.gather(&parts).unwrap(), vec![7; bytes as usize]);
         cluster.check().unwrap();
@@ -60,7 +61,8 @@ fn who_ends_while_what_was_synced_goes_to_a_share_loses_nothing() {
         cluster.crash_client();
         cluster.settle().unwrap();
         cluster.sweep_shares();
-        let read = Call::Read { file, offset: 0, length: SYNCED_BYTES_MAX as u32, kept: true };
+        let read =
+            Call::Read { file, offset: 0, length: SYNCED_BYTES_MAX as u32, kept: true, quietly: false };
         let Reply::Data(parts) = cluster.does(read) else { panic!("no data") };
         assert_eq!(cluster.gather(&parts).unwrap(), vec![7; SYNCED_BYTES_MAX as usize], "seed {seed}");
         cluster.check().unwrap();

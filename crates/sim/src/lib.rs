@@ -7,9 +7,12 @@ mod cluster;
 #[cfg(test)]
 mod hurry;
 #[cfg(test)]
+mod listing;
+#[cfg(test)]
 mod locks;
 mod many;
 mod model;
+mod names;
 pub mod paper;
 #[cfg(test)]
 mod passing;
@@ -48,6 +51,13 @@ mod tests {
         // Runs in which nothing happens prove nothing.
         assert!(crashes > 100, "only {crashes} crashes");
         assert!(full > 50, "only {full} calls found the disk full");
+    }
+
+    #[test]
+    #[ignore = "a tool"]
+    fn one_of_many() {
+        let seed = std::env::var("SEED").unwrap().parse().unwrap();
+        run_many(seed, 2 + seed % 2, 400).unwrap_or_else(|violation| panic!("{violation}"));
     }
 
     #[test]

@@ -11,11 +11,12 @@ mod wires;
 mod workload;
 
 use crate::cluster::{Violation, root};
+use crate::names;
 use crate::paper::{Part, Script};
 use client::{Call, Client, Now, Outcome, Reply, Settings, Ticket};
 use directory::{Directory, Input, MemoryStore, Policy};
 use ident::FileId;
-use lease::{Open, SessionId, Time};
+use lease::{Label, Open, SessionId, Time};
 use namespace::{Cred, Entry, Error, FileKind, Link, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -105,9 +106,14 @@ struct Machine {
     work: Work,
 }
 
+/// Labels that are used.
+const LABELS: usize = 3;
+
 /// See the module.
 pub struct Office {
     rng: ChaCha12Rng,
+    /// Labels are few, so that machines meet.
+    labels: Vec<Label>,
     now: Time,
     policy: Policy,
     directory: Directory,
@@ -169,11 +175,13 @@ impl Office {
     }
 
     fn empty(seed: u64, policy: Policy, files_max: usize) -> Office {
-        let rng = ChaCha12Rng::seed_from_u64(seed);
+        let mut rng = ChaCha12Rng::seed_from_u64(seed);
+        let labels = names::some(&mut rng, LABELS);
         let mut store = MemoryStore::default();
         let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN).with_policy(policy);
         Office {
             rng,
+            labels,
             now: Time(1_000),
             policy,
             directory,

@@ -5,7 +5,7 @@
 use client::{Allocate, Call};
 use ident::FileId;
 use lease::Label;
-use namespace::{Error, FileKind, POLICY_LABEL, RenameMode, XattrMode};
+use namespace::{Error, FileKind, POLICY_LABEL, RenameMode, XATTRS_BYTES_MAX, XattrMode};
 use std::collections::BTreeMap;
 
 /// A file as users see it.
@@ -106,14 +106,22 @@ impl Model {
                     _ => Ok(()),
                 }
             }
-            Call::Rename { from_dir, from, to_dir, to, mode } => {
+            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
                 self.refuses_rename((from_dir, from), (to_dir, to), *mode)
             }
-            Call::SetXattr { file, name, mode, .. } => {
-                let there = self.get(file)?.xattrs.contains_key(name);
+            Call::SetXattr { file, name, value, mode } => {
+                let xattrs = &self.get(file)?.xattrs;
+                let there = xattrs.get(name).map(Vec::len);
+                let size = |(name, length): (&Label, usize)| name.as_bytes().len() + 1 + length;
+                let others = xattrs.iter().filter(|(other, _)| *other != name);
+                let others = others.map(|(name, value)| size((name, value.len()))).sum::<usize>();
+                let grows = there.is_none_or(|there| there < value.len());
                 match mode {
-                    XattrMode::Create if there => Err(Error::Exists),
-                    XattrMode::Replace if !there => Err(Error::NoAttribute),
+                    XattrMode::Create if there.is_some() => Err(Error::Exists),
+                    XattrMode::Replace if there.is_none() => Err(Error::NoAttribute),
+                    _ if grows && others + size((name, value.len())) > XATTRS_BYTES_MAX => {
+                        Err(Error::NoSpace)
+                    }
                     _ => Ok(()),
                 }
             }
@@ -195,7 +203,7 @@ impl Model {
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), file.clone()));
             }
             Call::Unlink { dir, label, .. } => self.unlink(dir, label),
-            Call::Rename { from_dir, from, to_dir, to, mode } => {
+            Call::Rename { from_dir, from, to_dir, to, mode, .. } => {
                 self.rename((from_dir, from), (to_dir, to), *mode)
             }
             Call::SetAttributes { file, change, size, .. } => self.edit(file, |file| {

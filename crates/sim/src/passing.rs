@@ -45,7 +45,7 @@ impl Machines {
 
     /// Through a handle that is open, past the kernel's pages.
     fn reads_on(&mut self, at: usize) -> String {
-        let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false };
+        let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false, quietly: false };
         let Reply::Data(parts) = self.answer(at, read).unwrap() else { panic!("no data") };
         let bytes = |part: &content::Part| match part {
             content::Part::Bytes(bytes) => bytes.to_vec(),

@@ -14,9 +14,10 @@ const ROOT: FileId = FileId::root();
 const READING: Open = Open::posix(true, false);
 
 /// A server and its clients. Nothing takes time.
-struct Lab {
+pub(crate) struct Lab {
     directory: Directory,
     store: MemoryStore,
+    pub(crate) now: Now,
     clients: Vec<(Client, Option<SessionId>)>,
     to_server: VecDeque<Input>,
     answers: VecDeque<(client::Ticket, Result<Reply, Error>)>,
@@ -26,7 +27,7 @@ struct Lab {
 }
 
 impl Lab {
-    fn new() -> Lab {
+    pub(crate) fn new() -> Lab {
         let mut store = MemoryStore::default();
         let root = Attributes {
             kind: FileKind::Directory,
@@ -42,19 +43,20 @@ impl Lab {
         };
         let directory = Directory::create(&mut store, root, wire::Versions::KNOWN);
         let (clients, to_server, answers, sent) = Default::default();
-        let mut lab = Lab { directory, store, clients, to_server, answers, sent, refused_updates: 0 };
+        let now = NOW;
+        let mut lab = Lab { directory, store, now, clients, to_server, answers, sent, refused_updates: 0 };
         lab.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
         lab.greet();
         lab
     }
 
     /// A machine joins with these rights; its place.
-    fn join(&mut self, rights: Rights) -> usize {
+    pub(crate) fn join(&mut self, rights: Rights) -> usize {
         let mut token = [1; 32];
         token[0] = self.clients.len() as u8;
         let name = format!("machine-{}", self.clients.len() + 1);
-        self.to_server.push_back(Input::Invite { token, rights, until: NOW.time.after_ms(1) });
-        self.to_server.push_back(Input::Enrol { token, name, key: [0; 32], connection: 0 });
+        self.to_server.push_back(Input::Invite { token, rights, at: 0, until: 1 });
+        self.to_server.push_back(Input::Enrol { token, name, key: [0; 32], at: 0, connection: 0 });
         self.greet();
         self.clients.len() - 1
     }
@@ -71,7 +73,7 @@ impl Lab {
 
     fn input(&mut self, at: usize, input: client::Input) {
         let mut out = Vec::new();
-        self.clients[at].0.handle(NOW, input, &mut out);
+        self.clients[at].0.handle(self.now, input, &mut out);
         self.carry_out(at, out);
     }
 
@@ -87,7 +89,7 @@ impl Lab {
                 Output::Answer { ticket, result } => self.answers.push_back((ticket, result)),
                 Output::Salvage(salvage) => self.refused_updates += salvage.items.len(),
                 Output::Yield { number, .. } => yielded.push(number),
-                Output::Store(_) | Output::Unneeded(_) | Output::Invalidate(_) => {}
+                Output::Store(_) | Output::Unneeded(_) | Output::Settled(_) | Output::Invalidate(_) => {}
             }
         }
         // There is nothing below.
@@ -98,7 +100,7 @@ impl Lab {
     fn run(&mut self) {
         while let Some(input) = self.to_server.pop_front() {
             let mut out = Vec::new();
-            self.directory.handle(NOW.time, input, &mut self.store, &mut out).unwrap();
+            self.directory.handle(self.now.time, input, &mut self.store, &mut out).unwrap();
             assert_eq!(self.directory.misdeeds(), []);
             for output in out {
                 match output {
@@ -120,7 +122,7 @@ impl Lab {
 
     fn call_as(&mut self, at: usize, cred: &Cred, call: Call) -> Result<Reply, Error> {
         let mut out = Vec::new();
-        let outcome = self.clients[at].0.call(NOW, cred, call, &mut out);
+        let outcome = self.clients[at].0.call(self.now, cred, call, &mut out);
         self.carry_out(at, out);
         self.run();
         match outcome {
@@ -133,11 +135,17 @@ impl Lab {
         }
     }
 
-    fn call(&mut self, at: usize, call: Call) -> Result<Reply, Error> {
+    pub(crate) fn call(&mut self, at: usize, call: Call) -> Result<Reply, Error> {
         self.call_as(at, &Cred::default(), call)
     }
 
-    fn make(&mut self, at: usize, dir: &FileId, name: &str, kind: FileKind) -> Result<FileId, Error> {
+    pub(crate) fn make(
+        &mut self,
+        at: usize,
+        dir: &FileId,
+        name: &str,
+        kind: FileKind,
+    ) -> Result<FileId, Error> {
         let (dir, label, target) = (dir.clone(), label(name), Vec::new());
         let call = Call::Create { dir, label, kind, mode: 0o755, umask: 0, rdev: 0, target, open: None };
         match self.call(at, call)? {
@@ -153,7 +161,7 @@ impl Lab {
     }
 
     fn read(&mut self, at: usize, file: &FileId) -> Result<bool, Error> {
-        let read = Call::Read { file: file.clone(), offset: 0, length: 100, kept: true };
+        let read = Call::Read { file: file.clone(), offset: 0, length: 100, kept: true, quietly: false };
         self.call(at, read).map(|reply| matches!(reply, Reply::Data(_)))
     }
 
@@ -212,7 +220,7 @@ fn a_machine_that_may_only_read_reads_and_is_refused_the_rest_without_a_message(
     assert_eq!(lab.sent.len(), before);
     // It sees what others do.
     lab.write(0, &f, b"world").unwrap();
-    let read = Call::Read { file: f.clone(), offset: 0, length: 100, kept: true };
+    let read = Call::Read { file: f.clone(), offset: 0, length: 100, kept: true, quietly: false };
     let Ok(Reply::Data(parts)) = lab.call(reader, read) else { panic!() };
     assert!(format!("{parts:?}").contains("world"), "{parts:?}");
     // It keeps what it has open, and the server does what its close leaves to be done.
@@ -248,7 +256,7 @@ fn all_users_of_a_machine_count_as_one() {
     assert_eq!(lab.write(guest, &secret, b"x").err(), Some(Error::AccessDenied));
     assert_eq!(lab.read(guest, &f), Ok(true));
     assert_eq!(lab.write(guest, &f, b"x").err(), Some(Error::AccessDenied));
-    let someone = Cred { uid: 7, gid: 7, groups: Default::default() };
+    let someone = Cred { uid: 7, gid: 7, ..Cred::default() };
     let remove = Call::Unlink { dir: inside.clone(), label: label("new"), directory: false };
     assert!(lab.call_as(guest, &someone, remove).is_ok());
     lab.call(guest, Call::SyncAll).unwrap();
@@ -266,6 +274,7 @@ fn below_its_root_a_machine_works_as_any() {
         to_dir: to_dir.clone(),
         to: label(to),
         mode: namespace::RenameMode::Replace,
+        whiteout: false,
     };
     lab.call(other, rename(&inside, "f", &dir, "g")).unwrap();
     let sub = lab.make(other, &inside, "sub", FileKind::Directory).unwrap();

@@ -6,7 +6,7 @@ use client::{Call, Outcome, Reply};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{Error, FileKind, RenameMode};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened, in case it is of interest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Run {
 
     /// The regular file that a rename puts in another's place.
     fn replaces(&self, call: &Call) -> Option<FileId> {
-        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace } = call else {
+        let Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, .. } = call else {
             return None;
         };
         let moved = self.model.files.get(from_dir)?.children.get(from)?;
@@ -259,7 +259,7 @@ impl Run {
             FileKind::Regular => {
                 let length = u32::try_from(stat.size).unwrap_or(u32::MAX);
                 let Reply::Data(parts) =
-                    self.ask(Call::Read { file: id.clone(), offset: 0, length, kept: true })?
+                    self.ask(Call::Read { file: id.clone(), offset: 0, length, kept: true, quietly: false })?
                 else {
                     return Err("no data".into());
                 };
@@ -291,10 +291,13 @@ impl Run {
 
     fn survey_children(&mut self, dir: &FileId) -> Result<Vec<(Label, FileId)>, Violation> {
         let mut children = Vec::new();
-        let mut after = 0;
+        let (mut after, mut upto) = (0, None);
         loop {
-            let call = Call::List { dir: dir.clone(), after, limit: 3, stat: true };
-            let Reply::Listing { entries, end } = self.ask(call)? else { return Err("no listing".into()) };
+            let call = Call::List { dir: dir.clone(), after, upto, limit: 3, stat: true };
+            let Reply::Listing { entries, upto: told, end } = self.ask(call)? else {
+                return Err("no listing".into());
+            };
+            upto = Some(told);
             for listed in entries {
                 if listed.entry.position <= after {
                     return Err(format!("{dir} lists positions out of order"));
@@ -306,6 +309,40 @@ impl Run {
                 return Ok(children);
             }
         }
+    }
+
+    /// A listing ends at what was there when it began, also if each entry is renamed as it is listed: to a label of its own, then
+    /// over another's. Each is listed once.
+    fn rename_what_is_listed(cluster: &mut Cluster, dir: &FileId, there: usize) -> Result<(), Violation> {
+        let ask = |cluster: &mut Cluster, call: Call| {
+            let text = format!("{call:?}");
+            cluster.complete(call)?.map_err(|error| format!("{text}: {error}"))
+        };
+        let (mut seen, mut after, mut upto) = (BTreeSet::new(), 0, None);
+        for page in 1usize.. {
+            let limit = 1 + page % 3;
+            let call = Call::List { dir: dir.clone(), after, upto, limit, stat: false };
+            let Reply::Listing { entries, upto: told, end } = ask(cluster, call)? else {
+                return Err("no listing".into());
+            };
+            upto = Some(told);
+            for listed in entries {
+                after = listed.entry.position;
+                if !seen.insert(listed.label.clone()) || seen.len() > there {
+                    let (label, seen) = (listed.label, seen.len());
+                    return Err(format!("{dir} of {there} entries lists {label:?} as the {seen}th"));
+                }
+                let (from_dir, to_dir) = (dir.clone(), dir.clone());
+                let to =
+                    Label::new(format!("renamed {}", seen.len()).as_bytes()).map_err(|e| format!("{e:?}"))?;
+                let (mode, whiteout) = (RenameMode::Replace, false);
+                ask(cluster, Call::Rename { from_dir, from: listed.label, to_dir, to, mode, whiteout })?;
+            }
+            if end {
+                break;
+            }
+        }
+        if seen.len() == there { Ok(()) } else { Err(format!("{dir} lists {} of {there}", seen.len())) }
     }
 
     /// At the end, without any fault any more: all of it is there, and nothing else is kept.
@@ -336,6 +373,10 @@ impl Run {
             });
             return Err(format!("the tree is not what was made of it: {}", there.unwrap_or_default()));
         }
+        for dir in self.model.files.iter().filter(|(_, file)| file.kind == FileKind::Directory) {
+            Self::rename_what_is_listed(&mut self.cluster, dir.0, dir.1.children.len())?;
+        }
+        self.ask(Call::SyncAll)?;
         self.cluster.settle()?;
         // What was synced has gone to shares, since nobody has it open any more.
         self.ask(Call::SyncAll)?;

@@ -6,10 +6,8 @@ use bytes::Bytes;
 use client::{Allocate, Call};
 use ident::FileId;
 use lease::{Label, Open};
-use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XattrMode};
+use namespace::{AttributeChange, FileKind, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
 
-/// Labels are few, so that they collide.
-const LABELS: [&str; 9] = ["a", "b", "c", "d", "A", "file", "File", "dir", "x.tmp"];
 /// Directories beyond which no more are made.
 const DIRS_MAX: usize = 12;
 /// How content of what is made in a directory may be spread.
@@ -17,9 +15,8 @@ const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
 
 impl Cluster {
     fn label(&mut self) -> Label {
-        let pick = self.below(LABELS.len() as u64) as usize;
-        #[expect(clippy::expect_used, reason = "the table above holds nothing else")]
-        Label::new(LABELS[pick].as_bytes()).expect("a label")
+        let pick = self.below(self.labels.len() as u64) as usize;
+        self.labels[pick].clone()
     }
 
     fn pick(&mut self, model: &Model, wanted: impl Fn(&FileId) -> bool) -> Option<FileId> {
@@ -68,7 +65,7 @@ impl Cluster {
                 let mode =
                     [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
                         [self.below(4) as usize];
-                Call::Rename { from_dir, from, to_dir, to, mode }
+                Call::Rename { from_dir, from, to_dir, to, mode, whiteout: false }
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
                 Some(file) => Call::Open { file, open: Open::posix(true, true), mask: 6 },
@@ -96,7 +93,11 @@ impl Cluster {
                 let (file, name) = (self.dir(model), self.xattr());
                 let value = match name == *POLICY_LABEL {
                     true => POLICIES[self.below(POLICIES.len() as u64) as usize].to_vec(),
-                    false => vec![b'v'; self.below(64) as usize],
+                    // Some fill what a file may have of them.
+                    false => {
+                        let most = if self.one_in(8) { XATTR_BYTES_MAX as u64 + 1 } else { 64 };
+                        vec![b'v'; self.below(most) as usize]
+                    }
                 };
                 let mode = [XattrMode::Set, XattrMode::Create, XattrMode::Replace][self.below(3) as usize];
                 Call::SetXattr { file, name, value, mode }
@@ -124,8 +125,12 @@ impl Cluster {
         if self.one_in(3) {
             return POLICY_LABEL.clone();
         }
-        #[expect(clippy::expect_used, reason = "both are names")]
-        Label::attribute(if self.one_in(2) { b"user.one" } else { b"user.two" }).expect("a name")
+        // Of attributes letters' case counts everywhere.
+        let long = format!("user.{:n>250}", self.below(10));
+        let names: [&[u8]; 5] = [b"user.one", b"user.ONE", b"user.\xff/\n", b"user.two", long.as_bytes()];
+        let pick = self.below(names.len() as u64) as usize;
+        #[expect(clippy::expect_used, reason = "all are names")]
+        Label::attribute(names[pick]).expect("a name")
     }
 
     fn create(&mut self, model: &Model) -> Call {
@@ -156,7 +161,7 @@ impl Cluster {
 
     fn read(&mut self, model: &Model, file: FileId) -> Call {
         let (offset, length) = self.range(model, &file);
-        Call::Read { file, offset, length: length as u32, kept: true }
+        Call::Read { file, offset, length: length as u32, kept: true, quietly: false }
     }
 
     fn change_content(&mut self, model: &Model, file: FileId) -> Call {

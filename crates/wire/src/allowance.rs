@@ -18,6 +18,7 @@ pub fn cost(operation: &Operation) -> (u64, u64) {
     match operation {
         Operation::Create { new, .. } => (FILE_BYTES + new.target.len() as u64, 1),
         Operation::Link { .. } => (FILE_BYTES, 0),
+        Operation::Rename { whiteout: Some(_), .. } => (FILE_BYTES, 1),
         Operation::SetXattr { value, .. } => (EXTENT_BYTES + value.len() as u64, 0),
         Operation::Publish { change, .. } => (content(change), 0),
         _ => (0, 0),
@@ -27,7 +28,7 @@ pub fn cost(operation: &Operation) -> (u64, u64) {
 fn content(change: &ContentChange) -> u64 {
     match change {
         ContentChange::None => 0,
-        ContentChange::Inline(bytes) => bytes.len() as u64,
+        ContentChange::Inline { sealed, .. } => sealed.len() as u64,
         ContentChange::Extents { put, .. } => {
             put.iter().map(|extent| EXTENT_BYTES + u64::from(extent.length)).sum()
         }

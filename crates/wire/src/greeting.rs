@@ -25,10 +25,12 @@ pub enum Purpose {
     },
     /// The client's session: `ToServer` and `ToClient`.
     Session {
-        /// Counts the machine's starts.
-        incarnation: u64,
+        /// This start of the machine.
+        start: Start,
         /// The session to go on with.
         session: Option<SessionId>,
+        /// What the server has said last of how far it has that session's log, in whichever session it said that.
+        receipt: Option<Receipt>,
     },
     /// Shares: `ShareRequest` and `ShareReply`.
     Content,
@@ -51,6 +53,30 @@ pub enum Purpose {
         /// The request.
         request: String,
     },
+}
+
+/// A start of a machine, as its data directory has it. Copies of one directory count alike, and have drawn different things since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// Counts the machine's starts.
+    pub incarnation: u64,
+    /// What it has drawn.
+    pub drawn: u64,
+    /// What the starts before it have drawn, as far as the directory remembers.
+    pub before: Vec<u64>,
+}
+
+/// How far a server has durably taken in the log of a session: who shows it to a server that knows less proves that this one has forgotten something. Only servers can make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// Whose log.
+    pub session: SessionId,
+    /// Its entries up to this one.
+    pub through: u64,
+    /// Which member of the server group says so, and what that has drawn at its start.
+    pub server: (u64, u64),
+    /// Keyed checksum.
+    pub seal: [u8; 16],
 }
 
 /// A server of the cluster.
@@ -111,6 +137,11 @@ pub enum Welcome {
     Refused {
         /// What to tell people.
         why: String,
+    },
+    /// The machine has started more often than its data directory knows, which is an older copy: it is to count from here, and to greet again.
+    Started {
+        /// Its latest start.
+        incarnation: u64,
     },
 }
 
@@ -219,7 +250,8 @@ mod tests {
 
     #[test]
     fn both_sides_agree_on_a_version() {
-        let purpose = Purpose::Session { incarnation: 3, session: Some(SessionId(7)) };
+        let start = Start { incarnation: 3, drawn: 5, before: vec![4] };
+        let purpose = Purpose::Session { start, session: Some(SessionId(7)), receipt: None };
         let read =
             |ours, theirs| read_greeting(ours, &greeting(theirs, &purpose)).map(|(version, _)| version);
         assert_eq!(read_greeting(KNOWN, &greeting(KNOWN, &purpose)), Ok((KNOWN.newest, purpose.clone())));

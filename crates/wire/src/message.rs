@@ -1,7 +1,7 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
 //! draw inferences).
 
-use crate::{LOG_ENTRIES_MAX, Rights};
+use crate::{LOG_ENTRIES_MAX, Receipt, Rights};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
@@ -17,6 +17,10 @@ use std::fmt;
 pub struct MachineId(pub u64);
 
 /// Client to server, within its session.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "the largest is the most frequent, and would be allocated each time"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToServer {
     /// Keeps the session alive.
@@ -95,13 +99,16 @@ pub enum AskMode {
     /// Leases and values for a page of a directory: entries whose position is above `after`.
     Page { after: u64 },
     /// The server is to do it: recall, decide on the authoritative state, commit, answer, grant nothing. For what is contended, and for what
-    /// only a server knows.
+    /// only a server knows. (Departs from Farsite §6: because two machines that want the same fields would take them from each other before either has done anything, and what is above what no client can
+    /// lease.)
     Ship,
     /// Only the current values, no lease; a write holder flushes and keeps its lease.
     Report,
     /// For a question whose answer nobody is going to keep. As `Lease`, but what passes to and fro between machines is told as in `Report`, in a request for that
     /// alone: what else is missing is granted first.
     LeaseOrReport,
+    /// As `Lease`, in its turn and once nobody is in the way, but only the values are told, as in `Report`: for a question that has lost again and again what it was granted before it could use it.
+    Values,
 }
 
 /// An entry of a client's log.
@@ -180,6 +187,8 @@ pub enum ToClient {
     /// The server has the log up to `through`, durable or not, so what was written through of `file` up to there counts. Unless it `goes_on`, the file is written through no more: what is written of it
     /// counts at once again, and the server asks for it with `Flush`. Said once for each `Wrote`, and whenever it is to end.
     Heard { file: FileId, through: u64, goes_on: bool },
+    /// To be shown with each greeting from now on. The host's alone: the directory neither makes nor needs it.
+    Receipt(Receipt),
 }
 
 /// Leases on one file, and the values that they give knowledge of.
@@ -223,6 +232,8 @@ pub struct Values {
     /// With an infinite child lease or a page: all entries with positions up to this one that the lease covers are in `children`, or were in earlier
     /// pages; `u64::MAX` when that is all of them.
     pub children_through: Option<u64>,
+    /// With `children_through`: no entry stands, or ever stood, at a greater position. A listing that begins now ends there.
+    pub children_last: u64,
     /// Attributes; with the infinite attribute lease, all that it covers.
     pub xattrs: Vec<(Label, Vec<u8>)>,
     /// Integers for identifiers and positions, with the right to write labels.

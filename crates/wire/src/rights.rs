@@ -4,7 +4,6 @@ use crate::{MachineId, Version};
 use ident::FileId;
 use namespace::{Cred, Operation};
 use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
 
 /// The longest name of a machine, in bytes.
 pub const MACHINE_NAME_BYTES_MAX: usize = 64;
@@ -37,10 +36,10 @@ impl Rights {
         *self == Rights::FULL
     }
 
-    /// As whom somebody counts who asks on the machine.
+    /// As whom somebody counts who asks on the machine: of several who count as one, none has a group or a capability of his own.
     pub fn cred(&self, cred: &Cred) -> Cred {
         match self.squash {
-            Some(id) => Cred { uid: id, gid: id, groups: SmallVec::new() },
+            Some(id) => Cred { uid: id, gid: id, ..Cred::default() },
             None => cred.clone(),
         }
     }

@@ -89,7 +89,7 @@ fn answer_to(door: &dyn Door, call: Call) -> Result<Result<Reply, Error>, String
     door.call(&Cred::default(), call, answer);
     let answer = told.recv_timeout(CALL_TIMEOUT).map_err(|_| format!("{named} is not answered"))?;
     Ok(answer.map(|told| match told {
-        Told::Reply(reply) | Told::Passing(reply) => reply,
+        Told::Reply(reply) | Told::Passing(reply) => reply.told(),
         Told::Data(parts) => Reply::Bytes(parts.concat()),
     }))
 }

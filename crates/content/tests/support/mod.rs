@@ -6,8 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use content::{FileContent, Flush, Hash, Part, Publish, Unreadable, UploadPlan, assemble, open, seal_share};
-use namespace::{ContentChange, ContentHead, Extent, INLINE_BYTES_MAX, Place, ShareId, Timestamp};
+use content::{
+    FileContent, Flush, Hash, Part, Publish, Unreadable, UploadPlan, assemble, open, open_whole, seal_share,
+};
+use namespace::{
+    ContentChange, ContentHead, Extent, INLINE_BYTES_MAX, INLINE_SEAL_BYTES, Place, ShareId, Timestamp,
+};
 
 pub fn at(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
@@ -52,6 +56,11 @@ impl Shares {
 
     /// Notes what a publication handed out says of shares and nonces.
     pub fn published(&mut self, publish: &Publish, key: Option<[u8; 32]>) {
+        if let ContentChange::Inline { sealed, .. } = &publish.change
+            && let Some((nonce, _)) = sealed.split_first_chunk()
+        {
+            assert!(self.nonces.insert((key.unwrap(), *nonce)));
+        }
         let ContentChange::Extents { put, .. } = &publish.change else { return };
         for extent in put {
             match &extent.piece.place {
@@ -78,6 +87,7 @@ impl Shares {
 #[derive(Clone, Default)]
 pub struct Server {
     pub head: ContentHead,
+    /// Sealed.
     pub inline: Option<Vec<u8>>,
     pub rows: BTreeMap<u64, Extent>,
 }
@@ -88,9 +98,12 @@ impl Server {
         let size = publish.size;
         match &publish.change {
             ContentChange::None => assert!(size >= self.head.size),
-            ContentChange::Inline(bytes) => {
-                assert!(bytes.len() as u64 == size && bytes.len() <= INLINE_BYTES_MAX);
-                self.inline = Some(bytes.clone());
+            ContentChange::Inline { sealed, key } => {
+                assert!(size <= INLINE_BYTES_MAX as u64);
+                assert_eq!(sealed.len(), if size == 0 { 0 } else { size as usize + INLINE_SEAL_BYTES });
+                assert!(key.is_none() || self.head.key.is_none());
+                self.head.key = self.head.key.or(*key);
+                self.inline = Some(sealed.clone());
             }
             ContentChange::Extents { truncate_to, punch, put, key } => {
                 assert!(truncate_to.map_or(size >= self.head.size, |smallest| smallest <= size));
@@ -112,7 +125,7 @@ impl Server {
     fn edit_rows(&mut self, change: &ContentChange) {
         match change {
             ContentChange::None => {}
-            ContentChange::Inline(_) => self.rows.clear(),
+            ContentChange::Inline { .. } => self.rows.clear(),
             ContentChange::Extents { truncate_to, punch, put, .. } => {
                 if let Some(size) = truncate_to {
                     self.clear(*size, u64::MAX);
@@ -146,12 +159,16 @@ impl Server {
 
     fn occupied(&self) -> u64 {
         let rows: u64 = self.rows.values().map(|row| u64::from(row.length)).sum();
-        rows + self.inline.as_ref().map_or(0, Vec::len) as u64
+        rows + self.inline_bytes().len() as u64
+    }
+
+    fn inline_bytes(&self) -> Bytes {
+        open_whole(self.head.key.as_ref(), self.inline.as_deref().unwrap_or_default()).unwrap()
     }
 
     /// Content opened row by row: no code of the crate but `open`.
     pub fn bytes(&self, shares: &Shares) -> Vec<u8> {
-        let mut bytes = self.inline.clone().unwrap_or_default();
+        let mut bytes = self.inline_bytes().to_vec();
         bytes.resize(self.head.size as usize, 0);
         for row in self.rows.values() {
             let piece = &row.piece;

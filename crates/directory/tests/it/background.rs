@@ -98,15 +98,17 @@ fn run(seed: u64) -> (MemoryStore, u64) {
         };
         let mode = if op.is_update() && mode == wire::AskMode::Report { wire::AskMode::Lease } else { mode };
         world.ask(session, op.clone(), vec![], mode);
-        let other = sessions[1 - who];
-        let answers = world.told(other).into_iter().flat_map(|message| match message {
-            wire::ToClient::Recall { leases } => letting_go(leases),
-            wire::ToClient::Flush { number, .. } => vec![LogEntry::Flushed { number }],
-            _ => Vec::new(),
-        });
-        let answers: Vec<LogEntry> = answers.collect();
-        if !answers.is_empty() {
-            world.log(other, answers);
+        // What the server does for a session that session may have to let go for, too.
+        for holder in [sessions[1 - who], session] {
+            let answers = world.told(holder).into_iter().flat_map(|message| match message {
+                wire::ToClient::Recall { leases } => letting_go(leases),
+                wire::ToClient::Flush { number, .. } => vec![LogEntry::Flushed { number }],
+                _ => Vec::new(),
+            });
+            let answers: Vec<LogEntry> = answers.collect();
+            if !answers.is_empty() {
+                world.log(holder, answers);
+            }
         }
         if mode == wire::AskMode::Lease && op.is_update() {
             world.log(session, vec![update(op)]);

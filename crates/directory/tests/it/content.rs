@@ -105,13 +105,13 @@ fn truncation_and_growth_leave_a_hole() {
 fn inline_content_comes_and_goes() {
     let (mut world, session, file, _) = with_files();
     let bytes = vec![9; 1000];
-    assert_eq!(world.update(session, publish(&file, 1, 1000, ContentChange::Inline(bytes.clone()))), Ok(()));
-    assert_eq!(content(&world, session, &file), (vec![], Some(bytes)));
+    assert_eq!(world.update(session, publish(&file, 1, 1000, inline(&bytes))), Ok(()));
+    assert_eq!(content(&world, session, &file), (vec![], Some(sealed(&bytes))));
     let grown = extents(vec![extent(0, 8000, share(1))], true);
     assert_eq!(world.update(session, publish(&file, 2, 8000, grown)), Ok(()));
     assert_eq!(content(&world, session, &file), (vec![extent(0, 8000, share(1))], None));
-    assert_eq!(world.update(session, publish(&file, 3, 5, ContentChange::Inline(vec![1; 5]))), Ok(()));
-    assert_eq!(content(&world, session, &file), (vec![], Some(vec![1; 5])));
+    assert_eq!(world.update(session, publish(&file, 3, 5, inline(&[1; 5]))), Ok(()));
+    assert_eq!(content(&world, session, &file), (vec![], Some(sealed(&[1; 5]))));
     assert_eq!(world.shares, [ShareWork::Adopt(share(1)), ShareWork::Drop(share(1))]);
 }
 
@@ -179,7 +179,7 @@ fn only_who_holds_the_content_is_told_it() {
 #[test]
 fn a_publication_of_an_older_version_is_refused() {
     let (mut world, session, file, _) = with_files();
-    let content = || ContentChange::Inline(vec![1; 3]);
+    let content = || inline(&[1; 3]);
     assert_eq!(world.update(session, publish(&file, 2, 3, content())), Err(Error::Invalid));
     assert_eq!(world.update(session, publish(&file, 1, 3, content())), Ok(()));
     assert_eq!(world.update(session, publish(&file, 1, 3, content())), Err(Error::Invalid));

@@ -17,10 +17,17 @@ fn read_only() -> Rights {
     Rights { read_only: true, ..Rights::FULL }
 }
 
+/// When all happens here if nothing else is said, and until when invitations hold: UTC seconds.
+const AT: u64 = 1_800_000_000;
+const UNTIL: u64 = AT + 60;
+
 /// Invites with [`TOKEN`], for a minute.
 fn invite(world: &mut World, rights: Rights) -> Result<(), InviteError> {
-    let until = world.now.after_ms(60_000);
-    world.input(Input::Invite { token: TOKEN, rights, until });
+    invite_at(world, rights, AT)
+}
+
+fn invite_at(world: &mut World, rights: Rights, at: u64) -> Result<(), InviteError> {
+    world.input(Input::Invite { token: TOKEN, rights, at, until: UNTIL });
     world.invited.pop().unwrap()
 }
 
@@ -29,7 +36,16 @@ fn enrol(world: &mut World, name: &str) -> Result<(MachineId, Rights), EnrolErro
 }
 
 fn enrol_with(world: &mut World, name: &str, key: [u8; 32]) -> Result<(MachineId, Rights), EnrolError> {
-    world.input(Input::Enrol { token: TOKEN, name: name.to_owned(), key, connection: 5 });
+    enrol_at(world, name, key, AT)
+}
+
+fn enrol_at(
+    world: &mut World,
+    name: &str,
+    key: [u8; 32],
+    at: u64,
+) -> Result<(MachineId, Rights), EnrolError> {
+    world.input(Input::Enrol { token: TOKEN, name: name.to_owned(), key, at, connection: 5 });
     world.enrolled.pop().unwrap()
 }
 
@@ -84,10 +100,9 @@ fn tokens_are_for_one_machine_once_and_in_time() {
     for key in [[0; 32], [1; 32]] {
         assert_eq!(enrol_with(&mut world, "b", key), Err(EnrolError::UsedToken));
     }
-    let (token, until) = ([8; 32], world.now.after_ms(60_000));
-    world.input(Input::Invite { token, rights: Rights::FULL, until });
-    world.now = until;
-    world.input(Input::Enrol { token, name: "b".to_owned(), key: [0; 32], connection: 5 });
+    let token = [8; 32];
+    world.input(Input::Invite { token, rights: Rights::FULL, at: AT, until: UNTIL });
+    world.input(Input::Enrol { token, name: "b".to_owned(), key: [0; 32], at: UNTIL, connection: 5 });
     assert_eq!(world.enrolled.pop(), Some(Err(EnrolError::ExpiredToken)));
 }
 
@@ -106,8 +121,7 @@ fn a_machine_that_did_not_hear_that_it_has_joined_joins_as_the_same() {
     let machines = world.server.machines(world.now, &world.store);
     let seen: Vec<_> = machines.iter().map(|it| (it.machine, it.name.as_str(), it.since)).collect();
     assert_eq!(seen[1..], [(MachineId(2), "table", since)]);
-    world.now = since.after_ms(60_000);
-    assert_eq!(enrol(&mut world, "table"), Err(EnrolError::ExpiredToken));
+    assert_eq!(enrol_at(&mut world, "table", [0; 32], UNTIL), Err(EnrolError::ExpiredToken));
 }
 
 #[test]
@@ -153,19 +167,17 @@ fn rights_begin_at_a_directory_that_is_there() {
 fn invitations_are_bounded_and_expired_ones_make_room() {
     let mut world = World::new();
     world.checks = false;
-    let until = world.now.after_ms(1000);
     let token = |n: u64| {
         let mut token = [0; 32];
         token[..8].copy_from_slice(&n.to_be_bytes());
         token
     };
     for n in 0..INVITATIONS_MAX {
-        world.input_unchecked(Input::Invite { token: token(n), rights: Rights::FULL, until });
+        world.input_unchecked(Input::Invite { token: token(n), rights: Rights::FULL, at: AT, until: UNTIL });
     }
     assert!(world.invited.drain(..).all(|result| result == Ok(())));
     assert_eq!(invite(&mut world, Rights::FULL), Err(InviteError::TooMany));
-    world.now = until;
-    assert_eq!(invite(&mut world, Rights::FULL), Ok(()));
+    assert_eq!(invite_at(&mut world, Rights::FULL, UNTIL), Ok(()));
     world.check();
 }
 
@@ -212,9 +224,14 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     assert_eq!(expel(&mut world, 3), Err(ExpelError::Unknown));
     assert_eq!(expel(&mut world, 2), Ok(()));
     assert_eq!(expel(&mut world, 2), Err(ExpelError::Expelled));
-    let until = world.now.after_ms(1);
-    world.input(Input::Invite { token: [1; 32], rights: Rights::FULL, until });
-    world.input(Input::Enrol { token: [1; 32], name: "desk".to_owned(), key: [0; 32], connection: 1 });
+    world.input(Input::Invite { token: [1; 32], rights: Rights::FULL, at: AT, until: UNTIL });
+    world.input(Input::Enrol {
+        token: [1; 32],
+        name: "desk".to_owned(),
+        key: [0; 32],
+        at: AT,
+        connection: 1,
+    });
     assert_eq!(world.enrolled.pop(), Some(Ok((MachineId(3), Rights::FULL))));
     let machines = world.server.machines(world.now, &world.store);
     let desks: Vec<_> = machines[1..].iter().map(|it| (it.name.as_str(), it.expelled.is_some())).collect();

@@ -9,6 +9,7 @@ mod enrolment;
 mod grants;
 mod handles;
 mod locks;
+mod messages;
 mod recalls;
 mod replay;
 mod resumption;

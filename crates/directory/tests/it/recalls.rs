@@ -150,6 +150,8 @@ fn what_is_in_the_way_may_change_what_is_needed() {
     let op = world.create(a, &ROOT, "new", FileKind::Regular, n);
     let file = made(&op);
     assert_eq!(world.log(a, vec![update(op), LogEntry::Release(recalled)]), []);
+    // And of the file what a lookup comes to.
+    assert!(world.yields(a) > 0);
     let grants = world.grants(b, number).unwrap();
     assert_eq!(grants[0].values.children.len(), 1);
     assert_eq!(grants[0].values.children[0].1.file, file);
@@ -233,7 +235,7 @@ fn a_shipped_operation_is_done_on_the_authoritative_state_and_grants_nothing() {
     };
     assert_eq!(*n2, number);
     assert!(!effects.is_empty() && entry.position > n, "the server draws its own numbers: {entry:?}");
-    let change = publish(&entry.file, 1, 1, namespace::ContentChange::Inline(vec![1]));
+    let change = publish(&entry.file, 1, 1, inline(&[1]));
     // The same again is refused.
     let op = world.create(b, &ROOT, "file", FileKind::Regular, 1);
     world.ask(b, op, vec![], AskMode::Ship);

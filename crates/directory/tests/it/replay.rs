@@ -29,6 +29,55 @@ fn create_and_everything_in_it_needs_no_further_message() {
     assert_eq!(world.server.status(world.now).files, 2);
 }
 
+/// Whoever may read the attributes may move the access time, and nobody is recalled for that; who may not know them may not.
+#[test]
+fn many_move_an_access_time() {
+    let (mut world, maker, n) = with_root();
+    let create = world.create(maker, &ROOT, "file", FileKind::Regular, n);
+    let file = made(&create);
+    assert_eq!(world.update(maker, create), Ok(()));
+    let accessed = |secs| namespace::Operation::Accessed { file: file.clone(), time: at(secs) };
+    let readers = [world.open(2, 1), world.open(3, 1)];
+    for reader in readers {
+        let number = world.ask(reader, stat(&file), vec![], AskMode::Lease);
+        for released in world.recalled(maker) {
+            world.release(maker, vec![released]);
+        }
+        assert!(world.grants(reader, number).is_some());
+    }
+    for (reader, secs) in [(readers[0], 50), (readers[1], 70), (readers[0], 60)] {
+        assert_eq!(world.update(reader, accessed(secs)), Ok(()));
+    }
+    assert!(readers.iter().all(|reader| world.recalled(*reader).is_empty()));
+    let grants = world.granted(readers[0], stat(&file), AskMode::Lease);
+    assert_eq!(grants[0].values.attributes.map(|attributes| attributes.atime), Some(at(70)));
+    let stranger = world.open(4, 1);
+    world.send(stranger, ToServer::Log { answer: true, first: 1, entries: vec![update(accessed(80))] });
+    assert_eq!(world.server.misdeeds(), [(stranger, Misdeed::NoLease)]);
+}
+
+/// The identifier and the number of what a rename leaves are as good as those of a create.
+#[test]
+fn a_whiteout_has_numbers_that_were_given_out() {
+    let (mut world, session, n) = with_root();
+    let create = world.create(session, &ROOT, "file", FileKind::Regular, n);
+    assert_eq!(world.update(session, create.clone()), Ok(()));
+    let leaves = |integer, ino| {
+        let mut rename = rename(&ROOT, "file", &ROOT, "moved", n + 1);
+        if let namespace::Operation::Rename { whiteout, .. } = &mut rename {
+            *whiteout = Some(namespace::Whiteout { integer, ino });
+        }
+        rename
+    };
+    let namespace::Operation::Create { new, .. } = &create else { panic!() };
+    for (integer, ino) in [(n + 1_000_000, new.ino + 1), (n, new.ino + 1), (n + 2, new.ino)] {
+        assert_eq!(world.update(session, leaves(integer, ino)), Err(Error::Invalid), "{integer} {ino}");
+    }
+    assert_eq!(world.update(session, leaves(n + 2, new.ino + 1)), Ok(()));
+    assert_eq!(world.server.status(world.now).files, 3);
+    assert_eq!(violations(&world.server, &world.store), []);
+}
+
 #[test]
 fn what_leases_do_not_cover_is_refused() {
     let mut world = World::new();

@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Input, Output};
 use ident::FileId;
 use lease::{Field, SessionId};
-use namespace::{ContentChange, Error, FileKind};
+use namespace::{Error, FileKind};
 use wire::{AskMode, MachineId, ToClient, ToServer};
 
 const ROOT: FileId = FileId::root();
@@ -38,7 +38,7 @@ fn a_session_goes_on_over_the_next_connection_with_what_it_holds() {
     let [ToClient::Resumed { through: 2, rejected, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(*rejected, [(2, Error::NotFound)]);
     // Its leases are what they were.
-    world.update(session, publish(&file, 1, 1, ContentChange::Inline(vec![1]))).unwrap();
+    world.update(session, publish(&file, 1, 1, inline(&[1]))).unwrap();
     assert_eq!(world.server.status(world.now).sessions, 1);
 }
 

@@ -3,7 +3,7 @@
 use crate::support::*;
 use directory::{Directory, INODE_BLOCK, Input, Misdeed, TERM_MS};
 use ident::FileId;
-use lease::{Field, Kind, SessionId};
+use lease::{Field, Kind, Lease, SessionId};
 use namespace::FileKind;
 use wire::{AskMode, EnrolError, MachineId, Rights, ToClient, ToServer};
 
@@ -74,17 +74,77 @@ fn a_session_that_lapses_while_it_is_waited_for_is_fenced() {
 #[test]
 fn a_recall_that_is_never_answered_ends_the_session_though_it_is_renewed() {
     let mut world = World::new();
+    let other = world.open(2, 1);
+    // For how long others wait: the second time hardly, until that is forgotten.
+    for (start, pause_ms, least_ms, most_ms) in [
+        (1, 0, 89_000, 92_000),
+        (2, 0, 4_000, 7_000),
+        (3, 59 * 60_000, 4_000, 7_000),
+        (4, 61 * 60_000, 89_000, 92_000),
+    ] {
+        world.now = world.now.after_ms(pause_ms);
+        world.send(other, ToServer::Renew);
+        let deaf = world.open(1, start);
+        world.told(other);
+        let wants = vec![Lease::new(ROOT, Field::Attributes, Kind::Write)];
+        let number = world.ask(deaf, stat(&ROOT), wants, AskMode::Lease);
+        while world.yields(other) > 0 {}
+        assert!(world.grants(deaf, number).is_some());
+        let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
+        let waited = waits(&mut world, &[deaf, other], |world| world.grants(other, number).is_some(), |_| {});
+        assert!((least_ms..most_ms).contains(&waited), "start {start}: {waited} ms");
+        assert_eq!(world.server.misdeeds().last(), Some(&(deaf, Misdeed::RecallIgnored)));
+    }
+}
+
+#[test]
+fn who_works_on_its_answer_is_waited_for_longer_and_not_for_ever() {
+    let mut world = World::new();
+    let (slow, other) = (world.open(1, 1), world.open(2, 1));
+    let n = world.take_root(slow);
+    let create = world.create(slow, &ROOT, "f", FileKind::Regular, n);
+    let file = made(&create);
+    assert_eq!(world.update(slow, create), Ok(()));
+    let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
+    let mut version = 0;
+    let publishes = |world: &mut World| {
+        version += 1;
+        assert_eq!(world.update(slow, publish(&file, version, 1, inline(b"x"))), Ok(()));
+    };
+    let waited = waits(&mut world, &[slow, other], |world| world.grants(other, number).is_some(), publishes);
+    assert!((299_000..303_000).contains(&waited), "{waited} ms");
+}
+
+/// The same with a report, which takes no lease away.
+#[test]
+fn a_flush_that_is_never_answered_ends_the_session_too() {
+    let mut world = World::new();
     let (deaf, other) = (world.open(1, 1), world.open(2, 1));
     world.take_root(deaf);
-    let number = world.ask(other, stat(&ROOT), vec![], AskMode::Lease);
-    for _ in 0..11 {
-        world.now = world.now.after_ms(TERM_MS - 1);
-        world.send(deaf, ToServer::Renew);
-        world.send(other, ToServer::Renew);
+    let number = world.ask(other, stat(&ROOT), vec![], AskMode::Report);
+    let reported =
+        |message: &ToClient| matches!(message, ToClient::Reported { number: n, .. } if *n == number);
+    let waited = waits(&mut world, &[deaf, other], |world| world.told(other).iter().any(reported), |_| {});
+    assert!((89_000..92_000).contains(&waited), "{waited} ms");
+    assert_eq!(world.server.misdeeds(), [(deaf, Misdeed::RecallIgnored)]);
+}
+
+/// How long it takes until `comes`, while these renew their sessions, and somebody does something `meanwhile`, every second.
+fn waits(
+    world: &mut World,
+    renew: &[SessionId],
+    mut comes: impl FnMut(&mut World) -> bool,
+    mut meanwhile: impl FnMut(&mut World),
+) -> u64 {
+    let began = world.now;
+    while !comes(world) {
+        assert!(world.now.ms_since(began) < 20 * 60_000, "for ever");
+        world.now = world.now.after_ms(1_000);
+        renew.iter().for_each(|session| world.send(*session, ToServer::Renew));
+        meanwhile(world);
         world.input(Input::Tick);
     }
-    assert_eq!(world.server.misdeeds(), [(deaf, Misdeed::RecallIgnored)]);
-    assert!(world.grants(other, number).is_some());
+    world.now.ms_since(began)
 }
 
 #[test]
@@ -142,7 +202,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     world.update(session, create).unwrap();
     world.returns(session, &file, None, true);
     let token = [9; 32];
-    world.input(Input::Invite { token, rights: Rights::FULL, until: world.now.after_ms(10_000) });
+    world.input(Input::Invite { token, rights: Rights::FULL, at: 0, until: 10 });
     let at = 1_800_000_000;
     world.input(Input::Restored { at });
     assert_eq!(world.server.status(world.now).sessions, 0);
@@ -155,7 +215,7 @@ fn a_restored_state_has_no_sessions_and_gives_no_number_that_may_have_been_given
     let told = world.told(begun);
     let [ToClient::Opened { inodes, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert!(inodes.0 > at);
-    let enrol = |token| Input::Enrol { token, name: "late".to_owned(), key: [1; 32], connection: 0 };
+    let enrol = |token| Input::Enrol { token, name: "late".to_owned(), key: [1; 32], at: 0, connection: 0 };
     world.input(enrol(token));
     assert_eq!(world.enrolled.pop().unwrap(), Err(EnrolError::UnknownToken));
     assert!(world.enrol(Rights::FULL).unwrap() > MachineId(at));

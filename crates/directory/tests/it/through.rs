@@ -4,7 +4,7 @@ use crate::support::*;
 use directory::{Directory, Input};
 use ident::FileId;
 use lease::{Field, Kind, SessionId};
-use namespace::{ContentChange, Cred, FileKind, Operation};
+use namespace::{Cred, FileKind, Operation};
 use wire::{AskMode, LogEntry, MachineId, ToClient, Version, Versions};
 
 const ROOT: FileId = FileId::root();
@@ -60,7 +60,7 @@ fn written_through() -> Pair {
 impl Pair {
     fn change(&mut self) -> LogEntry {
         self.version += 1;
-        update(publish(&self.file, self.version, 3, ContentChange::Inline(vec![self.version as u8; 3])))
+        update(publish(&self.file, self.version, 3, inline(&[self.version as u8; 3])))
     }
 
     fn looks(&mut self) {

@@ -53,13 +53,32 @@ impl Front {
                         (Ok(Told::Reply(_)), _) => front.nodes.resize(node),
                         _ => {}
                     }
-                    reply(match told {
+                    match told {
                         // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
-                        Err(Error::Stale) => front.removed(node),
-                        told => front.stat_of(told, node),
-                    });
+                        Err(Error::Stale) => reply(front.removed_stat(node)),
+                        Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))
+                            if front.mapped.hides(node, &stat) =>
+                        {
+                            front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
+                        }
+                        told => reply(front.stat_of(told, node)),
+                    }
                 });
             }
+            Err(errno) => reply(Err(errno)),
+        }
+    }
+
+    fn stat_again(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
+    ) {
+        match self.nodes.file(node) {
+            Ok(file) => self.call(node, asker, Call::Stat { file }, move |front, told| {
+                reply(front.stat_of(told, node));
+            }),
             Err(errno) => reply(Err(errno)),
         }
     }
@@ -78,10 +97,20 @@ impl Front {
         let Change { attributes, size, through_handle } = change;
         let call = Call::SetAttributes { file, change: attributes, size, through_handle };
         let set = move |front: &Arc<Front>| {
-            front.ask(node, asker, call, move |front, told| reply(front.stat_of(told, node)))
+            front.ask(node, asker, call, move |front, told| {
+                reply(match told {
+                    Err(Error::Stale) => front.set_removed(node, &attributes),
+                    told => front.stat_of(told, node),
+                });
+            });
         };
-        // A new owner always costs the set-id bits; `decide` sees to it.
-        if size.is_some() { self.after_clearing_setid(asker, node, set) } else { set(self) }
+        match (size, attributes.mtime) {
+            // A new owner always costs the set-id bits; `decide` sees to it.
+            (Some(_), _) => self.after_clearing_setid(asker, node, set),
+            // What is written back later would set another.
+            (None, Some(_)) => self.after_writing_back(node, set),
+            (None, None) => set(self),
+        }
     }
 
     pub(crate) fn access(
@@ -108,8 +137,9 @@ impl Front {
             Ok(attribute) => attribute,
             Err(errno) => return reply(Err(errno)),
         };
-        self.ask(node, asker, Call::GetXattr { file, name }, move |_, told| {
+        self.ask(node, asker, Call::GetXattr { file, name: name.clone() }, move |front, told| {
             reply(match told {
+                Err(Error::Stale) => front.removed_xattr(node, &name),
                 Ok(Told::Reply(Reply::Bytes(value))) => Ok(value),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(Errno::of_xattr(error)),
@@ -128,13 +158,15 @@ impl Front {
             Ok(file) => file,
             Err(errno) => return reply(Err(errno)),
         };
-        self.ask(node, asker, Call::ListXattrs { file }, move |_, told| {
+        self.ask(node, asker, Call::ListXattrs { file }, move |front, told| {
+            // Who copies a file with all that it lists does not mean how it is stored.
+            let listed = |names: Vec<Label>| {
+                let names = Front::shown_names(asker, &names).filter(|name| *name != POLICY);
+                names.flat_map(|name| name.iter().copied().chain([0])).collect()
+            };
             reply(match told {
-                Ok(Told::Reply(Reply::Names(names))) => {
-                    // Who copies a file with all that it lists does not mean how it is stored.
-                    let names = names.iter().map(Label::as_bytes).filter(|name| *name != POLICY);
-                    Ok(names.flat_map(|name| name.iter().copied().chain([0])).collect())
-                }
+                Ok(Told::Reply(Reply::Names(names))) => Ok(listed(names)),
+                Err(Error::Stale) => front.removed_xattrs(node).map(listed),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(Errno::of_xattr(error)),
             });
@@ -152,10 +184,16 @@ impl Front {
     ) {
         match self.attribute(node, name) {
             Ok((file, name)) => {
-                let call = Call::SetXattr { file, name, value: value.to_vec(), mode };
+                let value = value.to_vec();
+                let call = Call::SetXattr { file, name: name.clone(), value: value.clone(), mode };
                 // An ACL changes the mode, and may clear set-gid.
                 self.nodes.doubt(node);
-                self.ask(node, asker, call, move |_, told| reply(xattr_done(told)));
+                self.ask(node, asker, call, move |front, told| {
+                    reply(match told {
+                        Err(Error::Stale) => front.set_removed_xattr(node, name, &value, mode),
+                        told => xattr_done(told),
+                    });
+                });
             }
             Err(errno) => reply(Err(errno)),
         }
@@ -169,8 +207,15 @@ impl Front {
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         match self.attribute(node, name) {
-            Ok((file, name)) => self
-                .ask(node, asker, Call::RemoveXattr { file, name }, move |_, told| reply(xattr_done(told))),
+            Ok((file, name)) => {
+                let call = Call::RemoveXattr { file, name: name.clone() };
+                self.ask(node, asker, call, move |front, told| {
+                    reply(match told {
+                        Err(Error::Stale) => front.remove_removed_xattr(node, &name),
+                        told => xattr_done(told),
+                    });
+                });
+            }
             Err(errno) => reply(Err(errno)),
         }
     }
@@ -196,21 +241,17 @@ impl Front {
         Ok((self.nodes.file(node)?, name))
     }
 
-    /// What is left of a directory that is gone.
-    fn removed(&self, node: u64) -> Outcome<Shown> {
-        let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
-        Ok(self.show(stat).passing())
-    }
-
     fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
         match told? {
             Told::Reply(Reply::Stat(stat)) => {
-                self.nodes.see(node, &stat);
-                Ok(self.show(stat))
+                self.nodes.tell(node, &stat);
+                let shown = self.show(node, stat);
+                Ok(if self.mapped.told(node, &stat) { shown.passing() } else { shown })
             }
             Told::Passing(Reply::Stat(stat)) => {
-                self.nodes.see(node, &stat);
-                Ok(self.show(stat).passing())
+                self.nodes.tell(node, &stat);
+                self.mapped.told(node, &stat);
+                Ok(self.show(node, stat).passing())
             }
             other => Err(unexpected(&other)),
         }

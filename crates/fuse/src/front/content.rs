@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
 use lease::{Mode, Open};
-use namespace::{AttributeChange, Error, FileKind};
+use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
 use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Front, Outcome, done, unexpected};
+use super::{Drop, Front, Outcome, done, unexpected};
 use crate::groups::Asker;
 use crate::nodes::ROOT;
 use crate::syscall;
@@ -40,6 +40,19 @@ impl Handles {
         let paged = if passes || appends { 0 } else { PAGED };
         Handle(self.0.fetch_add(1, Relaxed) << 9 | paged | u64::from(open.bits()))
     }
+}
+
+/// In which way something is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writes {
+    /// Through the kernel's pages, which have it as well.
+    Paged,
+    /// With O_DIRECT.
+    Direct,
+    /// At the end, wherever that is.
+    Append,
+    /// What a program has changed in a page.
+    Back,
 }
 
 /// An open file.
@@ -89,13 +102,19 @@ impl Front {
         };
         let (open, mask) = opening(flags);
         self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
-            reply(match told {
+            let opened = match told {
                 Ok(Told::Reply(Reply::Opened { keep_pages, passing })) => {
-                    Ok(Opened { handle: front.handles.next(flags, passing), keep_pages })
+                    Opened { handle: front.handles.next(flags, passing), keep_pages }
                 }
-                Ok(other) => Err(unexpected(&other)),
-                Err(error) => Err(error.into()),
-            });
+                Ok(other) => return reply(Err(unexpected(&other))),
+                Err(error) => return reply(Err(error.into())),
+            };
+            // From here on a mapping may fill its holes.
+            if front.mapped.opened(node, open) && front.nodes.is_sparse(node) {
+                front.after_dropping(node, Drop::Attributes, move |_| reply(Ok(opened)));
+            } else {
+                reply(Ok(opened));
+            }
         });
     }
 
@@ -108,6 +127,7 @@ impl Front {
     ) {
         match self.nodes.file(node) {
             Ok(file) => self.unlock_handle(asker, node, handle, move |front| {
+                front.mapped.closed(node, handle.open());
                 front.call(node, asker, Call::Close { file, open: handle.open() }, move |_, told| {
                     reply(done(told))
                 });
@@ -122,19 +142,29 @@ impl Front {
         node: u64,
         handle: Handle,
         (offset, length): (u64, u32),
+        flags: i32,
         reply: impl FnOnce(Outcome<Vec<Bytes>>) + Send + 'static,
     ) {
         // Trap: what is mapped is kept in pages however the file was opened, and comes in requests of whole ones.
         let whole_pages = offset % PAGE == 0 && u64::from(length) % PAGE == 0;
         let kept = handle.is_paged() || (whole_pages && !syscall::reads(asker.pid, node));
+        if kept {
+            self.mapped.paged(node);
+        }
+        if kept && flags & libc::O_DIRECT == 0 {
+            self.beside.paged(node);
+        }
+        let quietly = flags & libc::O_NOATIME != 0;
         match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::Read { file, offset, length, kept }, move |_, told| {
-                reply(match told {
-                    Ok(Told::Data(parts)) => Ok(parts),
-                    Ok(other) => Err(unexpected(&other)),
-                    Err(error) => Err(error.into()),
-                });
-            }),
+            Ok(file) => {
+                self.call(node, asker, Call::Read { file, offset, length, kept, quietly }, move |_, told| {
+                    reply(match told {
+                        Ok(Told::Data(parts)) => Ok(parts),
+                        Ok(other) => Err(unexpected(&other)),
+                        Err(error) => Err(error.into()),
+                    });
+                })
+            }
             Err(errno) => reply(Err(errno)),
         }
     }
@@ -144,23 +174,52 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        offset: u64,
-        data: Bytes,
-        append: bool,
+        (offset, data): (u64, Bytes),
+        how: Writes,
         reply: impl FnOnce(Outcome<u32>) + Send + 'static,
     ) {
         let file = match self.nodes.file(node) {
             Ok(file) => file,
             Err(errno) => return reply(Err(errno)),
         };
-        let call = Call::Write { file, offset, data, append };
-        self.after_clearing_setid(asker, node, move |front| {
-            front.call(node, asker, call, move |_, told| {
-                reply(match told {
+        let length = data.len() as u64;
+        if how == Writes::Paged {
+            self.mapped.paged(node);
+            self.beside.paged(node);
+        }
+        let call = Call::Write { file, offset, data, append: how == Writes::Append };
+        let front = Arc::clone(self);
+        let write = move || front.put(asker, node, call, (offset, length), how, reply);
+        if how == Writes::Append { self.appends.come(node, asker.pid, length, write) } else { write() }
+    }
+
+    fn put(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        call: Call,
+        (offset, length): (u64, u64),
+        how: Writes,
+        reply: impl FnOnce(Outcome<u32>) + Send + 'static,
+    ) {
+        self.after_taking_privileges(asker, node, how, move |front| {
+            front.call(node, asker, call, move |front, told| {
+                let written = match told {
                     Ok(Told::Reply(Reply::Written(bytes))) => Ok(bytes),
                     Ok(other) => Err(unexpected(&other)),
                     Err(error) => Err(error.into()),
-                });
+                };
+                if how == Writes::Append {
+                    front.appends.done(node, asker.pid, written.is_err());
+                }
+                let due = match how {
+                    Writes::Direct => front.beside.written(node, offset, length),
+                    Writes::Paged | Writes::Append | Writes::Back => None,
+                };
+                match due {
+                    Some(pages) => front.after_dropping(node, pages, move |_| reply(written)),
+                    None => reply(written),
+                }
             });
         });
     }
@@ -178,7 +237,11 @@ impl Front {
             Ok(file) => Call::Sync { file },
             Err(errno) => return reply(Err(errno)),
         };
-        self.call(node, asker, call, move |_, told| reply(done(told)));
+        self.call(node, asker, call, move |front, told| {
+            // Of a directory that is gone nothing is left to be made durable.
+            let is_gone = matches!(told, Err(Error::Stale)) && front.nodes.removed_directory(node).is_some();
+            reply(if is_gone { Ok(()) } else { done(told) });
+        });
     }
 
     pub(crate) fn allocate(
@@ -194,6 +257,8 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let call = Call::Allocate { file, offset: range.0, length: range.1, what };
+        // The kernel does not say of this.
+        let asker = Asker { keeps_set_ids: asker.uid == 0, ..asker };
         self.after_clearing_setid(asker, node, move |front| {
             front.call(node, asker, call, move |_, told| reply(done(told)));
         });
@@ -207,30 +272,48 @@ impl Front {
         hole: bool,
         reply: impl FnOnce(Outcome<u64>) + Send + 'static,
     ) {
-        match self.nodes.file(node) {
-            Ok(file) => self.call(node, asker, Call::Seek { file, offset, hole }, move |_, told| {
+        let file = match self.nodes.file(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        self.after_writing_back(node, move |front| {
+            front.call(node, asker, Call::Seek { file, offset, hole }, move |_, told| {
                 reply(match told {
                     Ok(Told::Reply(Reply::Offset(at))) => Ok(at),
                     Ok(other) => Err(unexpected(&other)),
                     Err(Error::NotFound) => Err(crate::errno::Errno(libc::ENXIO)),
                     Err(error) => Err(error.into()),
                 });
-            }),
-            Err(errno) => reply(Err(errno)),
-        }
+            });
+        });
     }
 
-    /// A change of content by a user without privilege costs a file its set-id bits, as in the kernel's own `file_remove_privs`: set-uid
-    /// always, set-gid if the group may execute. We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks for `security.capability` before each
-    /// write. It is the machine that clears them, not the user, who need not be the owner. Capabilities the kernel removes itself, and a user with
-    /// CAP_FSETID who is not root is the one case where we clear and it would not.
+    /// A write costs a program its capabilities, whoever writes. Of what goes through its pages the kernel removes them itself, and of no other.
+    fn after_taking_privileges(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        how: Writes,
+        then: impl FnOnce(&Arc<Front>) + Send + 'static,
+    ) {
+        let file = match (how, self.nodes.file(node)) {
+            (Writes::Direct | Writes::Append, Ok(file)) if self.nodes.may_run(node) => file,
+            _ => return self.after_clearing_setid(asker, node, then),
+        };
+        let call = Call::RemoveXattr { file, name: CAPABILITY_LABEL.clone() };
+        // Nearly no program has any.
+        self.call(node, Asker::KERNEL, call, move |front, _| front.after_clearing_setid(asker, node, then));
+    }
+
+    /// A change of content by a user without privilege costs a file its set-id bits ([`namespace::Attributes::mode_after_write`]). We do it (`FUSE_HANDLE_KILLPRIV_V2`), since otherwise the kernel asks
+    /// for `security.capability` before each write. It is the machine that clears them, not the user, who need not be the owner.
     pub(super) fn after_clearing_setid(
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
         then: impl FnOnce(&Arc<Front>) + Send + 'static,
     ) {
-        if asker.uid == 0 || !self.nodes.may_have_setid(node) {
+        if asker.keeps_set_ids || !self.nodes.may_have_setid(node) {
             return then(self);
         }
         let Ok(file) = self.nodes.file(node) else { return then(self) };
@@ -238,8 +321,10 @@ impl Front {
             let Ok(Told::Passing(Reply::Stat(stat))) = told else { return then(front) };
             front.nodes.see(node, &stat);
             let mode = stat.attributes.mode;
-            let cleared = without_setid(mode);
-            if cleared == mode || stat.attributes.kind != FileKind::Regular {
+            // By capabilities as they are seen: root may be without.
+            let writer = Cred { uid: u32::MAX, ..asker.known().cred };
+            let cleared = stat.attributes.mode_after_write(&writer);
+            if cleared == mode {
                 return then(front);
             }
             let change = AttributeChange { mode: Some(cleared), ..AttributeChange::default() };
@@ -247,11 +332,6 @@ impl Front {
             front.call(node, Asker::KERNEL, call, move |front, _| then(front));
         });
     }
-}
-
-fn without_setid(mode: u16) -> u16 {
-    let group_may_execute = mode & 0o010 != 0;
-    mode & !(if group_may_execute { 0o6000 } else { 0o4000 })
 }
 
 #[cfg(test)]
@@ -276,13 +356,5 @@ mod tests {
             assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
         }
         assert_eq!(Handle(u64::MAX).open(), Open::with([]));
-    }
-
-    #[test]
-    fn set_id_bits_that_a_write_costs() {
-        assert_eq!(without_setid(0o6755), 0o755);
-        // Set-gid without group execute used to mean mandatory locking, and stays.
-        assert_eq!(without_setid(0o6745), 0o2745);
-        assert_eq!(without_setid(0o1644), 0o1644);
     }
 }

@@ -1,11 +1,13 @@
 //! Reading directories.
 
-use client::{Call, Listed, Reply};
+use client::{Call, Listed, Reply, Upto};
 use ident::FileId;
 use namespace::{Entry, Error, FileKind};
 use node::Told;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::{Front, Outcome, Shown, unexpected};
@@ -61,12 +63,47 @@ impl PageLines {
     }
 }
 
+/// Directories that are open, and where the listing by each handle ends: what is renamed while it is listed would come again
+/// and again.
+#[derive(Default)]
+pub(crate) struct Listings {
+    opened: AtomicU64,
+    upto: Mutex<FxHashMap<u64, Upto>>,
+}
+
+impl Listings {
+    /// A handle for one more.
+    pub(crate) fn open(&self) -> u64 {
+        self.opened.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn close(&self, handle: u64) {
+        self.upto.lock().remove(&handle);
+    }
+
+    /// Where the listing ends that goes on; nothing of one that begins: at offset 0, as after rewinddir.
+    fn upto(&self, handle: u64, after: u64) -> Option<Upto> {
+        if after == 0 { None } else { self.upto.lock().get(&handle).copied() }
+    }
+
+    fn begin(&self, handle: u64, upto: Upto) {
+        self.upto.lock().insert(handle, upto);
+    }
+}
+
 impl Front {
-    /// What follows cookie `after` in `dir`, as much as fits. Every page asks anew, so entries are current when returned.
+    /// What follows cookie `after` in `dir`, as much as fits, up to where the listing by `handle` ends. Every page asks anew, so
+    /// entries are current when returned.
     ///
-    /// Handles of directories hold nothing, and the kernel caches no listings (`FOPEN_CACHE_DIR`): it would go on returning entries from its
+    /// Handles of directories hold nothing else, and the kernel caches no listings (`FOPEN_CACHE_DIR`): it would go on returning entries from its
     /// copy to whoever is reading already, after they are gone.
-    pub(crate) fn list<P: Page>(self: &Arc<Self>, asker: Asker, dir: u64, after: u64, page: P) {
+    pub(crate) fn list<P: Page>(
+        self: &Arc<Self>,
+        asker: Asker,
+        dir: u64,
+        (handle, after): (u64, u64),
+        page: P,
+    ) {
         let file = match self.nodes.file(dir) {
             Ok(file) => file,
             Err(errno) => return page.finish(Err(errno)),
@@ -76,10 +113,13 @@ impl Front {
             asker,
             dir,
             file,
+            handle,
+            upto: self.listings.upto(handle, after),
             since: self.nodes.missed(),
             page,
             given: false,
             lines: 0,
+            cookie: after,
             after: after.saturating_sub(DOT_DOT),
             ask_for,
             calls: 0,
@@ -88,40 +128,53 @@ impl Front {
         if after >= DOT_DOT {
             return self.list_entries(to);
         }
-        self.call(dir, asker, Call::Stat { file: to.file.clone() }, move |front, told| match told {
-            Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
-                let own = front.show(own);
-                front.call(dir, asker, Call::Parent { dir: to.file.clone() }, move |front, told| {
-                    let parent = match told {
-                        Ok(Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _))) => {
-                            entry.ino
+        self.call_listing(
+            &to.file.clone(),
+            dir,
+            asker,
+            Call::Stat { file: to.file.clone() },
+            move |front, told| match told {
+                Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
+                    let own = front.show(dir, own);
+                    let parent = Call::Parent { dir: to.file.clone() };
+                    front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
+                        let parent = match told {
+                            Ok(Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _))) => {
+                                entry.ino
+                            }
+                            Err(error @ Error::Interrupted) => return to.give_up(error.into()),
+                            // Removed meanwhile: its own number is as good as any.
+                            _ => own.stat.attributes.ino,
+                        };
+                        if to.add_dots(after, own, parent) {
+                            front.list_entries(to)
+                        } else {
+                            to.page.finish(Ok(()))
                         }
-                        // Removed meanwhile: its own number is as good as any.
-                        _ => own.stat.attributes.ino,
-                    };
-                    if to.add_dots(after, own, parent) {
-                        front.list_entries(to)
-                    } else {
-                        to.page.finish(Ok(()))
-                    }
-                });
-            }
-            Ok(other) => to.give_up(unexpected(&other)),
-            // The directory was removed, by another machine perhaps: it has no entries.
-            Err(Error::Stale) => to.page.finish(Ok(())),
-            Err(error) => to.give_up(error.into()),
-        });
+                    });
+                }
+                Ok(other) => to.give_up(unexpected(&other)),
+                // The directory was removed, by another machine perhaps: it has no entries.
+                Err(Error::Stale) => to.page.finish(Ok(())),
+                Err(error) => to.give_up(error.into()),
+            },
+        );
     }
 
     fn list_entries<P: Page>(self: &Arc<Self>, mut to: Filling<P>) {
         let limit = to.ask_for.clamp(1, ENTRIES_MAX);
         if to.page.plus() && !self.nodes.is_contended(to.dir) {
-            self.nodes.give_every_entry(to.dir);
             to.given = true;
         }
-        let call = Call::List { dir: to.file.clone(), after: to.after, limit, stat: to.page.plus() };
+        let (after, upto, stat) = (to.after, to.upto, to.page.plus());
+        let call = Call::List { dir: to.file.clone(), after, upto, limit, stat };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
-            Ok(Told::Reply(Reply::Listing { entries, end })) => front.fill(to, entries, 0, end),
+            Ok(Told::Reply(Reply::Listing { entries, upto, end })) => {
+                if to.upto.replace(upto).is_none() {
+                    front.listings.begin(to.handle, upto);
+                }
+                front.fill(to, entries, 0, end)
+            }
             Ok(other) => to.give_up(unexpected(&other)),
             Err(Error::Stale) => to.page.finish(Ok(())),
             Err(error) => to.give_up(error.into()),
@@ -159,17 +212,21 @@ impl Front {
     fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed) -> Outcome<bool> {
         let Listed { label, entry, stat, passing } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
-        let shown =
-            stat.filter(|_| to.page.plus()).map(|stat| self.give(entry, stat, to.since)).transpose()?;
+        let place = (to.asker, to.dir, label);
+        let given = |stat| self.give(place, entry, stat, false, to.since);
+        let shown = stat.filter(|_| to.page.plus()).map(given).transpose()?.flatten();
         let kept = to.given && !passing;
+        if kept && shown.is_some() {
+            self.nodes.give_entry(to.dir, label);
+        }
         let shown = shown
             .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
         if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
-            (to.lines, to.after) = (to.lines + 1, entry.position);
+            (to.lines, to.after, to.cookie) = (to.lines + 1, entry.position, cookie);
             return Ok(true);
         }
-        if shown.is_some() {
-            self.nodes.forget(entry.ino, 1);
+        if let Some(shown) = shown {
+            self.forget([(shown.node, 1)]);
         }
         Ok(false)
     }
@@ -180,21 +237,23 @@ impl Front {
             return to.give_up(Errno::IO);
         };
         to.fetched += 1;
-        self.call(to.dir, to.asker, Call::Stat { file }, move |front, told| match told {
-            Ok(told @ (Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))) => {
-                let passing = matches!(told, Told::Passing(_));
-                if let Some(listed) = entries.get_mut(at) {
-                    (listed.stat, listed.passing) = (Some(stat), passing);
+        self.call_listing(&to.file.clone(), to.dir, to.asker, Call::Stat { file }, move |front, told| {
+            match told {
+                Ok(told @ (Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))) => {
+                    let passing = matches!(told, Told::Passing(_));
+                    if let Some(listed) = entries.get_mut(at) {
+                        (listed.stat, listed.passing) = (Some(stat), passing);
+                    }
+                    front.fill(to, entries, at, end);
                 }
-                front.fill(to, entries, at, end);
+                // Gone since it was listed.
+                Err(Error::Stale) => {
+                    to.after = position;
+                    front.fill(to, entries, at + 1, end);
+                }
+                Ok(other) => to.give_up(unexpected(&other)),
+                Err(error) => to.give_up(error.into()),
             }
-            // Gone since it was listed.
-            Err(Error::Stale) => {
-                to.after = position;
-                front.fill(to, entries, at + 1, end);
-            }
-            Ok(other) => to.give_up(unexpected(&other)),
-            Err(error) => to.give_up(error.into()),
         });
     }
 }
@@ -204,6 +263,9 @@ struct Filling<P> {
     asker: Asker,
     dir: u64,
     file: FileId,
+    handle: u64,
+    /// See [`Listings`].
+    upto: Option<Upto>,
     /// See [`Front::give`].
     since: u64,
     page: P,
@@ -211,8 +273,9 @@ struct Filling<P> {
     given: bool,
     /// Lines that it has.
     lines: usize,
-    /// Position of the last entry in it.
+    /// Position of the last entry in it, and where to go on after that.
     after: u64,
+    cookie: u64,
     /// How many entries the next call asks for.
     ask_for: usize,
     /// Calls that did not fill it.
@@ -226,14 +289,19 @@ impl<P: Page> Filling<P> {
     fn add_dots(&mut self, after: u64, own: Shown, parent: u64) -> bool {
         let dots: [(&[u8], u64, u64); 2] = [(b".", own.stat.attributes.ino, DOT), (b"..", parent, DOT_DOT)];
         dots.into_iter().filter(|(.., cookie)| *cookie > after).all(|(name, ino, cookie)| {
-            self.lines += 1;
+            (self.lines, self.cookie) = (self.lines + 1, cookie);
             self.page.push(&Line { name, ino, kind: FileKind::Directory, cookie, shown: Some(own) })
         })
     }
 
-    /// What is there goes out; the error comes again with the next page.
-    fn give_up(self, errno: Errno) {
-        let outcome = if self.lines > 0 { Ok(()) } else { Err(errno) };
-        self.page.finish(outcome);
+    /// What is there goes out; the error comes again with the next page. A listing that is to give way, and has nothing yet, has one line to go on after that is of no file: C libraries leave out what has no number, and
+    /// programs what has this name.
+    fn give_up(mut self, errno: Errno) {
+        let gives_way = errno == Errno(libc::EINTR);
+        if gives_way && self.lines == 0 {
+            let (kind, cookie) = (FileKind::Directory, self.cookie);
+            self.page.push(&Line { name: b".", ino: 0, kind, cookie, shown: None });
+        }
+        self.page.finish(if gives_way || self.lines > 0 { Ok(()) } else { Err(errno) });
     }
 }

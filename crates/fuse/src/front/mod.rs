@@ -3,39 +3,55 @@
 //! Each request takes a closure that is given the result; it may run on another thread, later. So no thread of the transport ever
 //! waits: a request that has to (for a lease that is recalled elsewhere) is answered when it can be, and the door bounds how long that takes.
 
+mod appends;
 mod attributes;
+mod beside;
 mod content;
 mod listing;
 mod locks;
+mod mapped;
 mod names;
+mod permission;
+mod removed;
 
+pub(crate) use appends::Settled;
 pub(crate) use attributes::{Change, Space};
-pub(crate) use content::{Handle, Opened};
+pub(crate) use content::{Handle, Opened, Writes};
 pub(crate) use listing::{Line, Page};
 pub(crate) use locks::LockRequest;
+pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
-use namespace::{Error, Stat};
+use ident::FileId;
+use namespace::{Cred, Error, Stat};
 use node::{Door, Told};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::errno::Errno;
 use crate::flight::Flight;
 use crate::groups::Asker;
-use crate::interrupt::{Wait, Waits};
+use crate::interrupt::{Wait, Waiter, Waits};
 use crate::nodes::Nodes;
+use crate::syscall;
+use crate::way::{Gave, Locks};
 
 /// One mount's front door.
 pub(crate) struct Front {
     door: Arc<dyn Door>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
+    beside: beside::Beside,
     pub(crate) waits: Waits,
+    gave: Gave,
     lockers: locks::Lockers,
+    pub(crate) mapped: mapped::Mapped,
+    pub(crate) appends: appends::Appends,
+    removed: removed::Removed,
     handles: content::Handles,
+    pub(crate) listings: listing::Listings,
     page_lines: listing::PageLines,
 }
 
@@ -43,6 +59,8 @@ pub(crate) struct Front {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     pub(crate) stat: Stat,
+    /// What the kernel calls the file.
+    pub(crate) node: u64,
     pub(crate) ttl: Duration,
     pub(crate) entry_ttl: Duration,
 }
@@ -63,9 +81,15 @@ impl Front {
             nodes: Nodes::new(door.root()),
             door,
             flight: Flight::new(),
+            beside: beside::Beside::default(),
             waits: Waits::default(),
+            gave: Gave::default(),
             lockers: locks::Lockers::default(),
+            mapped: mapped::Mapped::default(),
+            appends: appends::Appends::default(),
+            removed: removed::Removed::default(),
             handles: content::Handles::default(),
+            listings: listing::Listings::default(),
             page_lines: listing::PageLines::new(),
         })
     }
@@ -76,51 +100,81 @@ impl Front {
 
     /// Calls for what permissions have no say in, or had it when the file was opened.
     fn call(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
-        self.call_as(node, asker.pid, &asker.cred(), call, then);
+        self.call_as(Locks::of(&call), node, asker, &asker.cred(), call, then);
     }
 
-    /// Calls for `asker`; again with supplementary groups when the first refusal may be for want of them.
+    /// The same on behalf of a listing of `dir`, which the kernel keeps locked meanwhile.
+    fn call_listing(self: &Arc<Self>, dir: &FileId, node: u64, asker: Asker, call: Call, then: impl Then) {
+        self.call_as(Locks::reading(dir), node, asker, &asker.cred(), call, then);
+    }
+
+    /// Calls for `asker`, of whom not all is known that the kernel goes by: see [`permission`].
     fn ask(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
         if asker.uid == 0 {
             return self.call(node, asker, call, then);
         }
+        if permission::is_decided_in_silence(&call, self.nodes.may_have_setid(node)) {
+            return self.ask_with_all(node, asker, call, then);
+        }
         let again = call.clone();
-        self.call(node, asker, call, move |front, told| {
-            let refused = matches!(told, Err(Error::AccessDenied | Error::NotPermitted));
-            match refused.then(|| asker.cred_with_groups()).flatten() {
-                Some(cred) => front.call_as(node, asker.pid, &cred, again, then),
-                None => then(front, told),
+        self.call(node, asker, call, move |front, told| match told {
+            Err(error) if permission::may_be_for_want_of(error, &again) => {
+                front.ask_with_all(node, asker, again, then);
             }
+            told => then(front, told),
         });
     }
 
-    fn call_as(self: &Arc<Self>, node: u64, tid: u32, cred: &namespace::Cred, call: Call, then: impl Then) {
+    fn call_as(
+        self: &Arc<Self>,
+        locks: Locks,
+        node: u64,
+        asker: Asker,
+        cred: &Cred,
+        call: Call,
+        then: impl Then,
+    ) {
         let interruptible = matches!(call, Call::Lock { .. });
         // Closing goes on whatever becomes of who closes; and whom nobody waits for nobody stops waiting for.
-        let may_end = tid != 0 && !matches!(call, Call::Close { .. });
-        let answered = may_end.then(Arc::<AtomicBool>::default);
+        let waiter = Waiter::of(asker).filter(|_| !matches!(call, Call::Close { .. }));
+        let waiter = waiter.map(|waiter| (waiter, Arc::<AtomicBool>::default()));
         let resizes = changes_size(&call);
         let front = Arc::clone(self);
-        let is_answered = answered.clone();
+        let (changes, tid) = (locks.changes, asker.pid);
+        let answered = waiter.as_ref().map(|(_, answered)| Arc::clone(answered));
         let answer = Box::new(move |told| {
-            if let Some(answered) = is_answered {
+            if let Some(answered) = answered {
                 answered.store(true, SeqCst);
             }
             if resizes {
                 front.nodes.resize(node);
             }
+            if changes && !matches!(told, Err(Error::Interrupted)) {
+                front.gave.ended(tid);
+            }
             then(&front, told);
         });
         let ticket = self.door.call(cred, call, answer);
-        if let (Some(ticket), Some(answered)) = (ticket, answered) {
-            self.waits.add(Wait::new(ticket, tid, interruptible, answered));
+        if let (Some(ticket), Some((waiter, answered))) = (ticket, waiter) {
+            self.waits.add(Wait { locks, ..Wait::new(ticket, waiter, interruptible, answered) });
         }
     }
 
-    fn show(&self, stat: Stat) -> Shown {
+    /// Calls that wait and keep `dir` locked in the kernel give way, as far as they can: see [`crate::way`].
+    pub(crate) fn give_way(&self, dir: &FileId) {
+        for (ticket, tid, changes) in self.waits.locking(dir) {
+            let may = || syscall::retries(tid).is_some_and(|call| self.gave.may(tid, call, Instant::now()));
+            if !changes || may() {
+                tracing::debug!(%dir, tid, changes, "gives way to what is recalled");
+                self.door.give_way(ticket);
+            }
+        }
+    }
+
+    fn show(&self, node: u64, stat: Stat) -> Shown {
         // Trap: the kernel's time-outs never exceed the session's remaining time.
         let ttl = self.door.valid_for();
-        Shown { stat, ttl, entry_ttl: ttl }
+        Shown { stat, node, ttl, entry_ttl: ttl }
     }
 }
 
@@ -140,7 +194,7 @@ impl<F: FnOnce(&Arc<Front>, Result<Told, Error>) + Send + 'static> Then for F {}
 /// Nothing but success was asked for.
 fn done(told: Result<Told, Error>) -> Outcome<()> {
     match told? {
-        Told::Reply(Reply::Nothing) => Ok(()),
+        Told::Reply(Reply::Nothing | Reply::Lingers(_)) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }

@@ -10,7 +10,9 @@ use std::time::Duration;
 use super::content::opening;
 use super::{Front, Outcome, Shown, done, unexpected};
 use crate::errno::Errno;
+use crate::flight::{RENAMES, Whose};
 use crate::groups::Asker;
+use crate::syscall;
 
 /// What a lookup comes to.
 #[derive(Debug)]
@@ -52,13 +54,17 @@ impl Front {
         name: &[u8],
         reply: impl FnOnce(Outcome<Found>) + Send + 'static,
     ) {
+        if matches!(name, b"." | b"..") {
+            return self.lookup_node(asker, dir, name == b"..", reply);
+        }
         let (file, label) = match self.place(dir, name) {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
-        let since = self.nodes.missed();
+        let (since, within) = (self.nodes.missed(), file.clone());
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
-            reply(match told {
+            let found = match told {
+                Ok(Told::Reply(Reply::Glimpsed(None))) => Ok(Found::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     if front.nodes.is_contended(dir) {
                         Ok(Found::Missing(Duration::ZERO))
@@ -67,10 +73,52 @@ impl Front {
                         Ok(Found::Missing(front.door.valid_for()))
                     }
                 }
-                // Whatever was called `label` in a directory that is gone, by another machine perhaps, is gone.
-                Err(Error::Stale) => Ok(Found::Missing(Duration::ZERO)),
-                told => front.node_of(told, dir, &label, since).map(Found::File),
-            });
+                // Whatever was called `label` in a directory that is gone, by another machine perhaps, is gone. Of what is only replaced the kernel asks once more.
+                Err(Error::Stale) => {
+                    return front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
+                        let gone = matches!(told, Err(Error::Stale));
+                        reply(if gone { Ok(Found::Missing(Duration::ZERO)) } else { Err(Errno::STALE) });
+                    });
+                }
+                told => front.node_of(told, (asker, dir, &label), since).map(Found::File),
+            };
+            reply(found);
+        });
+    }
+
+    /// Who has a file handle (`open_by_handle_at`, nfsd) has a node's number, which the kernel may have forgotten; and on its way to the root each parent's.
+    fn lookup_node(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        parent: bool,
+        reply: impl FnOnce(Outcome<Found>) + Send + 'static,
+    ) {
+        let file = match self.nodes.file_of_handle(node) {
+            Ok(file) => file,
+            Err(errno) => return reply(Err(errno)),
+        };
+        let since = self.nodes.missed();
+        let call = match parent {
+            true => Call::Parent { dir: file.clone() },
+            false => Call::Stat { file: file.clone() },
+        };
+        self.call(node, asker, call, move |front, told| {
+            let passing = matches!(told, Ok(Told::Passing(_)));
+            let (entry, stat) = match told {
+                Ok(Told::Reply(Reply::Node(entry, stat)) | Told::Passing(Reply::Node(entry, stat))) => {
+                    (entry, stat)
+                }
+                Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))) => {
+                    let (kind, ino) = (stat.attributes.kind, stat.attributes.ino);
+                    (Entry { file, kind, ino, position: 0 }, stat)
+                }
+                Ok(other) => return reply(Err(unexpected(&other))),
+                Err(error) => return reply(Err(error.into())),
+            };
+            let shown = front.nodes.give(&entry.file, &stat).map(|node| front.show(node, stat));
+            let passing = passing || front.nodes.missed() != since || front.mapped.hides(entry.ino, &stat);
+            reply(shown.map(|shown| Found::File(if passing { shown.passing() } else { shown })));
         });
     }
 
@@ -93,7 +141,7 @@ impl Front {
             reply(match told {
                 // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may look up anew.
                 Err(Error::Stale) => Err(Error::NotFound.into()),
-                told => front.node_of(told, dir, &label, since),
+                told => front.node_of(told, (asker, dir, &label), since),
             });
         });
     }
@@ -126,7 +174,8 @@ impl Front {
                 let gone = matches!(told, Err(Error::Stale));
                 reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
             }),
-            told => reply(front.node_of(told, dir, &label, since).map(|shown| {
+            told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
+                front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
                 let handle = front.handles.next(flags, false);
                 (shown, super::Opened { handle, keep_pages: true })
             })),
@@ -144,12 +193,12 @@ impl Front {
         let front = Arc::clone(self);
         self.lookup(asker, dir, name, move |found| match found {
             Ok(Found::File(shown)) => {
-                let node = shown.stat.attributes.ino;
+                let node = shown.node;
                 let again = Arc::clone(&front);
                 front.open(asker, node, flags, move |opened| {
                     if opened.is_err() {
                         // The kernel is not told of the node after all.
-                        again.nodes.forget(node, 1);
+                        again.forget([(node, 1)]);
                     }
                     reply(opened.map(|opened| (shown, opened)));
                 });
@@ -174,7 +223,9 @@ impl Front {
         };
         let call = Call::Link { file, dir: to, label: label.clone() };
         let since = self.nodes.missed();
-        self.ask(dir, asker, call, move |front, told| reply(front.node_of(told, dir, &label, since)));
+        self.ask(dir, asker, call, move |front, told| {
+            reply(front.node_of(told, (asker, dir, &label), since))
+        });
     }
 
     pub(crate) fn unlink(
@@ -187,8 +238,15 @@ impl Front {
     ) {
         match self.place(dir, name) {
             Ok((file, label)) => {
-                self.ask(dir, asker, Call::Unlink { dir: file, label, directory }, move |_, told| {
-                    reply(done(told))
+                let call = Call::Unlink { dir: file, label: label.clone(), directory };
+                self.ask(dir, asker, call, move |front, told| {
+                    front.lingers(&told);
+                    let outcome = done(told);
+                    if outcome.is_ok() {
+                        // The kernel does so by itself.
+                        front.nodes.drop_entry(dir, &label);
+                    }
+                    reply(outcome);
                 });
             }
             Err(errno) => reply(Err(errno)),
@@ -200,7 +258,7 @@ impl Front {
         asker: Asker,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
-        mode: RenameMode,
+        (mode, whiteout): (RenameMode, bool),
         reply: impl FnOnce(Outcome<()>) + Send + 'static,
     ) {
         let places = self.place(from.0, from.1).and_then(|place| Ok((place, self.place(to.0, to.1)?)));
@@ -209,10 +267,29 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         // The kernel moves its own entries when this succeeds.
-        self.nodes.give_entry(from.0, &from_label);
-        self.nodes.give_entry(to.0, &to_label);
-        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode };
-        self.ask(to.0, asker, call, move |_, told| reply(done(told)));
+        self.nodes.move_entry((from.0, &from_label), (to.0, &to_label));
+        if mode == RenameMode::Exchange {
+            self.nodes.move_entry((to.0, &to_label), (from.0, &from_label));
+        }
+        let (from, to) = (from.0, to.0);
+        let (from_name, to_name) = (from_label.clone(), to_label.clone());
+        let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
+        self.ask(to, asker, call, move |front, told| {
+            if told.is_ok() {
+                front.nodes.moved((from, &from_name), (to, &to_name), mode == RenameMode::Exchange);
+            }
+            front.lingers(&told);
+            reply(done(told));
+        });
+    }
+
+    /// A file has lost its last name: the kernel holds on to it until it says otherwise. What it does not have, since another machine has given the name to another file, it cannot forget.
+    fn lingers(&self, told: &Result<Told, Error>) {
+        if let Ok(Told::Reply(Reply::Lingers(file))) = told
+            && !self.nodes.linger(file)
+        {
+            self.door.forgotten(vec![file.clone()]);
+        }
     }
 
     pub(crate) fn readlink(
@@ -233,9 +310,20 @@ impl Front {
         }
     }
 
-    /// The kernel forgets `node` so many times.
-    pub(crate) fn forget(&self, node: u64, lookups: u64) {
-        self.nodes.forget(node, lookups);
+    /// The kernel forgets nodes, each so many times.
+    pub(crate) fn forget(&self, nodes: impl IntoIterator<Item = (u64, u64)>) {
+        let lingered: Vec<ident::FileId> =
+            nodes.into_iter().filter_map(|(node, lookups)| self.forget_one(node, lookups)).collect();
+        if !lingered.is_empty() {
+            self.door.forgotten(lingered);
+        }
+    }
+
+    fn forget_one(&self, node: u64, lookups: u64) -> Option<ident::FileId> {
+        let lingered = self.nodes.forget(node, lookups);
+        self.removed.forget(node, || self.nodes.file(node).is_err());
+        self.beside.forget(node, || self.nodes.file(node).is_err());
+        lingered
     }
 
     /// Too long a name is refused here, before anything is asked; the kernel itself resolves `.` and `..`.
@@ -244,30 +332,56 @@ impl Front {
     }
 
     /// The kernel is about to be given what `told` names, as `label` in `dir`. `since`: see [`Front::give`].
-    fn node_of(&self, told: Result<Told, Error>, dir: u64, label: &Label, since: u64) -> Outcome<Shown> {
-        let (entry, stat, passing) = match told? {
-            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false),
-            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true),
+    fn node_of(
+        &self,
+        told: Result<Told, Error>,
+        (asker, dir, label): (Asker, u64, &Label),
+        since: u64,
+    ) -> Outcome<Shown> {
+        let (entry, stat, passing, glimpsed) = match told? {
+            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false, false),
+            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true, false),
+            Told::Reply(Reply::Glimpsed(Some((entry, stat)))) => (entry, stat, true, true),
             other => return Err(unexpected(&other)),
         };
-        let contended = self.nodes.is_contended(dir);
+        let contended = glimpsed || self.nodes.is_contended(dir);
         if !contended {
             self.nodes.give_entry(dir, label);
         }
-        let mut shown = self.give(&entry, stat, since)?;
+        let shown = self.give((asker, dir, label), &entry, stat, true, since)?;
+        // A node of its own it gets always.
+        let mut shown = shown.ok_or(Errno::STALE)?;
         if contended {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
         }
         Ok(if contended || passing { shown.passing() } else { shown })
     }
 
-    /// The kernel is about to be given a file, of which was asked when there had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back between that it is decided and that it is given is
+    /// The kernel is about to be given a file as `label` in `dir`, of which was asked when there had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back between that it is decided and that it is given is
     /// taken back of nobody. So if anything was, the file is given for no time.
-    pub(super) fn give(&self, entry: &Entry, mut stat: Stat, since: u64) -> Outcome<Shown> {
+    /// taken back of nobody. So if anything was, the file is given for no time. Of a directory that the kernel has elsewhere and cannot move it is given nothing unless that may get another node (`anew`).
+    pub(super) fn give(
+        &self,
+        (asker, dir, label): (Asker, u64, &Label),
+        entry: &Entry,
+        mut stat: Stat,
+        anew: bool,
+        since: u64,
+    ) -> Outcome<Option<Shown>> {
         stat.attributes.ino = entry.ino;
-        self.nodes.give(&entry.file, &stat)?;
-        let shown = self.show(stat);
-        Ok(if self.nodes.missed() == since { shown } else { shown.passing() })
+        let can_splice = |from: u64| self.can_splice(asker, from, dir);
+        let Some(node) = self.nodes.give_at((dir, label), &entry.file, &stat, anew, can_splice)? else {
+            return Ok(None);
+        };
+        let shown = self.show(node, stat);
+        let keeps = self.nodes.missed() == since && !self.mapped.hides(entry.ino, &shown.stat);
+        Ok(Some(if keeps { shown } else { shown.passing() }))
+    }
+
+    /// Whether the kernel can move an entry from `from` to `to` when it is answered: if nobody renames, nobody changes anything in `from`, and who asks does neither.
+    fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
+        let is_idle = |whose| self.flight.idle(Whose::Node(whose));
+        is_idle(RENAMES) && (from == to || is_idle(from)) && !syscall::may_rename(asker.pid)
     }
 }
 

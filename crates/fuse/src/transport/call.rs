@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use namespace::Timestamp;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::groups::Asker;
 
@@ -28,6 +29,8 @@ pub enum Call {
     },
     Forget(Vec<Forget>),
     GetAttr,
+    /// The same, and when it was born.
+    StatX,
     SetAttr(SetAttr),
     ReadLink,
     Symlink {
@@ -70,6 +73,8 @@ pub enum Call {
         handle: u64,
         offset: u64,
         size: u32,
+        /// As the file was opened.
+        flags: i32,
     },
     Write {
         handle: u64,
@@ -77,6 +82,7 @@ pub enum Call {
         data: Bytes,
         from_pages: bool,
         flags: i32,
+        keeps_set_ids: bool,
     },
     StatFs,
     Release {
@@ -87,6 +93,8 @@ pub enum Call {
         name: Bytes,
         value: Bytes,
         flags: i32,
+        /// Of an access list: whether a set-gid bit stays.
+        keeps_set_ids: bool,
     },
     GetXattr {
         name: Bytes,
@@ -103,11 +111,14 @@ pub enum Call {
     },
     OpenDir,
     ReadDir {
+        handle: u64,
         offset: u64,
         size: u32,
         plus: bool,
     },
-    ReleaseDir,
+    ReleaseDir {
+        handle: u64,
+    },
     GetLock(Lock),
     SetLock {
         lock: Lock,
@@ -133,7 +144,9 @@ pub enum Call {
     },
     IoCtl,
     /// An earlier request's thread has got a signal.
-    Interrupt,
+    Interrupt {
+        request: u64,
+    },
     /// One that we know nothing of.
     Other(u32),
 }
@@ -158,6 +171,7 @@ pub struct SetAttr {
     pub atime: Option<Option<Timestamp>>,
     pub mtime: Option<Option<Timestamp>>,
     pub handle: Option<u64>,
+    pub keeps_set_ids: bool,
 }
 
 /// A lock, of a file's bytes from `first` to `last`.
@@ -192,12 +206,13 @@ impl Header {
         let (operation, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let _lengths = fields.u32()?;
-        Some(Header { operation, unique, node, asker: Asker { uid, gid, pid } })
+        let asker = Asker { uid, gid, pid, request: unique, keeps_set_ids: true };
+        Some(Header { operation, unique, node, asker })
     }
 
     /// Whether the kernel waits for an answer.
     pub(super) fn is_answered(&self) -> bool {
-        !matches!(self.operation, FORGET | BATCH_FORGET | NOTIFY_REPLY)
+        !matches!(self.operation, FORGET | BATCH_FORGET | NOTIFY_REPLY | INTERRUPT)
     }
 
     /// Where what was read of the device goes on, behind the header, with names and content.
@@ -237,10 +252,11 @@ impl Header {
                 Call::Create { name: names.next()?, flags, mode, umask }
             }
             SETXATTR => {
-                let (size, flags) = (fields.u32()?, fields.i32()?);
+                let (size, flags) = (fields.u32()? as usize, fields.i32()?);
+                let keeps_set_ids = fields.u32().is_none_or(|more| more & ACL_KILL_SGID == 0);
                 let name = names.next()?;
-                let size = size as usize;
-                Call::SetXattr { name, value: (names.0.len() >= size).then(|| names.0.slice(..size))?, flags }
+                let value = (names.0.len() >= size).then(|| names.0.slice(..size))?;
+                Call::SetXattr { name, value, flags, keeps_set_ids }
             }
             GETXATTR => Call::GetXattr { size: fields.u32()?, name: names.next()? },
             REMOVEXATTR => Call::RemoveXattr { name: names.next()? },
@@ -258,16 +274,22 @@ impl Header {
                 Call::Forget((0..count).map_while(forget).collect())
             }
             GETATTR => Call::GetAttr,
+            STATX => Call::StatX,
             SETATTR => Call::SetAttr(fields.set_attr()?),
             READLINK => Call::ReadLink,
             OPEN => Call::Open { flags: fields.i32()? },
-            READ => Call::Read { handle: fields.u64()?, offset: fields.u64()?, size: fields.u32()? },
+            READ => {
+                let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
+                let (_read_flags, _owner, flags) = (fields.u32()?, fields.u64()?, fields.i32()?);
+                Call::Read { handle, offset, size, flags }
+            }
             WRITE => {
                 let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
-                let from_pages = fields.u32()? & WRITE_CACHE != 0;
+                let how = fields.u32()?;
+                let (from_pages, keeps_set_ids) = (how & WRITE_CACHE != 0, how & WRITE_KILL_SUIDGID == 0);
                 let (_owner, flags) = (fields.u64()?, fields.i32()?);
                 let data = Bytes::copy_from_slice(rest.get(..size as usize)?);
-                Call::Write { handle, offset, data, from_pages, flags }
+                Call::Write { handle, offset, data, from_pages, flags, keeps_set_ids }
             }
             STATFS => Call::StatFs,
             RELEASE => Call::Release { handle: fields.u64()? },
@@ -280,10 +302,10 @@ impl Header {
             }
             OPENDIR => Call::OpenDir,
             READDIR | READDIRPLUS => {
-                let (_handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
-                Call::ReadDir { offset, size, plus: self.operation == READDIRPLUS }
+                let (handle, offset, size) = (fields.u64()?, fields.u64()?, fields.u32()?);
+                Call::ReadDir { handle, offset, size, plus: self.operation == READDIRPLUS }
             }
-            RELEASEDIR => Call::ReleaseDir,
+            RELEASEDIR => Call::ReleaseDir { handle: fields.u64()? },
             GETLK => Call::GetLock(fields.lock()?),
             SETLK | SETLKW => Call::SetLock { lock: fields.lock()?, wait: self.operation == SETLKW },
             ACCESS => Call::Access { mask: fields.u32()? },
@@ -296,7 +318,7 @@ impl Header {
                 Call::Seek { offset: offset as i64, whence: fields.i32()? }
             }
             IOCTL => Call::IoCtl,
-            INTERRUPT => Call::Interrupt,
+            INTERRUPT => Call::Interrupt { request: fields.u64()? },
             // Of these something is to be had that was cut short, or they would have been read.
             other if takes_names(other) => return None,
             other => Call::Other(other),
@@ -332,7 +354,8 @@ impl Fields<'_> {
         let (atime, mtime, _ctime) = (self.u64()?, self.u64()?, self.u64()?);
         let (atime_nanos, mtime_nanos, _ctime_nanos) = (self.u32()?, self.u32()?, self.u32()?);
         let (mode, _, uid, gid) = (self.u32()?, self.u32()?, self.u32()?, self.u32()?);
-        // FATTR_*.
+        // FATTR_*, by their places.
+        const KILL_SUIDGID: u32 = 11;
         let given = |bit: u32| valid & 1 << bit != 0;
         let time = |bit: u32, now: u32, secs: u64, nanos: u32| {
             let at = Timestamp { secs: secs.cast_signed(), nanos: nanos.min(999_999_999) };
@@ -346,6 +369,7 @@ impl Fields<'_> {
             atime: time(4, 7, atime, atime_nanos),
             mtime: time(5, 8, mtime, mtime_nanos),
             handle: given(6).then_some(handle),
+            keeps_set_ids: !given(KILL_SUIDGID),
         })
     }
 
@@ -399,10 +423,11 @@ fn takes_names(operation: u32) -> bool {
 fn fixed_bytes(operation: u32) -> usize {
     match operation {
         SETATTR => 88,
-        LINK | RENAME | MKDIR | OPEN | OPENDIR | SETXATTR | GETXATTR | LISTXATTR | ACCESS | FORGET
-        | BATCH_FORGET | INTERRUPT => 8,
-        MKNOD | RENAME2 | CREATE | GETATTR | FSYNC | FSYNCDIR => 16,
-        RELEASE | RELEASEDIR | FLUSH | LSEEK => 24,
+        SETXATTR if !LONG_SETXATTR.load(Relaxed) => 8,
+        LINK | RENAME | MKDIR | OPEN | OPENDIR | GETXATTR | LISTXATTR | ACCESS | FORGET | BATCH_FORGET
+        | INTERRUPT => 8,
+        MKNOD | RENAME2 | CREATE | SETXATTR | GETATTR | FSYNC | FSYNCDIR => 16,
+        RELEASE | RELEASEDIR | FLUSH | LSEEK | STATX => 24,
         FALLOCATE | IOCTL => 32,
         READ | WRITE | READDIR | READDIRPLUS => 40,
         GETLK | SETLK | SETLKW => 48,
@@ -410,8 +435,15 @@ fn fixed_bytes(operation: u32) -> usize {
     }
 }
 
+/// The kernel's `fuse_setxattr_in` has flags of its own (`FUSE_SETXATTR_EXT`), as all mounts of one kernel agree.
+pub(super) static LONG_SETXATTR: AtomicBool = AtomicBool::new(true);
+
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the list is neither in the file's group nor may keep the bit all the same.
+const ACL_KILL_SGID: u32 = 1;
 /// `FUSE_WRITE_CACHE`: what was written through a mapping, or kept.
 const WRITE_CACHE: u32 = 1;
+/// `FUSE_WRITE_KILL_SUIDGID`: whoever writes has no CAP_FSETID.
+const WRITE_KILL_SUIDGID: u32 = 4;
 
 // `enum fuse_opcode`.
 const LOOKUP: u32 = 1;
@@ -454,6 +486,7 @@ const FALLOCATE: u32 = 43;
 const READDIRPLUS: u32 = 44;
 const RENAME2: u32 = 45;
 const LSEEK: u32 = 46;
+const STATX: u32 = 52;
 
 #[cfg(test)]
 mod tests {
@@ -461,7 +494,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn header(operation: u32) -> Header {
-        Header { operation, unique: 1, node: 9, asker: Asker { uid: 1, gid: 2, pid: 3 } }
+        Header { operation, unique: 1, node: 9, asker: Asker { uid: 1, gid: 2, pid: 3, ..Asker::KERNEL } }
     }
 
     fn words(words: &[u32]) -> Vec<u8> {
@@ -487,10 +520,15 @@ mod tests {
             Some(Call::Rename { name: name("from"), to: 5, to_name: name("to"), flags: 1 })
         );
         assert_eq!(
-            header(SETXATTR).call(&words(&[3, 0]), b"user.a\0x\0y"),
-            Some(Call::SetXattr { name: name("user.a"), value: Bytes::from_static(b"x\0y"), flags: 0 })
+            header(SETXATTR).call(&words(&[3, 0, ACL_KILL_SGID, 0]), b"user.a\0x\0y"),
+            Some(Call::SetXattr {
+                name: name("user.a"),
+                value: Bytes::from_static(b"x\0y"),
+                flags: 0,
+                keeps_set_ids: false
+            })
         );
-        assert_eq!(header(SETXATTR).call(&words(&[4, 0]), b"user.a\0x\0y"), None);
+        assert_eq!(header(SETXATTR).call(&words(&[4, 0, 0, 0]), b"user.a\0x\0y"), None);
     }
 
     #[test]
@@ -504,6 +542,7 @@ mod tests {
             mode: Some(0o600),
             atime: Some(Some(Timestamp { secs: -2, nanos: 800_000_000 })),
             mtime: Some(None),
+            keeps_set_ids: true,
             ..SetAttr::default()
         };
         assert_eq!(header(SETATTR).call(&words(&setattr), &[]), Some(Call::SetAttr(changed)));

@@ -23,10 +23,11 @@ impl Notifier {
     }
 
     /// A negative offset spares the pages; a length of 0 means all that follow.
-    fn invalidate(&self, node: u64, offset: i64) -> io::Result<()> {
+    fn invalidate(&self, node: u64, offset: i64, length: u64) -> io::Result<()> {
         let mut body = [0; 24];
         body[..8].copy_from_slice(&node.to_ne_bytes());
         body[8..16].copy_from_slice(&offset.to_ne_bytes());
+        body[16..].copy_from_slice(&length.to_ne_bytes());
         self.send(INVAL_INODE, &body)
     }
 
@@ -62,12 +63,18 @@ impl Kernel for Notifier {
 
     /// The kernel asks for attributes (and ACLs) again. Does not block.
     fn invalidate_attributes(&self, node: u64) -> io::Result<()> {
-        self.invalidate(node, -1)
+        self.invalidate(node, -1, 0)
     }
 
     /// The same, and drops its pages. May block: it waits for pages that a read holds locked until we answer it.
     fn invalidate_pages(&self, node: u64) -> io::Result<()> {
-        self.invalidate(node, 0)
+        self.invalidate(node, 0, 0)
+    }
+
+    /// The same of a part. What is dirty the kernel writes back before it drops it (`fuse_launder_folio`), and needs no lock for that which a request holds that waits for this:
+    /// but where one truncates (`FUSE_NOWRITE`).
+    fn write_back(&self, node: u64, offset: u64, length: u64) -> io::Result<()> {
+        self.invalidate(node, offset.cast_signed(), length)
     }
 
     /// All entries are looked up again. Does not block, but unhashes directories on their next use.

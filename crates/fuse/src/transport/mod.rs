@@ -20,6 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::front::Front;
 use crate::mount::Options;
@@ -67,8 +68,8 @@ pub(crate) fn mount_any(filesystem: Arc<dyn Serve>, dir: &Path, options: &Option
         MountOption::CUSTOM("subtype=leasehold".into()),
         // The kernel checks permissions by the attributes and ACLs that it has; the door checks them again.
         MountOption::DefaultPermissions,
-        MountOption::NoDev,
-        MountOption::NoSuid,
+        if options.trusted { MountOption::Dev } else { MountOption::NoDev },
+        if options.trusted { MountOption::Suid } else { MountOption::NoSuid },
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     if options.rings {
@@ -173,7 +174,11 @@ impl Unmounter {
 /// What is asked of the kernel at the beginning; what it lacks is left out.
 pub(crate) fn negotiate(config: &mut KernelConfig) {
     for (flags, lacking) in wanted() {
-        if config.add_capabilities(flags).is_err() {
+        let known = config.add_capabilities(flags).is_ok();
+        if flags == InitFlags::FUSE_SETXATTR_EXT {
+            call::LONG_SETXATTR.store(known, Relaxed);
+        }
+        if !known {
             tracing::warn!(?flags, "not known to this kernel: {lacking}");
         }
     }
@@ -188,9 +193,8 @@ pub(crate) fn negotiate(config: &mut KernelConfig) {
 /// Flags, and what goes without them.
 ///
 /// Not among them: WRITEBACK_CACHE (trap: it makes the kernel the authority on size and times), NO_OPEN_SUPPORT (trap: it hides opens), ATOMIC_O_TRUNC (the kernel would drop a running program's pages before it finds that it may not be written, and forget O_TRUNC with O_RDONLY),
-/// EXPORT_SUPPORT (it wants files found by node id
-/// after they were forgotten), AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
-fn wanted() -> [(InitFlags, &'static str); 9] {
+/// AUTO_INVAL_DATA (pages are dropped when a lease ends, not when a time stamp differs).
+fn wanted() -> [(InitFlags, &'static str); 11] {
     [
         (InitFlags::FUSE_PARALLEL_DIROPS, "one lookup at a time in a directory"),
         (
@@ -202,6 +206,8 @@ fn wanted() -> [(InitFlags, &'static str); 9] {
         (InitFlags::FUSE_POSIX_ACL, "ACLs are not enforced"),
         // Else each write is preceded by a request for security.capability. `Front::after_clearing_setid` does the other half.
         (InitFlags::FUSE_HANDLE_KILLPRIV_V2, "each write costs two requests"),
+        // Of an access list the kernel says whether its setter may keep a set-gid bit.
+        (InitFlags::FUSE_SETXATTR_EXT, "setfacl by a member of another container costs a set-gid bit"),
         // The target of a link never changes.
         (InitFlags::FUSE_CACHE_SYMLINKS, "each use of a symbolic link is a request"),
         (InitFlags::FUSE_ASYNC_DIO, "direct IO is done in sequence"),
@@ -210,6 +216,8 @@ fn wanted() -> [(InitFlags, &'static str); 9] {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             "what other machines change, and what is opened to append, cannot be mapped shared",
         ),
+        // Of a file handle the kernel has a node's number only: it looks up `.` and `..` of nodes that it has forgotten.
+        (InitFlags::FUSE_EXPORT_SUPPORT, "file handles are lost with the kernel's memory of their files"),
         // Of directories the kernel keeps locks itself.
         (InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS, "locks hold on this machine only"),
     ]

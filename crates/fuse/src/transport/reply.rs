@@ -40,6 +40,8 @@ pub struct Attr {
     pub atime: Timestamp,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
+    /// Told to who asks for it (statx).
+    pub btime: Timestamp,
     /// The kind of file among it.
     pub mode: u32,
     pub links: u32,
@@ -86,6 +88,10 @@ pub struct Totals {
 /// What programs are advised to read and write at once. Each write(2) is one request, so that stdio should not do it by pages.
 const BLOCK_BYTES: u32 = 1 << 16;
 
+// linux/stat.h
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const STATX_BTIME: u32 = 0x800;
+
 /// The longest answer of a fixed size: an entry and how it was opened.
 type Fields = SmallVec<[u8; 160]>;
 
@@ -128,6 +134,32 @@ impl Reply {
         put64(&mut fields, ttl.as_secs());
         put32(&mut fields, &[ttl.subsec_nanos(), 0]);
         attr_fields(attr, &mut fields);
+        self.fields(fields);
+    }
+
+    /// The same, and when it was born: `struct fuse_statx_out`.
+    pub fn statx(self, attr: &Attr, ttl: Duration) {
+        let mut fields = Fields::new();
+        put64(&mut fields, ttl.as_secs());
+        put32(&mut fields, &[ttl.subsec_nanos(), 0]);
+        [0, 0].into_iter().for_each(|spare| put64(&mut fields, spare));
+        put32(&mut fields, &[STATX_BASIC_STATS | STATX_BTIME, BLOCK_BYTES]);
+        put64(&mut fields, 0);
+        // The mode has 16 bits, and as many spare ones behind it.
+        put32(&mut fields, &[attr.links, attr.uid, attr.gid]);
+        fields.extend_from_slice(&(attr.mode as u16).to_ne_bytes());
+        fields.extend_from_slice(&[0; 2]);
+        for number in [attr.ino, attr.size, attr.blocks, 0] {
+            put64(&mut fields, number);
+        }
+        for time in [attr.atime, attr.btime, attr.ctime, attr.mtime] {
+            put64(&mut fields, time.secs.cast_unsigned());
+            put32(&mut fields, &[time.nanos, 0]);
+        }
+        // Device numbers as the kernel has them inside.
+        let (major, minor) = (attr.rdev >> 8 & 0xfff, attr.rdev & 0xff | attr.rdev >> 12 & 0xf_ff00);
+        put32(&mut fields, &[major, minor, 0, 0]);
+        [0; 14].into_iter().for_each(|spare| put64(&mut fields, spare));
         self.fields(fields);
     }
 

@@ -11,8 +11,9 @@ use super::Serve;
 use super::call::{Call, Lock, Request, SetAttr};
 use super::reply::{Attr, Entry, Lines, Pages, Reply, Totals};
 use crate::errno::Errno;
+use crate::flight::RENAMES;
 use crate::front::{
-    Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space,
+    Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space, Writes,
 };
 use crate::groups::Asker;
 
@@ -35,12 +36,15 @@ impl Serve for Requests {
                 Err(errno) => reply.error(errno),
             }),
             Call::Forget(forgotten) => {
-                for of in forgotten {
-                    front.forget(of.node, of.times);
-                }
+                front.forget(forgotten.iter().map(|of| (of.node, of.times)));
             }
             Call::GetAttr => front.getattr(asker, node, move |shown| attributes(shown, reply)),
+            Call::StatX => front.getattr(asker, node, move |shown| match shown {
+                Ok(shown) => reply.statx(&attr(&shown.stat), shown.ttl),
+                Err(errno) => reply.error(errno),
+            }),
             Call::SetAttr(change) => {
+                let asker = Asker { keeps_set_ids: change.keeps_set_ids, ..asker };
                 front.setattr(asker, node, self::change(&change), move |shown| attributes(shown, reply));
             }
             Call::ReadLink => front.readlink(asker, node, move |target| match target {
@@ -51,18 +55,23 @@ impl Serve for Requests {
                 Ok(opened) => reply.opened(opened.handle.0, pages(opened)),
                 Err(errno) => reply.error(errno),
             }),
-            Call::Read { handle, offset, size } => {
+            Call::Read { handle, offset, size, flags } => {
                 let range = (offset, size.min(super::REQUEST_BYTES_MAX));
-                front.read(asker, node, Handle(handle), range, move |parts| match parts {
+                front.read(asker, node, Handle(handle), range, flags, move |parts| match parts {
                     Ok(parts) => reply.parts(&parts),
                     Err(errno) => reply.error(errno),
                 });
             }
-            Call::Write { offset, data, from_pages, flags, .. } => {
+            Call::Write { offset, data, from_pages, flags, keeps_set_ids, .. } => {
                 // Pages that were written through a mapping come back with whatever handle was at hand, and belong where they are.
-                let append = flags & libc::O_APPEND != 0 && !from_pages;
-                let asker = if from_pages { Asker::KERNEL } else { asker };
-                front.write(asker, node, offset, data, append, move |written| match written {
+                let how = match () {
+                    () if from_pages => Writes::Back,
+                    () if flags & libc::O_APPEND != 0 => Writes::Append,
+                    () if flags & libc::O_DIRECT != 0 => Writes::Direct,
+                    () => Writes::Paged,
+                };
+                let asker = if from_pages { Asker::KERNEL } else { Asker { keeps_set_ids, ..asker } };
+                front.write(asker, node, (offset, data), how, move |written| match written {
                     Ok(bytes) => reply.written(bytes),
                     Err(errno) => reply.error(errno),
                 });
@@ -72,11 +81,13 @@ impl Serve for Requests {
                 front.release(asker, node, Handle(handle), move |outcome| empty(outcome, reply));
             }
             Call::Fsync => front.sync(asker, node, move |outcome| empty(outcome, reply)),
-            // Handles of directories hold nothing.
-            Call::OpenDir => reply.opened(0, Pages::Drop),
-            Call::ReleaseDir => reply.done(),
-            Call::ReadDir { offset, size, plus } => {
-                front.list(asker, node, offset, Listing { lines: Lines::new(size), plus, reply });
+            Call::OpenDir => reply.opened(front.listings.open(), Pages::Drop),
+            Call::ReleaseDir { handle } => {
+                front.listings.close(handle);
+                reply.done();
+            }
+            Call::ReadDir { handle, offset, size, plus } => {
+                front.list(asker, node, (handle, offset), Listing { lines: Lines::new(size), plus, reply });
             }
             Call::StatFs => front.space(asker, node, move |space| match space {
                 Ok(space) => reply.totals(&totals(&space)),
@@ -100,10 +111,11 @@ impl Serve for Requests {
                 None => reply.error(Errno(libc::EOPNOTSUPP)),
             },
             Call::Seek { offset, whence } => seek(front, asker, node, offset, whence, reply),
+            Call::Interrupt { request } => front.waits.interrupt(request),
             Call::IoCtl => reply.error(Errno(libc::ENOTTY)),
             // The kernel does without, then: copy_file_range (it copies by reading and writing), bmap, poll, syncfs (which it sends to file systems on a block device only: `fsync` of a
-            // directory is the way to flush), and FUSE_INTERRUPT: see `crate::interrupt`.
-            Call::Interrupt | Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
+            // directory is the way to flush).
+            Call::Other(_) => reply.error(Errno(libc::ENOSYS)),
             call => names(front, asker, node, call, reply),
         }
     }
@@ -120,21 +132,21 @@ fn is_kept(call: &Call) -> bool {
         Call::Forget(_)
             | Call::Flush { .. }
             | Call::Release { .. }
-            | Call::ReleaseDir
+            | Call::ReleaseDir { .. }
             | Call::GetLock(_)
             | Call::SetLock { .. }
-            | Call::Interrupt
+            | Call::Interrupt { .. }
             | Call::Other(_)
     )
 }
 
 /// The answer is under way from before anything is asked until the kernel has it.
 fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply {
-    let other = match call {
-        Call::Rename { to, .. } if *to != node => Some(*to),
-        _ => None,
+    let (other, renames) = match call {
+        Call::Rename { to, .. } => (Some(*to).filter(|to| *to != node), Some(RENAMES)),
+        _ => (None, None),
     };
-    let nodes = [Some(node), other];
+    let nodes = [Some(node), other, renames];
     nodes.iter().flatten().for_each(|node| front.flight.begin(*node));
     let front = Arc::clone(front);
     reply.before(move || nodes.iter().flatten().for_each(|node| front.flight.end(*node)))
@@ -144,7 +156,7 @@ fn under_way(front: &Arc<Front>, node: u64, call: &Call, reply: Reply) -> Reply 
 fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) {
     let made = move |shown: Outcome<Shown>, reply: Reply| match shown {
         Ok(shown) => reply.entry(&entry(&shown)),
-        Err(errno) => reply.error(errno),
+        Err(errno) => reply.error(gives_way(errno)),
     };
     match call {
         Call::MkNod { name, mode, umask, rdev } => {
@@ -164,28 +176,31 @@ fn names(front: &Arc<Front>, asker: Asker, node: u64, call: Call, reply: Reply) 
             let new = NewNode::new(FileKind::Regular, mode, umask);
             front.create(asker, node, &name, new, flags, move |made| match made {
                 Ok((shown, opened)) => reply.created(&entry(&shown), opened.handle.0, pages(opened)),
-                Err(errno) => reply.error(errno),
+                Err(errno) => reply.error(gives_way(errno)),
             });
         }
         Call::Link { file, name } => front.link(asker, file, node, &name, move |shown| made(shown, reply)),
         Call::Unlink { name } => {
-            front.unlink(asker, node, &name, false, move |outcome| empty(outcome, reply));
+            front.unlink(asker, node, &name, false, move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::RmDir { name } => {
-            front.unlink(asker, node, &name, true, move |outcome| empty(outcome, reply));
+            front.unlink(asker, node, &name, true, move |outcome| empty(outcome.map_err(gives_way), reply));
         }
         Call::Rename { name, to, to_name, flags } => {
-            let mode = match flags {
+            let whiteout = flags & libc::RENAME_WHITEOUT != 0;
+            let mode = match flags & !libc::RENAME_WHITEOUT {
                 0 => RenameMode::Replace,
                 libc::RENAME_NOREPLACE => RenameMode::NoReplace,
-                libc::RENAME_EXCHANGE => RenameMode::Exchange,
-                // RENAME_WHITEOUT is for overlay file systems.
+                libc::RENAME_EXCHANGE if !whiteout => RenameMode::Exchange,
                 _ => return reply.error(INVALID),
             };
             let (from, to) = ((node, &name[..]), (to, &to_name[..]));
-            front.rename(asker, from, to, mode, move |outcome| empty(outcome, reply));
+            front.rename(asker, from, to, (mode, whiteout), move |outcome| {
+                empty(outcome.map_err(gives_way), reply)
+            });
         }
-        Call::SetXattr { name, value, flags } => {
+        Call::SetXattr { name, value, flags, keeps_set_ids } => {
+            let asker = Asker { keeps_set_ids, ..asker };
             let mode = match flags {
                 0 => XattrMode::Set,
                 libc::XATTR_CREATE => XattrMode::Create,
@@ -284,6 +299,11 @@ fn lock_type(kind: Option<LockKind>) -> i32 {
     }
 }
 
+/// Nobody interrupts a change of names but to have it give way ([`crate::way`]), or because its thread is being killed.
+fn gives_way(errno: Errno) -> Errno {
+    if errno == Errno(libc::EINTR) { Errno::STALE } else { errno }
+}
+
 fn empty(outcome: Outcome<()>, reply: Reply) {
     match outcome {
         Ok(()) => reply.done(),
@@ -310,7 +330,7 @@ fn sized(value: Outcome<Vec<u8>>, room: u32, reply: Reply) {
 
 fn entry(shown: &Shown) -> Entry {
     let attr = attr(&shown.stat);
-    Entry { node: attr.ino, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
+    Entry { node: shown.node, attr, entry_ttl: shown.entry_ttl, attr_ttl: shown.ttl }
 }
 
 /// What a name that is known to be none is told as: node 0, which the kernel caches as a negative entry.
@@ -327,6 +347,7 @@ fn attr(stat: &Stat) -> Attr {
         atime: of.atime,
         mtime: stat.mtime,
         ctime: of.ctime,
+        btime: of.btime,
         mode: mode_of_kind(of.kind) | u32::from(of.mode),
         links: of.links,
         uid: of.uid,
@@ -395,7 +416,7 @@ impl Page for Listing {
 
     fn push(&mut self, line: &Line<'_>) -> bool {
         let entry = self.plus.then(|| match &line.shown {
-            Some(shown) => Entry { node: line.ino, ..entry(shown) },
+            Some(shown) => entry(shown),
             None => missing(Duration::ZERO),
         });
         self.lines.push(entry.as_ref(), line.ino, line.cookie, mode_of_kind(line.kind), line.name)

@@ -144,6 +144,15 @@ impl Door for Memory {
         answer.into_iter().for_each(|answer| answer(Err(Error::Interrupted)));
     }
 
+    fn give_way(&self, ticket: Ticket) {
+        self.cancel(ticket);
+    }
+
+    fn forgotten(&self, files: Vec<FileId>) {
+        let mut tree = self.tree.lock();
+        files.iter().for_each(|file| drop(tree.close(file).unwrap()));
+    }
+
     fn root(&self) -> FileId {
         FileId::root()
     }
@@ -171,6 +180,7 @@ fn name_of(call: &Call) -> &'static str {
         Call::Rename { .. } => "rename",
         Call::SetAttributes { .. } => "set attributes",
         Call::Open { .. } => "open",
+        Call::Accessed { .. } => "accessed",
         Call::SetDisposition { .. } => "set disposition",
         Call::Close { .. } => "close",
         Call::Read { .. } => "read",
@@ -203,14 +213,23 @@ impl Tree {
                 self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open.is_some())?
             }
             Call::Link { file, dir, label } => self.link(&file, &dir, &label)?,
-            Call::Unlink { dir, label, directory } => self.unlink(&dir, &label, directory)?,
-            Call::Rename { from_dir, from, to_dir, to, mode } => {
-                self.rename((&from_dir, &from), (&to_dir, &to), mode)?
+            Call::Unlink { dir, label, directory } => {
+                self.lingering((&dir, &label), |tree| tree.unlink(&dir, &label, directory))?
+            }
+            Call::Rename { from_dir, from, to_dir, to, mode, whiteout } => {
+                let renamed = self.lingering((&to_dir, &to), |tree| {
+                    tree.rename((&from_dir, &from), (&to_dir, &to), mode)
+                })?;
+                if whiteout {
+                    let device = (namespace::FileKind::CharDevice, 0, 0);
+                    self.create(cred, &from_dir, &from, device, Vec::new(), false)?;
+                }
+                renamed
             }
             Call::SetAttributes { file, change, size, .. } => {
                 self.set_attributes(cred, &file, change, size)?
             }
-            Call::SetDisposition { .. } => return Err(Error::NotSupported),
+            Call::Accessed { .. } | Call::SetDisposition { .. } => return Err(Error::NotSupported),
             Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
             Call::Read { file, offset, length, .. } => {
@@ -220,7 +239,7 @@ impl Tree {
             Call::Allocate { file, offset, length, what } => self.allocate(&file, offset, length, what)?,
             Call::Seek { file, offset, hole } => self.seek(&file, offset, hole)?,
             Call::Sync { .. } | Call::SyncAll => Reply::Nothing,
-            Call::List { dir, after, limit, stat } => self.list(&dir, after, limit, stat)?,
+            Call::List { dir, after, upto, limit, stat } => self.list(&dir, (after, upto), limit, stat)?,
             Call::GetXattr { file, name } => {
                 Reply::Bytes(self.file(&file)?.xattrs.get(&name).cloned().ok_or(Error::NoAttribute)?)
             }

@@ -1,6 +1,6 @@
 //! Files and names in maps.
 
-use client::{Listed, Reply};
+use client::{Listed, Reply, Upto};
 use ident::FileId;
 use lease::Label;
 use namespace::{
@@ -56,7 +56,9 @@ impl Tree {
     pub fn stat(&self, id: &FileId) -> Result<Stat, Error> {
         let file = self.file(id)?;
         let size = file.content.len() as u64;
-        Ok(Stat { attributes: file.attributes, size, occupied: size, mtime: file.mtime })
+        // Zeros are holes.
+        let occupied = file.content.iter().filter(|byte| **byte != 0).count() as u64;
+        Ok(Stat { attributes: file.attributes, size, occupied, mtime: file.mtime })
     }
 
     pub fn check(&self, cred: &Cred, id: &FileId, mask: u8) -> Result<(), Error> {
@@ -169,6 +171,23 @@ impl Tree {
         Ok(Reply::Nothing)
     }
 
+    /// What takes the name `place`, of a file that stays until the kernel has forgotten it if that was its last.
+    pub fn lingering(
+        &mut self,
+        place: Place<'_>,
+        takes: impl FnOnce(&mut Tree) -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
+        let of = self.find(place.0, place.1).ok().filter(|entry| entry.kind != FileKind::Directory);
+        let Some(Entry { file, .. }) = of else { return takes(self) };
+        self.file_mut(&file)?.open += 1;
+        let reply = takes(self);
+        if reply.is_ok() && self.file(&file)?.attributes.links == 0 {
+            return Ok(Reply::Lingers(file));
+        }
+        self.close(&file)?;
+        reply
+    }
+
     fn drop_link(&mut self, id: &FileId) -> Result<(), Error> {
         let file = self.file_mut(id)?;
         file.attributes.links -= 1;
@@ -263,7 +282,13 @@ impl Tree {
         Ok(Reply::Written(data.len() as u32))
     }
 
-    pub fn list(&self, dir: &FileId, after: u64, limit: usize, stat: bool) -> Result<Reply, Error> {
+    pub fn list(
+        &self,
+        dir: &FileId,
+        (after, upto): (u64, Option<Upto>),
+        limit: usize,
+        stat: bool,
+    ) -> Result<Reply, Error> {
         let of = self.file(dir)?;
         let listed = |label: &Label| {
             let entry = of.entries[label].clone();
@@ -272,9 +297,11 @@ impl Tree {
                 if stat && !entry.position.is_multiple_of(7) { Some(self.stat(&entry.file)?) } else { None };
             Ok(Listed { label: label.clone(), entry, stat, passing: false })
         };
-        let mut rest = of.order.range(after + 1..);
+        let upto = upto.unwrap_or(Upto { last: of.position_next - 1, ..Upto::default() });
+        let last = upto.last.max(after);
+        let mut rest = of.order.range(after + 1..last + 1);
         let entries: Result<_, Error> = rest.by_ref().take(limit).map(|(_, label)| listed(label)).collect();
-        Ok(Reply::Listing { entries: entries?, end: rest.next().is_none() })
+        Ok(Reply::Listing { entries: entries?, upto, end: rest.next().is_none() })
     }
 
     pub fn set_xattr(

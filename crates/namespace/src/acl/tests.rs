@@ -110,7 +110,7 @@ fn access() {
         ("u::--- g::--- o::---", 4, 4, 0, true),
     ];
     for (text, uid, gid, wanted, expected) in rows {
-        let cred = Cred { uid, gid, groups: SmallVec::new() };
+        let cred = Cred { uid, gid, ..Cred::default() };
         assert_eq!(
             acl(text).permits(&owned_by(1, 10), &cred, wanted),
             expected,
@@ -118,7 +118,7 @@ fn access() {
         );
     }
     // One entry must grant everything: two groups with one bit each do not add up.
-    let both = Cred { uid: 3, gid: 10, groups: SmallVec::from_slice(&[11]) };
+    let both = Cred { uid: 3, gid: 10, groups: SmallVec::from_slice(&[11]), ..Cred::default() };
     assert!(!acl("u::--- g::r-- g:11:-w- m::rwx o::---").permits(&owned_by(1, 10), &both, 6));
 }
 
@@ -195,7 +195,7 @@ proptest! {
         let mut minimal = acl("u::--- g::--- o::---");
         minimal.set_mode_bits(mode);
         prop_assert_eq!(minimal.mode_bits(), mode);
-        let cred = Cred { uid, gid, groups: SmallVec::new() };
+        let cred = Cred { uid, gid, ..Cred::default() };
         let bits = if uid == 1 { mode >> 6 } else if gid == 1 { mode >> 3 } else { mode };
         prop_assert_eq!(minimal.permits(&owned_by(1, 1), &cred, wanted), bits & wanted == wanted);
     }

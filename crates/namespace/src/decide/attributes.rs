@@ -2,11 +2,12 @@
 
 use super::Decided;
 use super::case::{Case, Stop};
-use super::permission::{GROUP_EXECUTE, SET_GID, SET_UID, WRITE, owns, permits, stored_acl};
+use super::permission::{WRITE, owns, permits, stored_acl};
 use crate::acl::ACCESS_LABEL;
+use crate::attributes::SET_GID;
 use crate::{
-    Answer, AttributeChange, Attributes, ContentChange, ContentHead, Cred, Effect, Error, FileKind,
-    Knowledge, SetTime, Times, Timestamp,
+    Answer, AttributeChange, Attributes, Capability, ContentChange, ContentHead, Cred, Effect, Error,
+    FileKind, Knowledge, SetTime, Times, Timestamp,
 };
 use ident::FileId;
 use lease::Kind;
@@ -37,29 +38,38 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     Ok(Answer::Nothing)
 }
 
-/// Reading moves the access time, and no other: what a file is has not changed.
+/// Reading moves the access time, and no other: what a file is has not changed. Whoever may read the attributes may do that, as many as do: the latest counts, in whatever order they
+/// come, and nobody is asked to let go of what it was told for that.
 pub(super) fn accessed<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
     time: Timestamp,
 ) -> Decided {
-    let old = case.attributes(file, Kind::Write)?;
+    let old = case.attributes(file, Kind::Read)?;
     let attributes = Attributes { atime: old.atime.max(time), ..old };
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
     Ok(Answer::Nothing)
 }
 
-/// Only root gives files away. An owner may pass a file to a group of his, and may "change" what stays.
+/// Files are given away by whom a capability lets. An owner may pass a file to a group of his, and may "change" what stays.
 fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
     let owner = cred.uid == old.uid;
     let uid = change.uid.is_none_or(|uid| owner && uid == old.uid);
     let gid = change.gid.is_none_or(|gid| owner && (gid == old.gid || cred.in_group(gid)));
-    if cred.uid == 0 || (uid && gid) { Ok(()) } else { Err(Error::NotPermitted.into()) }
+    if cred.has(Capability::Chown) || (uid && gid) { Ok(()) } else { Err(Error::NotPermitted.into()) }
+}
+
+/// Whether set-id bits go with the old owner.
+fn costs_set_ids(old: &Attributes, change: &AttributeChange, cred: &Cred) -> bool {
+    let chowns = change.uid.is_some() || change.gid.is_some();
+    chowns && old.kind != FileKind::Directory && old.mode_after_chown(cred) != old.mode
 }
 
 fn may_set_mode(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {
+    // Linux: CAP_CHOWN alone gives no set-id program away.
     if change.mode.is_none() {
-        return Ok(());
+        let may = !costs_set_ids(old, change, cred) || owns(old, cred);
+        return if may { Ok(()) } else { Err(Error::NotPermitted.into()) };
     }
     if old.kind == FileKind::Symlink {
         return Err(Error::NotSupported.into());
@@ -86,14 +96,15 @@ fn may_set_times<K: Knowledge + ?Sized>(
 
 fn changed(old: &Attributes, change: &AttributeChange, cred: &Cred, time: Timestamp) -> Attributes {
     let gid = change.gid.unwrap_or(old.gid);
-    let stranger_to = |gid| cred.uid != 0 && !cred.in_group(gid);
     let mode = match change.mode {
         // Nobody makes a way into a group that he is not in.
-        Some(mode) if stranger_to(gid) => mode & !SET_GID,
+        Some(mode) if !cred.may_set_gid(gid) => mode & !SET_GID,
         Some(mode) => mode,
-        None if (change.uid.is_some() || change.gid.is_some()) && old.kind != FileKind::Directory => {
-            without_set_ids(old.mode, stranger_to(old.gid))
+        // It is a change of the mode as any, once there is one.
+        None if costs_set_ids(old, change, cred) && !cred.may_set_gid(gid) => {
+            old.mode_after_chown(cred) & !SET_GID
         }
+        None if costs_set_ids(old, change, cred) => old.mode_after_chown(cred),
         None => old.mode,
     };
     Attributes {
@@ -103,13 +114,6 @@ fn changed(old: &Attributes, change: &AttributeChange, cred: &Cred, time: Timest
         atime: change.atime.map_or(old.atime, |atime| at(atime, time)),
         ..*old
     }
-}
-
-/// What chown leaves of a mode, whoever calls it and whether or not the owner really changes (Linux since 2.2.13): no program runs
-/// as its new owner by its old owner's wish. Set-gid without execution by the group is no program (it once meant mandatory locking).
-fn without_set_ids(mode: u16, stranger: bool) -> u16 {
-    let set_gid = if mode & GROUP_EXECUTE != 0 || stranger { SET_GID } else { 0 };
-    mode & !(SET_UID | set_gid)
 }
 
 /// An access list and the permission bits say the same of owner, mask and others.

@@ -109,10 +109,10 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     }
 
     /// The names of all extended attributes.
-    pub fn xattrs(&mut self, file: &FileId) -> Result<Vec<Label>, Stop> {
+    pub fn xattrs(&mut self, file: &FileId) -> Result<Vec<(Label, usize)>, Stop> {
         let known =
             self.ask(Kind::Read, |k| Lease::new(file.clone(), Field::Xattrs, k), |k, _| k.xattrs(file));
-        Ok(known?.unwrap_or_default())
+        known?.ok_or(Stop::Refused(Error::Stale))
     }
 
     /// Where it is linked.

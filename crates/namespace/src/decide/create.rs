@@ -2,12 +2,13 @@
 
 use super::Decided;
 use super::case::{Case, Stop};
-use super::permission::{GROUP_EXECUTE, SET_GID, STICKY, enter, may_change, stored_acl};
+use super::permission::{STICKY, enter, may_change, stored_acl};
 use super::xattr::POLICY_LABEL;
 use crate::acl::{ACCESS_LABEL, DEFAULT_LABEL};
+use crate::attributes::{GROUP_EXECUTE, SET_GID};
 use crate::{
-    Answer, Attributes, ContentHead, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, NewFile, Times,
-    Timestamp,
+    Answer, Attributes, Capability, ContentHead, Cred, Effect, Entry, Error, FileKind, Knowledge, Link,
+    NewFile, Times, Timestamp,
 };
 use ident::FileId;
 use lease::{Kind, Label};
@@ -28,16 +29,32 @@ pub(super) fn create<K: Knowledge + ?Sized>(
     }
     may_change(case, dir, &parent, cred)?;
     case.may_gain_entries(dir)?;
-    if is_privileged(new) && cred.uid != 0 {
+    if is_privileged(new) && !cred.has(Capability::Mknod) {
         return Err(Error::NotPermitted.into());
     }
-    let born = Born::of(case, dir, &parent, new, cred)?;
+    let entry = make(case, dir, &parent, label, position, new, cred, time)?;
+    case.touch(dir, time);
+    Ok(Answer::Entry(entry))
+}
+
+/// `new` is born and stands at `label`, where there is nothing.
+#[expect(clippy::too_many_arguments, reason = "what an operation has to say of a new file")]
+pub(super) fn make<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    dir: &FileId,
+    parent: &Attributes,
+    label: &Label,
+    position: u64,
+    new: &NewFile,
+    cred: &Cred,
+    time: Timestamp,
+) -> Result<Entry, Stop> {
+    let born = Born::of(case, dir, parent, new, cred)?;
     let entry = Entry { file: new.file.clone(), kind: new.kind, ino: new.ino, position };
     let link = Link { dir: dir.clone(), label: label.clone() };
     case.effects.push(birth(new, &born, time));
     case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
     case.effects.push(Effect::AddLink { file: new.file.clone(), link });
-    case.touch(dir, time);
     for (name, value) in
         [(&ACCESS_LABEL, born.access), (&DEFAULT_LABEL, born.default), (&POLICY_LABEL, born.policy)]
     {
@@ -45,7 +62,7 @@ pub(super) fn create<K: Knowledge + ?Sized>(
             case.effects.push(Effect::Xattr { file: new.file.clone(), name: (**name).clone(), value });
         }
     }
-    Ok(Answer::Entry(entry))
+    Ok(entry)
 }
 
 /// Linux lets anyone make the character device 0: overlays mark what they delete with it.
@@ -98,12 +115,13 @@ impl Born {
 fn mode_and_group(parent: &Attributes, new: &NewFile, cred: &Cred) -> (u16, u32) {
     let passes_group_on = parent.mode & SET_GID != 0;
     let gid = if passes_group_on { parent.gid } else { cred.gid };
-    let stranger = cred.uid != 0 && !cred.in_group(gid);
     let mode = match new.kind {
         FileKind::Symlink => 0o777,
         FileKind::Directory if passes_group_on => new.mode & (0o777 | STICKY) | SET_GID,
         FileKind::Directory => new.mode & (0o777 | STICKY),
-        _ if passes_group_on && stranger && new.mode & GROUP_EXECUTE != 0 => new.mode & !SET_GID,
+        _ if passes_group_on && !cred.may_set_gid(gid) && new.mode & GROUP_EXECUTE != 0 => {
+            new.mode & !SET_GID
+        }
         _ => new.mode,
     };
     (mode, gid)

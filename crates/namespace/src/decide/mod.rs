@@ -20,9 +20,11 @@ use case::{Case, Stop};
 use lease::{Field, Kind, Lease};
 
 pub use link::LINKS_MAX;
-pub use publish::{INLINE_PIECE_BYTES_MAX, PIECE_BYTES_MAX, SEAL_BYTES};
+pub use publish::{INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, PIECE_BYTES_MAX, SEAL_BYTES};
 pub use shape::{POSITION_MAX, TARGET_BYTES_MAX};
-pub use xattr::{POLICY, POLICY_LABEL, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX};
+pub use xattr::{
+    CAPABILITY_LABEL, POLICY, POLICY_LABEL, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,
+};
 
 /// What a rule comes to; its effects are collected in the [`Case`].
 type Decided = Result<Answer, Stop>;
@@ -87,7 +89,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
         Operation::Unlink { dir, label, directory, open, cred, time } => {
             unlink::unlink(case, dir, label, *directory, *open, cred, *time)
         }
-        Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, open, cred, time } => {
+        Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time } => {
             let rename = rename::Rename {
                 from_dir,
                 from,
@@ -95,7 +97,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
                 to,
                 mode: *mode,
                 position: *position,
-                back_position: *back_position,
+                whiteout: *whiteout,
                 open: *open,
                 cred,
                 time: *time,

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Stop};
 use crate::acl::{ACCESS_LABEL, Acl};
-use crate::{Attributes, Cred, Error, FileKind, Knowledge};
+use crate::{Attributes, Capability, Cred, Error, FileKind, Knowledge};
 use ident::FileId;
 use lease::{Kind, Label};
 
@@ -12,16 +12,12 @@ pub(super) const WRITE: u16 = 2;
 /// To execute a file, to search a directory.
 pub(super) const EXECUTE: u16 = 1;
 
-pub(super) const SET_UID: u16 = 0o4000;
-pub(super) const SET_GID: u16 = 0o2000;
 pub(super) const STICKY: u16 = 0o1000;
-/// Execution by the group: what makes [`SET_GID`] mean anything on a file.
-pub(super) const GROUP_EXECUTE: u16 = 0o010;
 
 /// Whether `cred` may do all of `wanted`.
 ///
-/// The access control list is asked for only where it can count: not for root or the owner, and, as in Linux, not where the group's bits (which then are
-/// its mask) are all zero.
+/// The access control list is asked for only where it can count: not for the owner or for whom a capability lets, and, as in Linux, not where the group's bits (which
+/// then are its mask) are all zero.
 pub(super) fn permits<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     file: &FileId,
@@ -30,10 +26,8 @@ pub(super) fn permits<K: Knowledge + ?Sized>(
     wanted: u16,
 ) -> Result<bool, Stop> {
     let mode = attributes.mode;
-    if cred.uid == 0 {
-        // Root reads and writes anything, but executes only what somebody may execute.
-        let executable = attributes.kind == FileKind::Directory || mode & 0o111 != 0;
-        return Ok(wanted & EXECUTE == 0 || executable);
+    if is_overridden(attributes, cred, wanted) {
+        return Ok(true);
     }
     let bits = if cred.uid == attributes.uid {
         mode >> 6
@@ -49,6 +43,16 @@ pub(super) fn permits<K: Knowledge + ?Sized>(
     Ok(bits & wanted == wanted)
 }
 
+/// Whether a capability lets `cred`, whatever the bits say (Linux' `generic_permission`).
+fn is_overridden(attributes: &Attributes, cred: &Cred, wanted: u16) -> bool {
+    let (reads, is_directory) = (wanted & WRITE == 0, attributes.kind == FileKind::Directory);
+    // What nobody may execute is no program.
+    let is_program = is_directory || attributes.mode & 0o111 != 0;
+    let overrides = cred.has(Capability::DacOverride) && (wanted & EXECUTE == 0 || is_program);
+    // Searching goes with reading, executing does not.
+    overrides || cred.has(Capability::DacReadSearch) && reads && (is_directory || wanted & EXECUTE == 0)
+}
+
 /// The access control list that is stored as `name`.
 pub(super) fn stored_acl<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
@@ -62,9 +66,9 @@ pub(super) fn stored_acl<K: Knowledge + ?Sized>(
     }
 }
 
-/// Root, or the owner: who may do what permission bits do not govern.
+/// The owner, or who counts as one: who may do what permission bits do not govern.
 pub(super) fn owns(attributes: &Attributes, cred: &Cred) -> bool {
-    cred.uid == 0 || cred.uid == attributes.uid
+    cred.uid == attributes.uid || cred.has(Capability::Fowner)
 }
 
 /// The attributes of `dir`, which must be a directory that the asker may search.
@@ -100,7 +104,7 @@ pub(super) fn may_change<K: Knowledge + ?Sized>(
     Ok(())
 }
 
-/// Whether the asker may take `file` out of a directory: from a sticky one only its owner, the file's, or root.
+/// Whether the asker may take `file` out of a directory: from a sticky one only its owner or the file's.
 pub(super) fn may_take<K: Knowledge + ?Sized>(
     case: &mut Case<'_, K>,
     dir: &Attributes,

@@ -15,6 +15,8 @@ pub const PIECE_BYTES_MAX: u32 = 1 << 20;
 pub const INLINE_PIECE_BYTES_MAX: u32 = 128 << 10;
 /// Bytes by which sealing lengthens (the tag of AES-GCM).
 pub const SEAL_BYTES: u32 = 16;
+/// The same of content that stands in the metadata whole: its nonce goes along.
+pub const INLINE_SEAL_BYTES: usize = 12 + SEAL_BYTES as usize;
 
 /// The largest file, in bytes: offsets of system calls are signed.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -27,7 +29,7 @@ pub(super) struct Published {
     pub ctime: Timestamp,
 }
 
-/// The new head's `occupied` is all that a head can tell: exact for inline content, and for [`ContentChange::None`]. With
+/// The new head's `occupied` is all that a head can tell: exact for inline content (what is sealed in it), and for [`ContentChange::None`]. With
 /// [`ContentChange::Extents`] it is the *old* one, and who carries the effect out adds what the extents' rows gain and subtracts what they, and the
 /// inline content that goes, lose.
 pub(super) fn publish<K: Knowledge + ?Sized>(
@@ -49,7 +51,7 @@ pub(super) fn publish<K: Knowledge + ?Sized>(
         return Err(Error::Invalid.into());
     }
     let (occupied, key) = match change {
-        ContentChange::Inline(_) => (size, old.key),
+        ContentChange::Inline { key, .. } => (size, old.key.or(*key)),
         ContentChange::Extents { key, .. } => (old.occupied, old.key.or(*key)),
         ContentChange::None => (old.occupied, old.key),
     };
@@ -60,7 +62,12 @@ pub(super) fn publish<K: Knowledge + ?Sized>(
 
 fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {
     match change {
-        ContentChange::Inline(bytes) => bytes.len() <= INLINE_BYTES_MAX && bytes.len() as u64 == size,
+        ContentChange::Inline { sealed, key } => {
+            let seal = if size == 0 { 0 } else { INLINE_SEAL_BYTES as u64 };
+            size <= INLINE_BYTES_MAX as u64
+                && sealed.len() as u64 == size + seal
+                && is_key(old, key.as_ref(), !sealed.is_empty())
+        }
         // Growing makes a hole; shrinking without saying so would leave content beyond the end.
         ContentChange::None => size >= old.size,
         ContentChange::Extents { truncate_to, punch, put, key } => {
@@ -68,13 +75,18 @@ fn makes_sense(old: &ContentHead, size: u64, change: &ContentChange) -> bool {
                 Some(smallest) => *smallest <= size,
                 None => size >= old.size,
             };
-            let key = match (old.key, key) {
-                (Some(old), Some(new)) => old == *new,
-                (None, None) => put.is_empty(),
-                _ => true,
-            };
+            let key = is_key(old, key.as_ref(), !put.is_empty());
             cut && key && punch.iter().all(|(offset, length)| is_range(*offset, *length)) && fit(put, size)
         }
+    }
+}
+
+/// Whether a change that `seals` something or not may say this of the file's key: never another one, and one before anything is sealed.
+fn is_key(old: &ContentHead, new: Option<&[u8; 32]>, seals: bool) -> bool {
+    match (&old.key, new) {
+        (Some(old), Some(new)) => old == new,
+        (None, None) => !seals,
+        _ => true,
     }
 }
 

@@ -2,10 +2,12 @@
 
 use super::Decided;
 use super::case::{Case, Stop};
+use super::create::make;
 use super::permission::{WRITE, enter, may_change, may_take, permits};
 use super::unlink::{lose_link, must_be, must_be_empty};
 use crate::{
     Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, RenameMode, Timestamp,
+    Whiteout,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label};
@@ -18,7 +20,7 @@ pub(super) struct Rename<'o> {
     pub to: &'o Label,
     pub mode: RenameMode,
     pub position: u64,
-    pub back_position: u64,
+    pub whiteout: Option<Whiteout>,
     pub open: bool,
     pub cred: &'o Cred,
     pub time: Timestamp,
@@ -51,11 +53,15 @@ pub(super) fn rename<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, r: &Rename<'
             must_be(target, source.kind == FileKind::Directory)?;
         }
     }
+    if r.whiteout.is_some() {
+        case.may_gain_entries(r.from_dir)?;
+    }
     may_go(case, r, &source, r.to_dir)?;
+    let position = target.as_ref().map_or(r.position, |target| target.position);
     match target {
         Some(target) if r.mode == RenameMode::Exchange => {
             may_go(case, r, &target, r.from_dir)?;
-            let back = Entry { position: r.back_position, ..target };
+            let back = Entry { position: source.position, ..target };
             place(case, r, back, (r.to_dir, r.to), (r.from_dir, r.from))?;
         }
         Some(target) => {
@@ -66,8 +72,12 @@ pub(super) fn rename<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, r: &Rename<'
         }
         None => case.effects.push(Effect::Unbind { dir: r.from_dir.clone(), label: r.from.clone() }),
     }
-    let moved = Entry { position: r.position, ..source };
+    let moved = Entry { position, ..source.clone() };
     place(case, r, moved.clone(), (r.from_dir, r.from), (r.to_dir, r.to))?;
+    if let Some(left) = r.whiteout {
+        let new = left.new_file(r.from_dir);
+        make(case, r.from_dir, &from_dir, r.from, left.integer, &new, r.cred, r.time)?;
+    }
     case.touch(r.from_dir, r.time);
     if !r.stays() {
         case.touch(r.to_dir, r.time);

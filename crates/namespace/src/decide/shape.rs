@@ -26,10 +26,14 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
             label.is_child() && is_number(*position) && is_time(*time)
         }
         Operation::Unlink { label, time, .. } => label.is_child() && is_time(*time),
-        Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, time, .. } => {
-            let back = *mode != RenameMode::Exchange
-                || (is_number(*back_position) && (from_dir != to_dir || position != back_position));
-            from.is_child() && to.is_child() && is_number(*position) && back && is_time(*time)
+        Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, time, .. } => {
+            let left = whiteout.is_none_or(|left| {
+                *mode != RenameMode::Exchange
+                    && is_number(left.integer)
+                    && is_number(left.ino)
+                    && (from_dir != to_dir || *position != left.integer)
+            });
+            from.is_child() && to.is_child() && is_number(*position) && left && is_time(*time)
         }
         Operation::SetAttributes { change, time, .. } => is_change(change) && is_time(*time),
         Operation::SetXattr { time, .. }

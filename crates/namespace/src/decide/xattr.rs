@@ -2,10 +2,12 @@
 
 use super::Decided;
 use super::case::{Case, Stop};
-use super::permission::{READ, SET_GID, STICKY, WRITE, owns, permits};
+use super::permission::{READ, STICKY, WRITE, owns, permits};
 use crate::acl::{ACCESS, Acl, DEFAULT, constant_label};
+use crate::attributes::SET_GID;
 use crate::{
-    Answer, Attributes, Cred, Effect, Error, FileKind, Knowledge, Rules, Spread, Timestamp, XattrMode,
+    Answer, Attributes, Capability, Cred, Effect, Error, FileKind, Knowledge, Rules, Spread, Timestamp,
+    XattrMode,
 };
 use ident::FileId;
 use lease::{Kind, Label};
@@ -15,21 +17,26 @@ use std::sync::LazyLock;
 pub const XATTR_BYTES_MAX: usize = 65_536;
 /// All names of one file with a zero byte after each, in bytes (Linux' XATTR_LIST_MAX).
 pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
+/// Names and values of one file, in bytes; access lists beyond that, which are two values at most, are never refused.
+pub const XATTRS_BYTES_MAX: usize = 256 << 10;
 
 /// The attribute that says how a file's content is to be spread over hosts ([`Spread`]): what is made in a directory has the directory's. No part of it is the user's to
 /// list or copy, so it has no usual name.
 pub const POLICY: &[u8] = b"leasehold.policy";
 /// The same.
 pub static POLICY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(POLICY));
+const CAPABILITY: &[u8] = b"security.capability";
+/// The attribute that says what a program may do whoever runs it (capabilities(7)).
+pub static CAPABILITY_LABEL: LazyLock<Label> = LazyLock::new(|| constant_label(CAPABILITY));
 
 /// Who may do what with an attribute, by the first part of its name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Permissions as for content.
     User,
-    /// Root's.
+    /// For administrators alone.
     Trusted,
-    /// Everybody reads, root writes.
+    /// Everybody reads, administrators write.
     Security,
     /// The capabilities of a program. The kernel removes them, as the user, whenever a user writes to the file or chowns it.
     Capability,
@@ -52,7 +59,7 @@ impl Class {
         match name.as_bytes() {
             ACCESS => return Ok(Class::Acl(AclKind::Access)),
             DEFAULT => return Ok(Class::Acl(AclKind::Default)),
-            b"security.capability" => return Ok(Class::Capability),
+            CAPABILITY => return Ok(Class::Capability),
             POLICY if rules >= Rules::Three => return Ok(Class::Policy),
             _ => {}
         }
@@ -83,7 +90,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
                 return Err(Error::AccessDenied.into());
             }
         }
-        Class::Trusted if cred.uid != 0 => return Err(Error::NoAttribute.into()),
+        Class::Trusted if !cred.has(Capability::SysAdmin) => return Err(Error::NoAttribute.into()),
         Class::Trusted | Class::Security | Class::Capability | Class::Acl(_) | Class::Policy => {}
     }
     Ok(Answer::Bytes(case.xattr(file, name, Kind::Read)?.ok_or(Error::NoAttribute)?))
@@ -91,7 +98,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
 
 /// All names; which of them a user is shown is for the front door to say.
 pub(super) fn list<K: Knowledge + ?Sized>(case: &mut Case<'_, K>, file: &FileId) -> Decided {
-    Ok(Answer::Names(case.xattrs(file)?))
+    Ok(Answer::Names(case.xattrs(file)?.into_iter().map(|(name, _)| name).collect()))
 }
 
 pub(super) fn set<K: Knowledge + ?Sized>(
@@ -125,14 +132,30 @@ pub(super) fn set<K: Knowledge + ?Sized>(
         (XattrMode::Replace, None) => return Err(Error::NoAttribute.into()),
         _ => {}
     }
-    if old.is_none() {
-        let bytes: usize = case.xattrs(file)?.iter().map(|other| other.as_bytes().len() + 1).sum();
-        if bytes + name.as_bytes().len() + 1 > XATTR_LIST_BYTES_MAX {
-            return Err(Error::TooBig.into());
-        }
+    if old.is_none_or(|old| old.len() < value.len()) {
+        must_fit(case, file, name, value)?;
     }
     change(case, file, name, Some(value.to_vec()), attributes, time);
     Ok(Answer::Nothing)
+}
+
+/// A file's attributes go along with leases on it, so what a message holds bounds them. ext4 says ENOSPC, too.
+fn must_fit<K: Knowledge + ?Sized>(
+    case: &mut Case<'_, K>,
+    file: &FileId,
+    name: &Label,
+    value: &[u8],
+) -> Result<(), Stop> {
+    let others = case.xattrs(file)?.into_iter().filter(|(other, _)| other != name);
+    let (mut names, mut bytes) = (name.as_bytes().len() + 1, value.len());
+    for (name, length) in others {
+        names += name.as_bytes().len() + 1;
+        bytes += length;
+    }
+    if names > XATTR_LIST_BYTES_MAX {
+        return Err(Error::TooBig.into());
+    }
+    if names + bytes > XATTRS_BYTES_MAX { Err(Error::NoSpace.into()) } else { Ok(()) }
 }
 
 pub(super) fn remove<K: Knowledge + ?Sized>(
@@ -183,8 +206,7 @@ fn set_acl<K: Knowledge + ?Sized>(
     }
     let (mode, value) = match (kind, acl) {
         (AclKind::Access, Some(acl)) => {
-            let stranger = cred.uid != 0 && !cred.in_group(old.gid);
-            let kept = if stranger { 0o7000 & !SET_GID } else { 0o7000 };
+            let kept = if cred.may_set_gid(old.gid) { 0o7000 } else { 0o7000 & !SET_GID };
             // A list that says no more than permission bits becomes them.
             ((old.mode & kept) | acl.mode_bits(), acl.is_extended().then(|| acl.emit()))
         }
@@ -228,7 +250,8 @@ fn may_write<K: Knowledge + ?Sized>(
         };
     }
     if class != Class::User {
-        return if cred.uid == 0 { Ok(()) } else { Err(Error::NotPermitted.into()) };
+        let needed = if class == Class::Capability { Capability::Setfcap } else { Capability::SysAdmin };
+        return if cred.has(needed) { Ok(()) } else { Err(Error::NotPermitted.into()) };
     }
     // In a sticky directory everybody may make files, and could hang attributes on the directory without end.
     let sticky = attributes.kind == FileKind::Directory && attributes.mode & STICKY != 0;

@@ -1,11 +1,11 @@
 //! Random operations on a small tree: few labels, few users, so that they meet.
 
-use crate::tree::{Tree, at, root};
+use crate::tree::{Tree, root};
 use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{
-    AttributeChange, ContentChange, Cred, FileKind, LockChange, LockKind, LockRange, LockSpace, NewFile,
-    Operation, RenameMode, SetTime, Timestamp, XattrMode,
+    AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, INLINE_SEAL_BYTES, LockChange,
+    LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
 };
 
 /// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
@@ -37,6 +37,38 @@ pub struct World {
     pub tree: Tree,
     next: u64,
 }
+
+/// Names that fold together, that only look alike, that are no text, and as long as can be: of each kind few, so that they meet.
+const LABELS: [&[u8]; 14] = [
+    b"a",
+    b"b",
+    b"A",
+    b"B",
+    "\u{e9}".as_bytes(),
+    "\u{c9}".as_bytes(),
+    "e\u{301}".as_bytes(),
+    b"k",
+    "\u{212a}".as_bytes(),
+    b"\xff\xfe",
+    b"\xff\xFE\n ",
+    b".a",
+    &[b'x'; 255],
+    &[b'X'; 255],
+];
+
+/// Seconds before there was time, when it began, and after what fits into 32 and 34 bits.
+const TIMES: [(i64, u32); 7] = [
+    (5, 0),
+    (0, 0),
+    (-1, 999_999_999),
+    (i64::MIN, 0),
+    ((1 << 31) - 1, 1),
+    (1 << 34, 999_999_999),
+    (i64::MAX, 999_999_999),
+];
+
+/// Users and groups that are as large as can be said (-1 says none), and one that nobody is.
+const IDS: [u32; 3] = [1 << 31, u32::MAX - 1, 3];
 
 const MODES: [u16; 12] = [0o777, 0o755, 0o700, 0o640, 0o1777, 0o2775, 0o750, 0o070, 0o4711, 0o2755, 0, 0o666];
 
@@ -76,7 +108,7 @@ impl World {
                 to: self::label(c),
                 mode: c.of(&[RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace]),
                 position: self.next(),
-                back_position: self.next(),
+                whiteout: (c.pick(4) == 1).then(|| Whiteout { integer: self.next(), ino: self.next() }),
                 open: c.pick(3) == 1,
                 cred,
                 time,
@@ -143,8 +175,8 @@ impl World {
             ino,
             kind,
             mode: c.of(&MODES),
-            umask: c.of(&[0o022, 0, 0o077]),
-            rdev: if kind == FileKind::CharDevice { c.pick(2) as u32 } else { 0 },
+            umask: c.of(&[0o022, 0, 0o077, 0o777]),
+            rdev: if kind == FileKind::CharDevice { c.of(&[0, 1, u32::MAX]) } else { 0 },
             target: if kind == FileKind::Symlink { b"target".to_vec() } else { Vec::new() },
         };
         Operation::Create { dir, label, position, new, cred, time }
@@ -153,7 +185,10 @@ impl World {
     fn publish(&mut self, c: &mut Choices<'_>, file: FileId, time: Timestamp) -> Operation {
         let old = self.tree.files.get(&file).map(|file| file.content).unwrap_or_default();
         let (size, change) = match c.pick(3) {
-            0 => (3, ContentChange::Inline(b"abc".to_vec())),
+            0 => {
+                let key = c.of(&[Some([1; 32]), None, Some([2; 32])]);
+                (3, ContentChange::Inline { sealed: vec![0; 3 + INLINE_SEAL_BYTES], key })
+            }
             1 => (10, ContentChange::None),
             _ => (
                 0,
@@ -214,17 +249,32 @@ fn open(c: &mut Choices<'_>) -> Open {
     Open::with(c.of(&modes))
 }
 
+const CAPABILITIES: [Capabilities; 9] = [
+    Capabilities::NONE.with(Capability::Chown),
+    Capabilities::NONE.with(Capability::DacOverride),
+    Capabilities::NONE.with(Capability::DacReadSearch),
+    Capabilities::NONE.with(Capability::Fowner),
+    Capabilities::NONE.with(Capability::Fsetid),
+    Capabilities::NONE.with(Capability::SysAdmin),
+    Capabilities::NONE.with(Capability::Mknod),
+    Capabilities::NONE.with(Capability::Setfcap),
+    Capabilities::EVERY,
+];
+
 fn cred(c: &mut Choices<'_>) -> Cred {
     let groups = if c.pick(4) == 3 { vec![20].into() } else { Default::default() };
+    let capabilities = if c.pick(4) == 3 { c.of(&CAPABILITIES) } else { Capabilities::NONE };
     c.of(&[
-        Cred { uid: 0, gid: 0, groups: Default::default() },
-        Cred { uid: 1, gid: 10, groups },
-        Cred { uid: 2, gid: 20, groups: Default::default() },
+        Cred::default(),
+        Cred { uid: 1, gid: 10, groups, capabilities },
+        Cred { uid: 2, gid: 20, groups: Default::default(), capabilities },
     ])
 }
 
 fn label(c: &mut Choices<'_>) -> Label {
-    Label::new(c.of(&["a", "b", "A", "c"]).as_bytes()).unwrap()
+    // Two that fold together more often than not.
+    let labels = if c.rarely() { &LABELS[..] } else { &LABELS[..4] };
+    Label::new(c.of(labels)).unwrap()
 }
 
 fn name(c: &mut Choices<'_>) -> Label {
@@ -259,11 +309,14 @@ fn value(c: &mut Choices<'_>, name: &Label) -> Vec<u8> {
 }
 
 fn change(c: &mut Choices<'_>) -> AttributeChange {
-    let set_time = |c: &mut Choices<'_>| c.of(&[SetTime::Now, SetTime::At(at(5)), SetTime::Now]);
+    let set_time = |c: &mut Choices<'_>| {
+        let (secs, nanos) = c.of(&TIMES);
+        c.of(&[SetTime::Now, SetTime::At(Timestamp { secs, nanos })])
+    };
     AttributeChange {
         mode: c.perhaps(|c| c.of(&MODES)),
-        uid: c.perhaps(|c| c.of(&[1, 2, 0])),
-        gid: c.perhaps(|c| c.of(&[10, 20, 0])),
+        uid: c.perhaps(|c| if c.rarely() { c.of(&IDS) } else { c.of(&[1, 2, 0]) }),
+        gid: c.perhaps(|c| if c.rarely() { c.of(&IDS) } else { c.of(&[10, 20, 0]) }),
         atime: c.perhaps(set_time),
         mtime: c.perhaps(set_time),
     }

@@ -3,7 +3,7 @@
 //! A situation has a line for each file: path, mode as `ls` prints it, owner and group, and for a further link `= path`. The root
 //! is `.`, 0755 and root's unless said otherwise.
 //!
-//! A row is `asker operation -> outcome; what holds afterwards; ...`, the asker being `uid:gid,gid...`, what holds afterwards
+//! A row is `asker operation -> outcome; what holds afterwards; ...`, the asker being `uid:gid,gid...+CAPABILITY+CAPABILITY...`, what holds afterwards
 //! `path mode owner:group`, `path links n`, `path is path` (as it was before), `path gone`.
 //!
 //! The rows were also run on ext4 and tmpfs of Linux 6.18. They give the same, but for what is the kernel's own and not decided here: it follows
@@ -124,7 +124,7 @@ impl Situation {
     }
 
     pub fn operation(&mut self, words: &[&str]) -> Operation {
-        let (cred, time, position, back_position) = (cred(words[0]), at(NOW), self.number(), self.number());
+        let (cred, time, position) = (cred(words[0]), at(NOW), self.number());
         match words[1..] {
             ["lookup", path] => {
                 let (dir, label) = self.place(path);
@@ -148,26 +148,17 @@ impl Situation {
                     time,
                 }
             }
-            [verb @ ("rename" | "exchange" | "noreplace"), from, to, ref open @ ..] => {
+            [verb @ ("rename" | "leave" | "exchange" | "noreplace"), from, to, ref open @ ..] => {
                 let mode = match verb {
-                    "rename" => RenameMode::Replace,
+                    "rename" | "leave" => RenameMode::Replace,
                     "exchange" => RenameMode::Exchange,
                     _ => RenameMode::NoReplace,
                 };
+                let whiteout =
+                    (verb == "leave").then(|| Whiteout { integer: self.number(), ino: self.number() });
                 let ((from_dir, from), (to_dir, to), open) =
                     (self.place(from), self.place(to), open == ["open"]);
-                Operation::Rename {
-                    from_dir,
-                    from,
-                    to_dir,
-                    to,
-                    mode,
-                    position,
-                    back_position,
-                    open,
-                    cred,
-                    time,
-                }
+                Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time }
             }
             ["chmod", mode, path] => self.set(path, cred, |change| change.mode = Some(octal(mode))),
             ["chown", owner, path] => self.set(path, cred, |change| {
@@ -232,7 +223,7 @@ pub fn rows(situation: &str, rows: &str) {
     }
 }
 
-fn holds(before: &Situation, after: &Situation, claim: &str) -> bool {
+pub fn holds(before: &Situation, after: &Situation, claim: &str) -> bool {
     match claim.split_whitespace().collect::<Vec<_>>()[..] {
         [path, "gone"] => after.find(path).is_none(),
         [path, "links", n] => after.file(path).attributes.links == n.parse::<u32>().unwrap(),
@@ -295,8 +286,24 @@ fn bits(text: &str) -> u16 {
 
 pub fn cred(text: &str) -> Cred {
     let (uid, groups) = text.split_once(':').unwrap();
-    let groups: Vec<u32> = groups.split(',').map(|gid| gid.parse().unwrap()).collect();
-    Cred { uid: uid.parse().unwrap(), gid: groups[0], groups: groups[1..].into() }
+    let mut groups = groups.split('+');
+    let gids: Vec<u32> = groups.next().unwrap().split(',').map(|gid| gid.parse().unwrap()).collect();
+    let capabilities = groups.fold(Capabilities::NONE, |some, name| some.with(capability(name)));
+    Cred { uid: uid.parse().unwrap(), gid: gids[0], groups: gids[1..].into(), capabilities }
+}
+
+fn capability(name: &str) -> Capability {
+    match name {
+        "CHOWN" => Capability::Chown,
+        "DAC_OVERRIDE" => Capability::DacOverride,
+        "DAC_READ_SEARCH" => Capability::DacReadSearch,
+        "FOWNER" => Capability::Fowner,
+        "FSETID" => Capability::Fsetid,
+        "SYS_ADMIN" => Capability::SysAdmin,
+        "MKNOD" => Capability::Mknod,
+        "SETFCAP" => Capability::Setfcap,
+        _ => panic!("{name}"),
+    }
 }
 
 fn octal(text: &str) -> u16 {

@@ -88,7 +88,7 @@ impl Tree {
                 let file = self.file(&file);
                 file.content = head;
                 match change {
-                    ContentChange::Inline(bytes) => file.inline = bytes,
+                    ContentChange::Inline { sealed, .. } => file.inline = sealed,
                     ContentChange::Extents { .. } => file.inline.clear(),
                     ContentChange::None => {}
                 }
@@ -195,8 +195,10 @@ impl Knowledge for Tree {
     fn xattr(&self, file: &FileId, name: &Label, _: Kind) -> Known<Vec<u8>> {
         Known::of(self.files.get(file).and_then(|file| file.xattrs.get(name).cloned()))
     }
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
-        Known::of(self.files.get(file).map(|file| file.xattrs.keys().cloned().collect()))
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
+        let sizes =
+            |file: &File| file.xattrs.iter().map(|(name, value)| (name.clone(), value.len())).collect();
+        Known::of(self.files.get(file).map(sizes))
     }
     fn disposition(&self, file: &FileId, _: Kind) -> Known<Option<Disposition>> {
         Known::of(self.files.get(file).map(|file| file.disposition.clone()))
@@ -253,7 +255,7 @@ impl Knowledge for Seen<'_> {
     fn xattr(&self, file: &FileId, name: &Label, kind: Kind) -> Known<Vec<u8>> {
         self.guard(file, Field::Xattr(name.clone()), kind, self.tree.xattr(file, name, kind))
     }
-    fn xattrs(&self, file: &FileId) -> Known<Vec<Label>> {
+    fn xattrs(&self, file: &FileId) -> Known<Vec<(Label, usize)>> {
         self.guard(file, Field::Xattrs, Kind::Read, self.tree.xattrs(file))
     }
     fn disposition(&self, file: &FileId, kind: Kind) -> Known<Option<Disposition>> {
@@ -340,9 +342,14 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
             Effect::AddLink { file, .. } | Effect::DropLink { file, .. } => {
                 (file, vec![(Field::Parent, Kind::Write)])
             }
-            Effect::Attributes { file, .. } | Effect::Orphan { file } => {
-                (file, vec![(Field::Attributes, Kind::Write)])
+            // Many may move an access time.
+            Effect::Attributes { file, attributes } => {
+                let was = proof.tree.files.get(file).map(|file| file.attributes);
+                let only_read =
+                    was.is_some_and(|was| Attributes { atime: attributes.atime, ..was } == *attributes);
+                (file, vec![(Field::Attributes, if only_read { Kind::Read } else { Kind::Write })])
             }
+            Effect::Orphan { file } => (file, vec![(Field::Attributes, Kind::Write)]),
             Effect::Disposition { file, .. } => (file, vec![(Field::Disposition, Kind::Write)]),
             Effect::Lock { file, .. } => (file, vec![(Field::Locks, Kind::Write)]),
             Effect::Touch { dir, .. } => (dir, vec![(Field::Times, Kind::Touch)]),

@@ -17,10 +17,10 @@ use bytes::Bytes;
 use namespace::ShareId;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use shares::private;
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The layout that this program reads and writes.
@@ -291,8 +291,7 @@ fn read_mark(dir: &Path) -> Result<Option<String>, BackupError> {
 fn lock(dir: &Path, operation: FlockOperation) -> Result<Option<File>, BackupError> {
     let path = dir.join("lock");
     let writes = operation == FlockOperation::NonBlockingLockExclusive;
-    let opened =
-        OpenOptions::new().read(true).write(writes).create(writes).truncate(false).mode(0o600).open(&path);
+    let opened = private::options().read(true).write(writes).create(writes).truncate(false).open(&path);
     let file = match opened {
         Ok(file) => file,
         Err(error) if !writes && error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -325,11 +324,11 @@ fn entries(dir: &Path) -> Result<Vec<String>, BackupError> {
 }
 
 fn make_dir(dir: &Path) -> Result<(), BackupError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("make", dir))
+    private::make_dir(dir).map_err(io("make", dir))
 }
 
 fn create(path: &Path) -> Result<File, BackupError> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let opened = private::options().write(true).create(true).truncate(true).open(path);
     opened.map_err(io("make", path))
 }
 

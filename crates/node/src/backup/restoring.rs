@@ -6,7 +6,7 @@ use super::format::About;
 use super::name;
 use crate::data::{DataDir, Identity};
 use crate::group::Restored;
-use crate::shares_server::{Shares, utc_secs, wall_clock};
+use crate::shares_server::{ShareSettings, Shares, utc_secs, wall_clock};
 use crate::small::replace_file;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -81,9 +81,9 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     }
     let begun = DataDir::begin_restore(&order.data)?;
     let server = order.data.join("server");
-    std::fs::create_dir(&server).map_err(io("make", &server))?;
+    shares::private::make_dir(&server).map_err(io("make", &server))?;
     let (dir, content) = (order.data.join("shares"), order.content.clone());
-    let shares = Shares::open(&dir, content, wall_clock(), Arc::new(|_| ()));
+    let shares = Shares::open(&dir, ShareSettings { content, expiry: None }, wall_clock(), Arc::new(|_| ()));
     let shares = shares.map_err(|error| BackupError::Shares(error.into()))?;
     let mut filling = Filling {
         archive: &archive,
@@ -120,7 +120,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     replace_file(&order.data, "authority.key", &key)?;
     replace_file(&order.data, "authority.crt", &certificate)?;
     // The founder is never expelled, and everybody looks for a lone server as that machine. Its earlier starts are over with their sessions.
-    begun.finish(Identity { machine: directory::FOUNDER.0, starts: 0 })?;
+    begun.finish(Identity { machine: directory::FOUNDER.0, ..Identity::default() })?;
     Ok(report)
 }
 

@@ -78,14 +78,23 @@ impl Copies {
             shares.push((share, Bytes::from(bytes)));
             sealed.push((upload, hashes));
         }
-        let results = match self.alone() {
+        let results = self.store_sealed(session, shares);
+        let all = sealed.into_iter().zip(results);
+        all.map(|((upload, hashes), result)| (upload, result.map(|()| hashes))).collect()
+    }
+
+    /// Has shares stored that are sealed. As [`Copies::store`].
+    pub(crate) fn store_sealed(
+        &self,
+        session: SessionId,
+        shares: Vec<(ShareId, Bytes)>,
+    ) -> Vec<Result<(), Error>> {
+        match self.alone() {
             Some(keeper) if shares.iter().all(|(share, _)| is_whole(share)) => {
                 store_here(&keeper, session, shares)
             }
             _ => self.store_anywhere(session, shares),
-        };
-        let all = sealed.into_iter().zip(results);
-        all.map(|((upload, hashes), result)| (upload, result.map(|()| hashes))).collect()
+        }
     }
 
     /// Reads parts of shares, together, and `open`s them, which fails for bytes that are not what they were. Blocks.

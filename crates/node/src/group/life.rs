@@ -42,6 +42,7 @@ struct State {
     /// The disk is full.
     full: bool,
     restores_leader: bool,
+    believes_members: bool,
     /// It is over: why, if it ended itself.
     over: Option<Option<String>>,
 }
@@ -58,6 +59,7 @@ impl Life {
             flush_ms: FLUSH_MS,
             full: false,
             restores_leader: false,
+            believes_members: false,
             over: None,
         };
         Arc::new(Life { zero: (Instant::now(), clock_ppm), state: Mutex::new(state) })
@@ -118,6 +120,16 @@ impl Life {
         Life::current().is_some_and(|life| life.state.lock().restores_leader)
     }
 
+    /// It takes every member for what that was, and itself. That is wrong, since a disk may be older than what was promised: the simulation shows that it would find it.
+    pub fn believes(&self) {
+        self.state.lock().believes_members = true;
+    }
+
+    /// Whether this member is one that does so.
+    pub(crate) fn believes_members() -> bool {
+        Life::current().is_some_and(|life| life.state.lock().believes_members)
+    }
+
     /// Nothing of it goes on, as when a process is stopped. Time does.
     pub fn stop(&self) {
         self.state.lock().stopped = true;
@@ -148,8 +160,13 @@ impl Life {
 
     /// It has ended itself, since it cannot go on.
     pub(crate) fn gives_up(&self, why: &dyn std::error::Error) -> ! {
-        self.end_for(Some(why.to_string()));
+        self.fails(why);
         resume_unwind(Box::new(()))
+    }
+
+    /// It is over, since it cannot go on.
+    pub(crate) fn fails(&self, why: &dyn std::error::Error) {
+        self.end_for(Some(why.to_string()));
     }
 
     /// Whether it is over.

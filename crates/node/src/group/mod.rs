@@ -17,9 +17,11 @@ mod raft;
 mod restored;
 mod runtime;
 mod standing;
+mod starts;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 pub use life::Life;
 pub use log::LogError;
@@ -58,6 +60,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+use trust::Trust;
 use wire::{ToClient, ToServer, Version, Versions};
 
 /// Bounds of a [`Group`].
@@ -83,6 +86,10 @@ pub struct Place {
     pub founds: bool,
     /// What this program knows.
     pub knows: Versions,
+    /// The file in which is noted how far its log is durable, beside its directory: what is put back of that is then known to be older.
+    pub mark: Option<PathBuf>,
+    /// Its files are not those of the last start: they are a copy, or were put back.
+    pub moved: bool,
 }
 
 /// The founder's number.
@@ -275,13 +282,15 @@ impl Group {
         let deliver = Arc::new(deliver);
         let told = deliver.clone();
         let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
-        let machine =
-            Arc::new(RwLock::new(open_machine(&*disk, dir, settings, root, place.knows, alarm.clone())?));
+        let (machine, is_new) = open_machine(&*disk, dir, settings, root, place.knows, alarm.clone())?;
+        let machine = Arc::new(RwLock::new(machine));
         let segment_bytes = settings.log_bytes / SEGMENTS.0;
         let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
-        let log = Log::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes)?;
+        let mark = place.mark.as_deref();
+        let log = Log::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
         let log = Arc::new(Mutex::new(log));
-        if log.lock().purged() > machine.read().position.applied {
+        let lacks_rows = is_new && log.lock().was_there();
+        if lacks_rows || log.lock().purged() > machine.read().position.applied {
             return Err(GroupError::Behind { rows: dir.join("rows") });
         }
         let queue = Arc::new(Queue::default());
@@ -298,6 +307,7 @@ impl Group {
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
         let (member, knows) = (place.member, place.knows);
         let (here, known) = (Here::default(), Known::default());
+        let trust = Arc::new(Trust::begin(member, place.moved, log.clone(), alarm.clone())?);
         let lookout = Arc::<Lookout>::default();
         let proposer = Proposer {
             queue: queue.clone(),
@@ -314,6 +324,7 @@ impl Group {
             lookout: lookout.clone(),
             alarm: alarm.clone(),
             started: Instant::now(),
+            trust: trust.clone(),
         };
         let raft = proposer.start().await.map_err(|error| match alarm.why() {
             Some(why) => GroupError::Damaged(why.to_owned()),
@@ -333,7 +344,7 @@ impl Group {
             }
         };
         let (started, dir) = (Instant::now(), dir.to_owned());
-        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir, lookout };
+        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir, lookout, trust };
         let ear = Arc::new(ear);
         let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
         Ok((
@@ -498,6 +509,26 @@ impl Group {
         if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
     }
 
+    /// What this start of the member has drawn.
+    pub(crate) fn drawn(&self) -> u64 {
+        self.ear.trust.own().drawn
+    }
+
+    /// Whether a start of this member has drawn that, as far as its disk remembers.
+    pub(crate) fn remembers(&self, drawn: u64) -> bool {
+        self.ear.trust.remembers(drawn)
+    }
+
+    /// Whether this member takes part: it is what it was, as far as the others know. One that has just started waits until they say so.
+    pub fn is_trusted(&self) -> bool {
+        self.ear.trust.is_trusted()
+    }
+
+    /// Whether that member has said, since this one's start, that this one is what it was.
+    pub fn is_confirmed_by(&self, member: u64) -> bool {
+        self.ear.trust.is_confirmed_by(member)
+    }
+
     /// Whether this member has lost what it had.
     pub(crate) fn is_damaged(&self) -> bool {
         self.alarm.why().is_some()
@@ -584,6 +615,7 @@ impl Drop for Group {
     }
 }
 
+/// The state, and whether it was made just now.
 fn open_machine(
     disk: &dyn Disk,
     dir: &Path,
@@ -591,10 +623,11 @@ fn open_machine(
     root: Attributes,
     knows: Versions,
     alarm: Alarm,
-) -> Result<Machine, GroupError> {
+) -> Result<(Machine, bool), GroupError> {
     let bounds =
         StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
     let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
+    let is_new = store.position().is_none();
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {
@@ -610,5 +643,5 @@ fn open_machine(
         Fault::Corrupt(corrupt) => GroupError::state(corrupt),
         version @ Fault::Version { .. } => GroupError::Version(version),
     })?;
-    Ok(Machine { directory, store, position, knows, lasting: false, alarm })
+    Ok((Machine { directory, store, position, knows, lasting: false, alarm }, is_new))
 }

@@ -5,6 +5,8 @@ use super::lookout::Lookout;
 use super::proposer::LEASE;
 use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
+use super::starts::{Introduction, Start};
+use super::trust::{Refusal, Trust, Voting};
 use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
 use bytes::Bytes;
@@ -37,6 +39,9 @@ use wire::{Version, Versions};
 const ROWS_TOGETHER: usize = 256;
 /// How long a member may take to make entries durable before it counts as away. Longer than openraft's own idea of it, a heartbeat: disks are slow at times.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a member may take to say whether it knows this one, and how long it takes until it is asked again.
+const INTRODUCED_WITHIN: Duration = Duration::from_secs(1);
+const INTRODUCED_AGAIN: Duration = Duration::from_millis(100);
 /// How long the other side may take for such a call: it writes to its disk.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -91,7 +96,16 @@ enum Call {
     Install(Vote, Vec<u8>),
     /// The member of that number, which speaks, listens there.
     At(u64, Vec<String>),
+    /// Who speaks says this of itself: whether it is what it was.
+    Introduces(Introduction),
+    /// Who is asked is to say the same of itself.
+    Asks,
+    /// Who is asked has said it in that start, and is what it was or not, as far as who speaks knows.
+    Judges(Start, Result<Voting, Refusal>),
 }
+
+/// Who says something: which member, in which of its starts.
+type Speaker = (u64, Start);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
@@ -100,6 +114,13 @@ enum Answer {
     Taken,
     Installed(Vote),
     Failed(String),
+    /// Who has called is to introduce itself first: that start of it is not known here.
+    Stranger,
+    /// Who has introduced itself is what it was, or not.
+    Judged(Result<Voting, Refusal>),
+    Introduces(Introduction),
+    /// Who is asked does not know yet whether it has all that it promised.
+    Waits,
 }
 
 /// Why a call came to nothing.
@@ -119,6 +140,10 @@ enum CallError {
     Store(#[from] StoreError),
     #[error("it has just started, and votes in a moment")]
     Started,
+    #[error("this member does not know yet whether it has all that it promised")]
+    Untrusted,
+    #[error("the member is not known to be what it was")]
+    Unknown,
     #[error("given up")]
     Closed,
 }
@@ -139,6 +164,7 @@ impl From<CallError> for StreamingError<Types> {
 pub(super) type Here = Arc<OnceLock<Vec<String>>>;
 
 /// Makes openraft's conversations.
+#[derive(Clone)]
 pub(super) struct Peers {
     /// Of whom.
     pub(super) member: u64,
@@ -146,6 +172,7 @@ pub(super) struct Peers {
     pub(super) known: Known,
     pub(super) wires: Arc<dyn Wires>,
     pub(super) lookout: Arc<Lookout>,
+    pub(super) trust: Arc<Trust>,
 }
 
 /// openraft's handle on one.
@@ -157,29 +184,87 @@ pub(super) struct Peer {
     known: Known,
     wire: Box<dyn Wire>,
     lookout: Arc<Lookout>,
+    trust: Arc<Trust>,
 }
 
 impl RaftNetworkFactory<Types> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, id: u64, host: &Host) -> Peer {
+        self.peer(id, host)
+    }
+}
+
+impl Peers {
+    /// A conversation with the member `id`.
+    pub(super) fn peer(&self, id: u64, host: &Host) -> Peer {
         self.known.know_first(id, &host.addresses);
         let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
-        Peer { to: id, from: self.member, here, known, wire: self.wires.to(id, host.machine), lookout }
+        let (wire, trust) = (self.wires.to(id, host.machine), self.trust.clone());
+        Peer { to: id, from: self.member, here, known, wire, lookout, trust }
     }
 }
 
 impl Peer {
+    /// Says `call`, and takes the answer if it is one of the member that is known. Each of the two may have to hear first which start of the other this is.
     async fn ask(&mut self, call: &Call, within: Duration) -> Result<Answer, CallError> {
-        let entries = if let Call::Append(request) = call { &request.entries[..] } else { &[] };
-        let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
-        let call = Bytes::from(postcard::to_extend(&(self.to, call), room)?);
-        let answer = tokio::time::timeout(within, self.wire.ask(&self.known.of(self.to), call)).await??;
-        self.lookout.heard();
-        match postcard::from_bytes(&answer)? {
+        let (mut start, mut answer) = self.say(call, within).await?;
+        if let Answer::Stranger = answer {
+            self.introduce(within).await?;
+            (start, answer) = self.say(call, within).await?;
+        }
+        if !self.trust.knows(self.to, start) {
+            self.get_to_know(within).await?;
+        }
+        match answer {
             Answer::Failed(why) => Err(CallError::Failed(why)),
+            Answer::Stranger => Err(CallError::Unknown),
+            Answer::Waits => {
+                // It may have introduced itself only to those who voted when its log ends.
+                self.say(&Call::Judges(start, Ok(self.trust.voting())), within).await?;
+                Err(CallError::Untrusted)
+            }
             answer => Ok(answer),
         }
+    }
+
+    async fn say(&mut self, call: &Call, within: Duration) -> Result<(Start, Answer), CallError> {
+        let entries = if let Call::Append(request) = call { &request.entries[..] } else { &[] };
+        let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
+        let speaker: Speaker = (self.from, self.trust.own());
+        let call = Bytes::from(postcard::to_extend(&(self.to, speaker, call), room)?);
+        let answer = tokio::time::timeout(within, self.wire.ask(&self.known.of(self.to), call)).await??;
+        self.lookout.heard();
+        Ok(postcard::from_bytes(&answer)?)
+    }
+
+    /// Says of this member what the other compares with what it knows.
+    async fn introduce(&mut self, within: Duration) -> Result<(), CallError> {
+        let introduction = Call::Introduces(self.trust.introduction());
+        match self.say(&introduction, within).await?.1 {
+            Answer::Judged(judged) => {
+                let known = judged.is_ok();
+                self.trust.was_judged(self.to, judged);
+                if known { Ok(()) } else { Err(CallError::Unknown) }
+            }
+            Answer::Failed(why) => Err(CallError::Failed(why)),
+            _ => Err(CallError::Other),
+        }
+    }
+
+    /// Asks the other the same.
+    async fn get_to_know(&mut self, within: Duration) -> Result<(), CallError> {
+        let (start, Answer::Introduces(introduction)) = self.say(&Call::Asks, within).await? else {
+            return Err(CallError::Other);
+        };
+        if introduction.member != self.to || introduction.start != start {
+            return Err(CallError::Unknown);
+        }
+        if let Err(refusal) = self.trust.judge(&introduction) {
+            self.say(&Call::Judges(start, Err(refusal)), within).await?;
+            return Err(CallError::Unknown);
+        }
+        Ok(())
     }
 
     /// Says where this member is, too. Only a leader can have it put into the log that a member has moved, and who is to lead may have to call the one that has.
@@ -231,8 +316,14 @@ impl RaftNetworkV2<Types> for Peer {
         request: AppendEntriesRequest<Types>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types>, RPCError<Types>> {
+        let upto = request.entries.last().map(|entry| entry.log_id).or(request.prev_log_id);
         match self.ask(&Call::Append(request), option.soft_ttl().max(APPEND_TIMEOUT)).await? {
-            Answer::Append(response) => Ok(response),
+            Answer::Append(response) => {
+                if response.is_success() {
+                    self.trust.reached(self.to, upto);
+                }
+                Ok(response)
+            }
             _ => Err(CallError::Other.into()),
         }
     }
@@ -253,7 +344,12 @@ impl RaftNetworkV2<Types> for Peer {
         request: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        self.ask_for_vote(Call::Vote(request), option.soft_ttl()).await
+        let term = request.vote.leader_id.term;
+        let response = self.ask_for_vote(Call::Vote(request), option.soft_ttl()).await?;
+        if response.vote_granted {
+            self.trust.voted(self.to, term);
+        }
+        Ok(response)
     }
 
     async fn pre_vote(
@@ -295,6 +391,7 @@ pub(super) struct Ear {
     /// What this program knows.
     pub(super) knows: Versions,
     pub(super) lookout: Arc<Lookout>,
+    pub(super) trust: Arc<Trust>,
 }
 
 /// The other side of a [`Wire`]: answers what one member says, over one connection.
@@ -318,15 +415,41 @@ impl Conversation {
     /// Answers `call`.
     pub async fn hear(&mut self, call: &[u8]) -> Bytes {
         self.ear.lookout.heard();
-        let answer = match postcard::from_bytes::<(u64, Call)>(call) {
+        let answer = match postcard::from_bytes::<(u64, Speaker, Call)>(call) {
             // One that was on this machine before, and has promised what this one has not.
-            Ok((member, _)) if member != self.ear.member => {
+            Ok((member, ..)) if member != self.ear.member => {
                 Answer::Failed(format!("member {member} is not here"))
             }
-            Ok((_, call)) => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+            Ok((_, (from, start), call)) => match self.meet(from, start, &call) {
+                Some(answer) => answer,
+                None => self.take(call).await.unwrap_or_else(|error| Answer::Failed(error.to_string())),
+            },
             Err(error) => Answer::Failed(error.to_string()),
         };
-        postcard::to_allocvec(&answer).unwrap_or_default().into()
+        postcard::to_allocvec(&(self.ear.trust.own(), answer)).unwrap_or_default().into()
+    }
+
+    /// What is to be said before anything else, to who speaks in that start: none if both are what they were.
+    fn meet(&self, from: u64, start: Start, call: &Call) -> Option<Answer> {
+        let trust = &self.ear.trust;
+        match call {
+            Call::Introduces(it) if (it.member, it.start) == (from, start) => {
+                Some(Answer::Judged(trust.judge(it).map(|()| trust.voting())))
+            }
+            Call::Introduces(_) => Some(Answer::Stranger),
+            Call::Asks => Some(Answer::Introduces(trust.introduction())),
+            Call::Judges(judged, judgment) => {
+                // One that has ended since is none of this one's concern.
+                if *judged == trust.own() {
+                    trust.was_judged(from, judgment.clone());
+                }
+                Some(Answer::Taken)
+            }
+            _ if !trust.knows(from, start) => Some(Answer::Stranger),
+            Call::At(..) => None,
+            _ if !self.ear.is_ready() => Some(Answer::Waits),
+            _ => None,
+        }
     }
 
     async fn take(&mut self, call: Call) -> Result<Answer, CallError> {
@@ -336,6 +459,9 @@ impl Conversation {
             Call::Append(request) => {
                 Answer::Append(ear.raft.append_entries(request).await.map_err(|e| failed(&e))?)
             }
+            Call::Introduces(_) | Call::Asks | Call::Judges(..) => return Err(CallError::Other),
+            // Whoever votes has learnt what there is: one that was emptied has not.
+            Call::Vote(_) | Call::PreVote(_) if ear.has_nothing() => return Err(CallError::Untrusted),
             // It may have told a leader just before it ended that it would wait for it.
             Call::Vote(_) | Call::PreVote(_) if ear.started.elapsed() < LEASE => {
                 return Err(CallError::Started);
@@ -383,6 +509,34 @@ impl Conversation {
                 Answer::Installed(installed.map_err(|e| failed(&e))?.vote)
             }
         })
+    }
+}
+
+impl Ear {
+    /// Whether this member may take part. Looks, if that was not known.
+    fn is_ready(&self) -> bool {
+        self.trust.is_trusted() || self.trust.look(voting(&self.raft))
+    }
+
+    fn has_nothing(&self) -> bool {
+        self.raft.metrics().borrow_watched().last_log_index.is_none()
+    }
+}
+
+/// Who votes, as far as this member knows.
+pub(super) fn voting(raft: &Raft) -> Voting {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let stored = &metrics.membership_config;
+    Voting { at: *stored.log_id(), voters: stored.membership().voter_ids().collect() }
+}
+
+/// Introduces this member to that one, until the other has heard of its start.
+pub(super) async fn introduce(mut peer: Peer) {
+    while !peer.trust.is_confirmed_by(peer.to) {
+        // What did not succeed is tried again.
+        let _ = peer.introduce(INTRODUCED_WITHIN).await;
+        tokio::time::sleep(INTRODUCED_AGAIN).await;
     }
 }
 

@@ -7,15 +7,18 @@ use super::life::Life;
 use super::log::Log;
 use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
-use super::peers::{Here, Known, Peers, Wires};
+use super::peers::{Here, Known, Peers, Wires, introduce, voting};
 use super::queue::{End, Queue, Turn};
 use super::raft::Raft;
+use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
+use super::trust::Trust;
 use super::{GroupError, GroupSettings, Place};
 use crate::alarm::Alarm;
 use directory::Input;
 use lease::Time;
+use openraft::async_runtime::AsyncRuntime;
 use openraft::async_runtime::instant::Instant as _;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::RaftError;
@@ -60,6 +63,7 @@ pub(super) struct Proposer {
     pub(super) lookout: Arc<Lookout>,
     pub(super) alarm: Alarm,
     pub(super) started: Instant,
+    pub(super) trust: Arc<Trust>,
 }
 
 impl Proposer {
@@ -95,7 +99,9 @@ impl Proposer {
         );
         let (here, known) = (self.here.clone(), self.known.clone());
         let (wires, lookout) = (self.wires.clone(), self.lookout.clone());
-        let peers = Peers { member: self.place.member, here, known, wires, lookout };
+        let trust = self.trust.clone();
+        let peers = Peers { member: self.place.member, here, known, wires, lookout, trust };
+        let introduced = peers.clone();
         let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
         let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
         // Also waits until openraft says who the members are, as far as its log has it.
@@ -111,8 +117,20 @@ impl Proposer {
             // Applied behind everything that an earlier run has left.
             raft.write_blank().await.map_err(|e| GroupError::raft("replaying", e))?;
         }
+        self.introduce_to_all(&raft, &introduced);
         self.look(&raft).await;
         Ok(raft)
+    }
+
+    /// All other members are to hear of this start, and to say what they know of earlier ones.
+    fn introduce_to_all(&self, raft: &Raft, peers: &Peers) {
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow_watched();
+        for (id, host) in metrics.membership_config.membership().nodes() {
+            if *id != self.place.member {
+                drop(Runtime::spawn(introduce(peers.peer(*id, host))));
+            }
+        }
     }
 
     /// Works until told to end. An error of the disk stops the process.
@@ -247,7 +265,8 @@ impl Proposer {
         self.alone.store(alone, SeqCst);
         // One whose disk is full falls silent, so that another leads, until there is room.
         let stuck = self.state.is_stuck();
-        raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck);
+        let trusted = self.trust.look(voting(raft));
+        raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck && trusted);
         raft.runtime_config().heartbeat(!stuck);
         raft.runtime_config().tick(!alone);
         let (members, leader, leads) = {

@@ -1,6 +1,7 @@
 //! What openraft runs on: tokio, with chance, order and the end of things where a simulation can have them ([`super::life`]).
 
 use super::life::Life;
+use crate::store::indispensable;
 use openraft::async_runtime::watch::{RecvError, SendError};
 use openraft::async_runtime::{AsyncRuntime, Watch, WatchReceiver, WatchSender};
 use openraft::{OptionalSend, OptionalSync, TokioRuntime};
@@ -31,11 +32,13 @@ impl AsyncRuntime for Runtime {
     type Oneshot = <Tokio as AsyncRuntime>::Oneshot;
     type Mutex<T: OptionalSend + 'static> = <Tokio as AsyncRuntime>::Mutex<T>;
 
+    /// Trap: tokio and openraft keep a panic of a task to themselves, and the server would stay up and answer nothing.
     fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
     where
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
+        let future = indispensable(future);
         match Life::current() {
             Some(life) => life.spawn(future),
             None => Tokio::spawn(future),

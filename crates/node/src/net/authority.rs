@@ -3,14 +3,13 @@
 //! A machine's certificate names its number (`machine-7.leasehold`); only the server's is also good for being called
 //! (`server.leasehold`, extended key usage), so that no machine can pass for the server.
 
-use crate::data::DataError;
+use crate::data::{DataError, missing};
 use crate::small::{read_file, replace_file};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::io::ErrorKind;
 use std::path::Path;
 use wire::{MachineId, Versions};
 
@@ -66,18 +65,19 @@ impl PublicKeyData for Ed25519 {
 }
 
 impl Authority {
-    /// The authority in `dir`, made on the first use.
+    /// The authority in `dir`, a server's.
     pub(crate) fn open(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_in(dir, "authority.key")?;
-        let certificate = match read_file(dir, "authority.crt")? {
-            Some(certificate) => certificate.into(),
-            None => {
-                let certificate = authority_params()?.self_signed(&key)?.der().clone();
-                replace_file(dir, "authority.crt", &certificate)?;
-                certificate
-            }
-        };
-        Ok(Authority { key, certificate })
+        Ok(Authority { key, certificate: read(dir, "authority.crt")?.into() })
+    }
+
+    /// The authority in `dir`, of which is made what there is not yet: for who founds a cluster.
+    pub(crate) fn found(dir: &Path) -> Result<Authority, CertificateError> {
+        let key = key_or_new(dir, "authority.key")?;
+        if read_file(dir, "authority.crt")?.is_none() {
+            replace_file(dir, "authority.crt", authority_params()?.self_signed(&key)?.der())?;
+        }
+        Authority::open(dir)
     }
 
     /// A certificate for `machine`, whose public key is `key`.
@@ -98,18 +98,23 @@ impl Authority {
         Ok((self.issue(machine, &Ed25519(key), true)?.to_vec(), self.key.serialize_der()))
     }
 
+    /// What only servers know.
+    pub(crate) fn secret(&self) -> Vec<u8> {
+        self.key.serialize_der()
+    }
+
     /// Their DER.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// The founder's own credentials, made on the first use.
+    /// Credentials in `dir` of `machine`, of which is made what there is not yet: for who founds a cluster.
     pub(crate) fn credentials(
         &self,
         dir: &Path,
         machine: MachineId,
     ) -> Result<Credentials, CertificateError> {
-        let key = key_in(dir, "machine.key")?;
+        let key = key_or_new(dir, "machine.key")?;
         let certificate = match read_file(dir, "machine.crt")? {
             Some(certificate) => certificate.into(),
             None => {
@@ -153,7 +158,7 @@ impl Credentials {
 
     /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to join has made it: by that key it is known again.
     pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
-        public_key(&key_in(dir, "machine.key")?)
+        public_key(&key_or_new(dir, "machine.key")?)
     }
 
     /// The public half of the machine's key.
@@ -215,14 +220,18 @@ fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     Ok(params)
 }
 
-/// The key in a file that only its owner can read; made if there is none.
+/// The key in a file that only its owner can read.
 fn key_in(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
-    let Some(key) = read_file(dir, name)? else {
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        replace_file(dir, name, &key.serialize_der())?;
-        return Ok(key);
-    };
-    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(key), &PKCS_ED25519)?)
+    let key = PrivatePkcs8KeyDer::from(read(dir, name)?);
+    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?)
+}
+
+/// The same; made if there is none, which is for machines that never were started.
+fn key_or_new(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
+    if read_file(dir, name)?.is_none() {
+        replace_file(dir, name, &KeyPair::generate_for(&PKCS_ED25519)?.serialize_der())?;
+    }
+    key_in(dir, name)
 }
 
 fn public_key(key: &KeyPair) -> Result<[u8; 32], CertificateError> {
@@ -232,6 +241,5 @@ fn public_key(key: &KeyPair) -> Result<[u8; 32], CertificateError> {
 }
 
 fn read(dir: &Path, name: &str) -> Result<Vec<u8>, DataError> {
-    let missing = || DataError::Io { verb: "read", file: dir.join(name), source: ErrorKind::NotFound.into() };
-    read_file(dir, name)?.ok_or_else(missing)
+    read_file(dir, name)?.ok_or_else(|| missing(dir, name))
 }

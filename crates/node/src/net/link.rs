@@ -6,7 +6,7 @@ use super::frames::{self, Frames};
 use super::line::Line;
 use super::socket::Socket;
 use super::tls::{self, Caller};
-use crate::engine::Engine;
+use crate::engine::{Engine, Greeting};
 use crate::routes::Down;
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -53,6 +53,10 @@ pub(super) enum End {
     Frame(#[from] wire::FrameError),
     #[error("the server refuses this machine: {0}")]
     Refused(String),
+    #[error(
+        "this machine's clock shows a time before 1975, when no certificate holds yet: set the clock, and try again"
+    )]
+    Clock,
     #[error("no answer in time")]
     Silence(#[from] tokio::time::error::Elapsed),
     #[error("the session is over")]
@@ -92,6 +96,12 @@ pub(crate) struct LinkStatus {
 /// Is told which servers there are, whenever a session goes on, and whether this machine is to become one.
 pub(crate) type Servers = Box<dyn Fn(Vec<ServerAt>, bool) + Send + Sync>;
 
+/// Is told of a start of this machine that the server knows and it does not; whether it counts from there.
+pub(crate) type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
+
+/// Why a machine gives up that was up, and of which a later start is known.
+const REPLACED: &str = "another process has started with a copy of this machine's data directory, and has taken its place: of the two one must go (its machine can join anew with another data directory)";
+
 /// See the module.
 pub(crate) struct Link {
     /// The connection that is up.
@@ -102,6 +112,7 @@ pub(crate) struct Link {
     /// Where some may listen, whatever others say: they may have moved, and say it only to whom they hear.
     beside: Vec<String>,
     servers: Servers,
+    later: Later,
     /// The session is over: call again.
     again: Notify,
     /// It may call.
@@ -115,7 +126,7 @@ impl Link {
         beside: Vec<String>,
         credentials: &Credentials,
         engine: Weak<Engine>,
-        servers: Servers,
+        (servers, later): (Servers, Later),
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
         let config = tls::client(credentials)?;
         let addresses = each_once(addresses.iter().chain(&beside));
@@ -130,6 +141,7 @@ impl Link {
             addresses: Mutex::new(addresses),
             beside,
             servers,
+            later,
             again: Notify::new(),
             begun: Notify::new(),
         });
@@ -299,13 +311,15 @@ impl Link {
         let quiet = *within / QUIET;
         let mut frames = frames::greetings(stream);
         let Some(client) = engine.upgrade() else { return Ok(()) };
-        let (_, incarnation, session) = client.greet();
+        let Greeting { start, session, receipt, .. } = client.greet();
         drop(client);
-        let purpose = Purpose::Session { incarnation, session };
+        let purpose = Purpose::Session { start, session, receipt };
         let welcome = timeout(limit * GREETING, greet(&mut frames, config.knows, &purpose)).await??;
         let (session, servers, serve) = match welcome {
             Welcome::Session { session, servers, serve } => (session, servers, serve),
             Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
+            Welcome::Started { incarnation } if (self.later)(incarnation) => return Err(End::Over),
+            Welcome::Started { .. } => return Err(End::Refused(REPLACED.to_owned())),
             _ => return Err(GreetingError::Foreign.into()),
         };
         frames::messages(&mut frames);
@@ -394,7 +408,8 @@ pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> 
     let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
     let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp));
-    Ok(timeout(frames::SILENCE, connecting).await??)
+    let connected = timeout(frames::SILENCE, connecting).await?;
+    connected.map_err(|error| if tls::is_before_all(&error) { End::Clock } else { End::Io(error) })
 }
 
 /// An error unless `machine` is at the other end, as its certificate says.

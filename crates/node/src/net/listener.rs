@@ -4,12 +4,14 @@ use super::authority::{Authority, CertificateError, Credentials, fingerprint, is
 use super::frames::{self, Frames};
 use super::movable::Movable;
 use super::serving::serve_shares;
+use super::strangers::{Stranger, Strangers};
 use super::{NetThread, Token, tls};
 use crate::control::answer_server;
 use crate::ledger::Ledger;
 use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
+use crate::shares_server::utc_secs;
 use bytes::Bytes;
 use directory::Input;
 use futures_util::{SinkExt, StreamExt};
@@ -19,25 +21,34 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use wire::{GreetingError, MachineId, Purpose, ToServer, Version, Versions, Welcome, decode, encode};
+use wire::{
+    FRAME_BYTES_MAX, GreetingError, MachineId, Purpose, Receipt, Start, ToServer, Version, Versions, Welcome,
+    decode, encode,
+};
 
-/// Whoever has not said by then what it wants is not waited for.
+/// Whoever has not said anything by then is not waited for, nor who has not said by then what it wants.
+const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(3);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the directory may take to open a session or to enrol a machine.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that have not greeted yet, at most: strangers must not use up what machines need.
-const STRANGERS_MAX: usize = 64;
+/// Connections that the kernel keeps until they are taken in.
+const BACKLOG: i32 = 4096;
 /// Answers that wait for one connection to take them.
 const REQUESTS_MAX: usize = 16;
 /// Proposals that wait, bytes: above that nothing more is read from anybody.
 const BACKLOG_MAX: usize = 32 << 20;
 /// How long to look away then.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(2);
+
+/// What is said to a machine that may not do what servers do.
+const NO_SERVER: &str = "only servers may ask that, and this machine is none";
+/// What the second of two is told.
+const TWIN: &str = "another process is up with a copy of this machine's data directory. Of the two one must go: remove this copy, and have its machine join anew (leasehold invite on a server, leasehold join with another data directory), or stop the other and start this one again";
 
 /// A stream from whoever calls.
 pub(super) type Stream = TlsStream<Movable>;
@@ -63,6 +74,8 @@ pub(super) enum End {
     Frame(#[from] wire::FrameError),
     #[error("{0}")]
     Refused(String),
+    #[error("it made way for others: too many strangers call")]
+    Crowded,
     #[error("no word in time")]
     Silence(#[from] tokio::time::error::Elapsed),
 }
@@ -96,6 +109,8 @@ impl Listener {
         let socket =
             std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let listening = |source| ListenError::Bind { address, source };
+        // Again, for a longer queue than std makes.
+        rustix::net::listen(&socket, BACKLOG).map_err(|errno| listening(errno.into()))?;
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
         let fingerprint = fingerprint(authority.certificate());
@@ -140,9 +155,8 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
-    let strangers = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let strangers = Strangers::default();
     loop {
-        let Ok(stranger) = strangers.clone().acquire_owned().await else { return };
         let (tcp, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -151,9 +165,13 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
                 continue;
             }
         };
-        let (host, acceptor) = (host.clone(), acceptor.clone());
+        let (host, acceptor, stranger) = (host.clone(), acceptor.clone(), strangers.enter(peer.ip()));
         tokio::task::spawn_local(async move {
-            let greeted = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp)).await;
+            let greeting = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp, &stranger));
+            let greeted = tokio::select! {
+                greeted = greeting => greeted,
+                () = stranger.has_to_leave() => return say_why(peer, Err(End::Crowded)),
+            };
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
                 Ok(Ok(greeted)) => serve(&host, peer, greeted).await,
@@ -180,11 +198,22 @@ struct Greeted {
     purpose: Purpose,
 }
 
-async fn greet(acceptor: &TlsAcceptor, knows: Versions, tcp: TcpStream) -> Result<Greeted, End> {
+async fn greet(
+    acceptor: &TlsAcceptor,
+    knows: Versions,
+    tcp: TcpStream,
+    stranger: &Stranger,
+) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
+    // Nothing is set up for whom nothing is heard of.
+    timeout(FIRST_WORD_TIMEOUT, tcp.readable()).await??;
+    stranger.speaks();
     let stream = acceptor.accept(Movable::Here(tcp)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
+    if machine.is_some() {
+        stranger.is_a_machine();
+    }
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;
     match wire::read_greeting(knows, &greeting) {
@@ -212,8 +241,12 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
-        (Purpose::Session { incarnation, session }, Some(machine)) => {
-            match host.open(machine, incarnation, session, version).await {
+        (Purpose::Session { start, session, receipt }, Some(machine)) => {
+            let session = host.known(receipt, session)?;
+            if let Some(welcome) = host.meet(machine, &start) {
+                return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?);
+            }
+            match host.open(machine, &start, session, version).await {
                 Ok((session, down)) => {
                     let serve = host.server.chosen().lock().contains_key(&machine);
                     let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
@@ -247,7 +280,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Control { request }, Some(machine)) if serves => match host.server.refuses(machine) {
+        (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
                 frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
                 frames::messages(&mut frames);
@@ -255,11 +288,16 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => "only servers may ask that".to_owned(),
+        (Purpose::Peer | Purpose::Control { .. }, Some(_)) => NO_SERVER.to_owned(),
         (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(_))
             if version < host.server.group().version() =>
         {
             too_old_to_serve(version, host.server.group().version())
+        }
+        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(machine))
+            if host.server.refuses(machine).is_some() =>
+        {
+            host.server.refuses(machine).unwrap_or_default()
         }
         (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
@@ -312,7 +350,7 @@ impl Host {
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
         let (connection, mut down) = self.server.routes().lock().connect(None);
         let token = Token::hash(secret);
-        self.server.group().propose(Input::Enrol { token, name, key, connection });
+        self.server.group().propose(Input::Enrol { token, name, key, at: utc_secs(), connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
                 let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;
@@ -337,8 +375,17 @@ impl Host {
 
     /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.
     fn refuses_peer(&self, machine: MachineId) -> Option<String> {
-        let knows = !self.server.group().standing().members.is_empty();
-        knows.then(|| self.server.refuses(machine)).flatten()
+        let standing = self.server.group().standing();
+        if standing.leads && !self.server.may_serve(machine) {
+            return Some(NO_SERVER.to_owned());
+        }
+        (!standing.members.is_empty()).then(|| self.server.refuses(machine)).flatten()
+    }
+
+    /// Why a machine may not do what servers do. Its certificate says that it was one once; the leader knows whether it is.
+    fn refuses_server(&self, machine: MachineId) -> Option<String> {
+        let refused = self.server.refuses(machine);
+        refused.or_else(|| self.server.member_on(machine).is_none().then(|| NO_SERVER.to_owned()))
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
@@ -366,15 +413,49 @@ impl Host {
         Ok(frames::send(&mut frames, Vec::new()).await?)
     }
 
+    /// The session to go on with; an error if what the machine was told proves that this server, the only one, has forgotten some of that. Of several another may know it, and if not, that
+    /// session is over: it is nothing that the machine has done.
+    fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
+        let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {
+            return Ok(session);
+        };
+        if !self.server.group().standing().alone {
+            tracing::error!(
+                why,
+                "the servers have lost what was acknowledged: the disks of too many are older copies"
+            );
+            return Ok(None);
+        }
+        if let Some(part) = self.part.upgrade() {
+            part.is_older(why.to_owned());
+        }
+        Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())
+    }
+
+    /// What is said to a machine that cannot have a session in that start of it, if so.
+    fn meet(&self, machine: MachineId, start: &Start) -> Option<Welcome> {
+        let up = self.server.routes().lock().is_up(machine);
+        if up.is_some_and(|up| up != start.drawn && !start.before.contains(&up)) {
+            tracing::warn!(
+                machine = machine.0,
+                "two processes with copies of this machine's data directory are up; the second is refused"
+            );
+            return Some(Welcome::Refused { why: TWIN.to_owned() });
+        }
+        let latest = self.server.group().query(|directory, _| directory.latest_start(machine));
+        let later = latest.filter(|latest| *latest > start.incarnation);
+        later.map(|incarnation| Welcome::Started { incarnation })
+    }
+
     async fn open(
         &self,
         machine: MachineId,
-        incarnation: u64,
+        start: &Start,
         session: Option<SessionId>,
         version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
-        let (connection, mut down) = self.server.routes().lock().connect(Some(machine));
-        self.server.open((machine, version), incarnation, session, connection);
+        let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
+        self.server.open((machine, version), start.incarnation, session, connection);
         // Only the directory refuses: whoever is refused gives up what it has not got applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {
             Some(Down::Opened(session)) => Ok((session, down)),
@@ -428,14 +509,23 @@ impl Host {
                     told = down.recv() => match told {
                         Some(Down::Message(message)) => Some(message),
                         Some(_) => continue,
-                        None => return Ok::<(), End>(sink.flush().await?),
+                        // What cannot be sent is no misdeed of who was to be told.
+                        None => return sink.flush().await.map_err(End::Io),
                     },
                     Some(reply) = answered.recv() => reply,
                 };
-                sink.feed(message.map_or_else(Bytes::new, |message| encode(&message).into())).await?;
+                let frame = message.map_or_else(Bytes::new, |message| encode(&message).into());
+                if frame.len() > FRAME_BYTES_MAX {
+                    tracing::error!(
+                        session = session.0,
+                        bytes = frame.len(),
+                        "a message for a machine is longer than a frame may be"
+                    );
+                }
+                sink.feed(frame).await.map_err(End::Io)?;
                 // Flushed only when no more is ready: one system call for many messages.
                 if down.is_empty() && answered.is_empty() {
-                    sink.flush().await?;
+                    sink.flush().await.map_err(End::Io)?;
                 }
             }
         };

@@ -16,6 +16,7 @@ mod replicas;
 mod serve;
 mod serving;
 mod socket;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -14,6 +14,7 @@ use crate::hosts::Host;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::peers::Peers;
+use crate::shares_server::ShareSettings;
 use bytes::Bytes;
 use client::Upload;
 use content::TAG_BYTES;
@@ -125,7 +126,7 @@ struct Group {
 impl Group {
     fn new(count: usize) -> Group {
         let dirs: Vec<TempDir> = (0..=count).map(|_| tempfile::tempdir().unwrap()).collect();
-        let authority = Authority::open(dirs[0].path()).unwrap();
+        let authority = Authority::found(dirs[0].path()).unwrap();
         let client = Peers::new(CLIENT);
         client.know(&authority.credentials(dirs[0].path(), CLIENT).unwrap()).unwrap();
         let mut group = Group {
@@ -162,12 +163,12 @@ impl Group {
         let peers = Peers::new(me);
         peers.know(&credentials).unwrap();
         peers.hosts().set(self.list(), self.needed());
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let (keeper, chores) = loop {
             // What a connection was at may be under way still.
             let now = self.now.clone();
             let clock = Arc::new(move || now.load(Ordering::SeqCst));
-            match Keeper::open(&self.dir(at).join("shares"), None, clock, peers.clone()) {
+            match Keeper::open(&self.dir(at).join("shares"), ShareSettings::default(), clock, peers.clone()) {
                 Ok(opened) => break opened,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
@@ -348,9 +349,9 @@ fn read_all(client: &Copies, share: ShareId, plain: &Bytes) -> Result<Vec<u8>, E
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(300);
     while !holds() {
-        assert!(Instant::now() < deadline, "{what}: not in time");
+        assert!(Instant::now() < deadline, "hangs: not so for 300 s: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

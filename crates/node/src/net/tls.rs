@@ -11,6 +11,7 @@ use rustls::{
     CertificateError as Wrong, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
     SignatureScheme,
 };
+use std::io;
 use std::sync::Arc;
 use wire::Versions;
 
@@ -63,6 +64,12 @@ pub(super) fn stranger(authority: [u8; 32]) -> Result<Caller, CertificateError> 
 pub(super) fn server_name() -> ServerName<'static> {
     #[expect(clippy::expect_used, reason = "a constant that is a name")]
     ServerName::try_from(SERVER_NAME).expect("a name")
+}
+
+/// Whether that is what comes of a clock that shows a time before any certificate began.
+pub(super) fn is_before_all(error: &io::Error) -> bool {
+    let why = error.get_ref().and_then(|why| why.downcast_ref());
+    matches!(why, Some(Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. })))
 }
 
 fn provider() -> Arc<CryptoProvider> {

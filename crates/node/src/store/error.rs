@@ -1,7 +1,10 @@
 //! What can go wrong with the store's file.
 
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, Raised};
 use crate::group::Life;
+use futures_util::FutureExt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 
 /// The store's file cannot be used.
@@ -68,7 +71,7 @@ pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
 pub(crate) struct Indispensable(pub(crate) Alarm);
 
 #[derive(Debug, thiserror::Error)]
-#[error("a thread of the server panicked")]
+#[error("a part of the server panicked")]
 struct Panicked;
 
 impl Drop for Indispensable {
@@ -77,4 +80,16 @@ impl Drop for Indispensable {
             stop(&Panicked);
         }
     }
+}
+
+/// Does `task`, which the server cannot do without either.
+pub(crate) async fn indispensable<T>(task: impl Future<Output = T>) -> T {
+    let done = AssertUnwindSafe(task).catch_unwind().await;
+    done.unwrap_or_else(|panic| {
+        if !panic.is::<Raised>() {
+            // Simulated, it unwinds with what it has.
+            Life::current().map_or_else(|| stop(&Panicked), |life| life.fails(&Panicked));
+        }
+        resume_unwind(panic)
+    })
 }

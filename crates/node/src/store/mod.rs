@@ -13,7 +13,7 @@ mod reread;
 mod tests;
 
 pub use error::{EXIT_DISK, StoreError};
-pub(crate) use error::{Indispensable, is_lost, stop};
+pub(crate) use error::{Indispensable, indispensable, is_lost, stop};
 pub(crate) use reread::Reread;
 
 use crate::alarm::Alarm;
@@ -153,7 +153,8 @@ impl RowStore {
 
     fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
         let open = || -> Result<_, redb::Error> {
-            let file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+            let file =
+                shares::private::options().read(true).write(true).create(true).truncate(false).open(path)?;
             let disk = file.try_clone()?;
             Ok(Blocks::open(FileBackend::new(file)?, Some(disk))?)
         };

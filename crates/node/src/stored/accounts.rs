@@ -4,7 +4,8 @@ use crate::keeper::{BYTES_MAX, KEEP_MAX};
 use bytes::Bytes;
 use namespace::ShareId;
 use shares::{
-    AccountId, AccountKey, NewShare, Refusal, ShareServer, SignatureError, Signed, StoreError, Usage,
+    Account, AccountId, AccountKey, NewShare, Refusal, Seconds, ShareServer, SignatureError, Signed,
+    StoreError, Usage,
 };
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 
@@ -113,12 +114,27 @@ pub(super) fn add(server: &ShareServer, name: &str, key: &str, quota: Option<u64
     })
 }
 
+/// The key's account of that name or key.
+fn account_of(server: &ShareServer, who: &str) -> Result<Account, String> {
+    let is = |key: &AccountKey, name: &str| name == who || key_of(who) == Some(*key);
+    let mut accounts = server.accounts().map_err(super::words)?.into_iter();
+    let found = accounts.find(|account| account.key.is_some_and(|key| is(&key, &account.name)));
+    found.ok_or_else(|| format!("there is no key's account {who} here"))
+}
+
+/// Ends the leases of the account of that name or key which it renewed last before `since`.
+pub(super) fn sweep(server: &ShareServer, who: &str, since: Seconds) -> Result<String, String> {
+    let account = account_of(server, who)?;
+    let leases = server.drop_unrenewed_since(account.id, since).map_err(super::words)?;
+    Ok(format!(
+        "{leases} leases of {} have ended; what nobody else has leased goes a day later",
+        account.name
+    ))
+}
+
 /// Ends the account of that name or key.
 pub(super) fn remove(server: &ShareServer, who: &str) -> Result<String, String> {
-    let is = |key: &AccountKey, name: &str| name == who || key_of(who) == Some(*key);
-    let accounts = server.accounts().map_err(super::words)?;
-    let found = accounts.iter().find(|account| account.key.is_some_and(|key| is(&key, &account.name)));
-    let account = found.ok_or_else(|| format!("there is no key's account {who} here"))?;
+    let account = account_of(server, who)?;
     let leases = server.end_account(account.id).map_err(super::words)?;
     Ok(format!("{} has no account here any more, and {leases} leases have ended", account.name))
 }

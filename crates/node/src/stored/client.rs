@@ -4,10 +4,8 @@ use crate::machine::fill_random;
 use crate::net::{CarrierError, CertificateError, Credentials, ShareCarrier};
 use bytes::Bytes;
 use namespace::ShareId;
-use shares::{AccountSecret, SecretError, Usage};
-use std::fs::OpenOptions;
+use shares::{AccountSecret, SecretError, Usage, private};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest, ShareCall};
@@ -59,7 +57,7 @@ impl KeyFile {
         let wrong = |why: String| AccountClientError::Key { file: file.to_path_buf(), why };
         let document = AccountSecret::generate().map_err(|error| wrong(error.to_string()))?;
         let written = || {
-            let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+            let mut new = private::options().write(true).create_new(true).open(file)?;
             new.write_all(&document)?;
             new.sync_all()
         };

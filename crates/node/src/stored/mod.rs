@@ -16,7 +16,7 @@ pub(crate) use report::StoreReport;
 pub use report::StoresReport;
 
 use crate::server::Server;
-use crate::shares_server::Shares;
+use crate::shares_server::{Shares, wall_clock};
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -61,6 +61,15 @@ pub enum SharesRequest {
     },
     /// Ends a key's account, by its name or key.
     RemoveAccount(String),
+    /// Ends leases of a key's account, by its name or key, that were not renewed for so many seconds.
+    SweepAccount {
+        /// Its name, or its key.
+        account: String,
+        /// Seconds.
+        unrenewed: u64,
+    },
+    /// Takes in shares that lie in the store without anybody knowing, and notes which are not there any more.
+    Discover,
 }
 
 /// What comes of it.
@@ -144,6 +153,16 @@ pub(crate) fn reply(
         }
         SharesRequest::RemoveAccount(who) => {
             SharesReply::Done(accounts::remove(server.shares().server(), &who)?)
+        }
+        SharesRequest::SweepAccount { account, unrenewed } => {
+            let since = wall_clock()().saturating_sub(unrenewed);
+            SharesReply::Done(accounts::sweep(server.shares().server(), &account, since)?)
+        }
+        SharesRequest::Discover => {
+            server.shares().server().discover().map_err(words)?;
+            SharesReply::Done(
+                "every share in the store here is known; leasehold shares status says how they stand".into(),
+            )
         }
     })
 }

@@ -12,13 +12,12 @@ use crate::shares_server::Shares;
 use bytes::Bytes;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
-use shares::{AccountId, AccountKey, DatabaseError, NewShare, ShareLease, State, Usage};
+use shares::{AccountId, AccountKey, DatabaseError, NewShare, ShareLease, State, Usage, private};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 use wire::ShareCall;
@@ -107,7 +106,7 @@ pub(super) fn export(
         None => stored(store).map_err(words)?,
     };
     let new = file.with_added_extension("new");
-    let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    let out = private::options().write(true).create(true).truncate(true).open(&new);
     let out = BufWriter::with_capacity(1 << 20, out.map_err(wrong)?);
     let mut writer = chain::Writer::new(out, MAGIC, FORMAT).map_err(wrong)?;
     let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
@@ -380,9 +379,9 @@ mod tests {
         let settled = |parcelled: &Parcelled| {
             matches!(parcelled.leases.as_slice(), [Lease { holder: Holder::Group, .. }])
         };
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(300);
         let up = (0..).map(|n| format!("up-{n}")).find(|name| {
-            assert!(Instant::now() < deadline);
+            assert!(Instant::now() < deadline, "hangs: publications are not settled");
             export(name, &[]).unwrap();
             taken(name).iter().all(settled)
         });

@@ -5,6 +5,7 @@ use super::group::Message;
 use super::net::{Numbered, Way};
 use client::{Invalidation, Upload};
 use directory::ShareWork;
+use ident::FileId;
 use std::collections::BTreeMap;
 
 /// Something that happens at its time. Machines are named by their place in the list of them.
@@ -22,10 +23,12 @@ pub(super) enum Event {
     Asks(usize),
     /// A program of a machine makes its next call.
     Calls(usize, usize),
+    /// A machine's kernel (of that incarnation) forgets a file that lingers.
+    Forgets(usize, u64, FileId),
     /// An upload of that life of the machine is stored.
     Uploads(usize, u64, Box<Upload>),
     /// This, which a machine (of that incarnation) had handed out below, goes.
-    Yields(usize, u64, u64, Vec<Invalidation>),
+    Yields(usize, u64, u64, Vec<Invalidation>, u32),
     /// A machine goes on after it was frozen.
     Thaws(usize),
     /// The earliest input that a lone server's log has is applied. Of which of its starts.

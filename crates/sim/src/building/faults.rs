@@ -3,6 +3,9 @@
 use super::events::Event;
 use super::{Building, Violation};
 
+/// The longest trouble, and what follows from it, ms.
+const ROUGH_MS: u64 = 120_000;
+
 /// What is well again.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mended {
@@ -59,6 +62,7 @@ impl Building {
             weather.changes * among_servers,
             u64::from(weather.rots > 0 && !weather.shipped) * among_servers,
             weather.full_disks * u64::from(weather.shipped),
+            weather.ends,
         ];
         let mut pick = self.below(odds.iter().sum());
         let kind = odds.iter().position(|odds| {
@@ -67,10 +71,18 @@ impl Building {
             here
         });
         let at = self.below(self.machines.len() as u64) as usize;
+        if !matches!(kind, Some(0 | 5 | 15)) {
+            self.is_rough();
+        }
+        // One of the servers at a time.
+        let kind = kind.filter(|kind| *kind < 6 || !self.shipped.is_in_doubt());
         match kind {
             // The machine hears of it, or finds that nothing comes any more.
             Some(0) if self.one_in(2) => self.breaks(at),
-            Some(0) => self.links[at].loses(),
+            Some(0) => {
+                self.links[at].loses();
+                self.machines[at].steady = None;
+            }
             Some(1) => {
                 let ways = if self.one_in(2) { [true, false] } else { [false, true] };
                 self.cuts(at, ways);
@@ -84,7 +96,7 @@ impl Building {
             }
             Some(3) => self.slows(at),
             Some(4) => self.freezes(at),
-            Some(5) => self.crashes(at),
+            Some(5) => self.crashes(at)?,
             Some(6) => self.servers_crash(),
             Some(7) => self.splits(),
             Some(8) => self.slows_disk(),
@@ -116,9 +128,16 @@ impl Building {
                 self.shipped.servers[server].fills_disk(true);
                 self.later(wait, Event::Repairs(Repaired::Room(server)));
             }
+            Some(15) => self.ends(at)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Something goes wrong that may last: nobody can say how long what machines say takes meanwhile, and what waited for that.
+    fn is_rough(&mut self) {
+        let until = self.now + ROUGH_MS;
+        self.machines.iter_mut().for_each(|machine| machine.rough_until = machine.rough_until.max(until));
     }
 
     /// Mostly short, sometimes as long as that.

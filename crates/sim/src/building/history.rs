@@ -5,6 +5,7 @@
 //! *versions*; whatever anybody was told must be one of them, at the right time ([`super::checks`]).
 
 use super::Violation;
+use super::checks::Inodes;
 use bytes::Bytes;
 use client::{Call, LostWhat};
 use ident::FileId;
@@ -89,6 +90,8 @@ pub(super) struct Called {
     pub done: u64,
     /// Answered so that nobody knows whether it will be done; nothing of it is decided later than that. `u64::MAX` unless it was.
     given_up: u64,
+    /// The time at which it was answered so, ms.
+    pub when: u64,
     /// Answered with a refusal.
     pub refused: bool,
     /// The server has done it.
@@ -132,6 +135,8 @@ pub(super) struct History {
     ticks: u64,
     /// By life: whose, and whether it is over.
     pub lives: Vec<(usize, bool)>,
+    /// Those that ended so that nothing of them may be lost.
+    pub whole: BTreeSet<Life>,
     sessions: BTreeMap<SessionId, Life>,
     pub calls: Vec<Called>,
     /// Updates that are not known to be applied or refused.
@@ -152,6 +157,7 @@ pub(super) struct History {
     pub ever: BTreeMap<FileId, BTreeSet<FileId>>,
     /// Calls that were answered, in that order.
     pub order: Vec<CallNumber>,
+    pub inodes: Inodes,
     /// Files that have a policy from their directories, and publications that one speaks of.
     pub inherited: u64,
     pub spread: u64,
@@ -171,6 +177,22 @@ impl History {
         self.lives.len() - 1
     }
 
+    /// The machine's process has ended in order: what it did may yet come to be.
+    pub fn next_life(&mut self, at: usize) -> Life {
+        self.lives.push((at, false));
+        self.lives.len() - 1
+    }
+
+    /// Whatever is not applied of this life will not be.
+    pub fn is_over(&mut self, life: Life) {
+        self.lives.get_mut(life).into_iter().for_each(|(_, over)| *over = true);
+    }
+
+    /// All that was done in this life is applied: it must not be lost any more.
+    pub fn is_whole(&mut self, life: Life) {
+        self.whole.insert(life);
+    }
+
     /// What comes in this session is of this life.
     pub fn begins(&mut self, session: SessionId, life: Life) {
         self.sessions.insert(session, life);
@@ -182,8 +204,8 @@ impl History {
             self.open.entry(life).or_default().insert(number);
         }
         let (done, given_up, refused, made) = (u64::MAX, u64::MAX, false, None);
-        let (applied, shipped) = (false, false);
-        self.calls.push(Called { life, call, begun, done, given_up, refused, applied, shipped, made });
+        let (applied, shipped, when) = (false, false, 0);
+        self.calls.push(Called { life, call, begun, done, given_up, when, refused, applied, shipped, made });
         number
     }
 
@@ -197,9 +219,9 @@ impl History {
     }
 
     /// The call was done, and made this.
-    pub fn done(&mut self, number: CallNumber, now: u64, made: Option<FileId>) {
+    pub fn done(&mut self, number: CallNumber, now: u64, when: u64, made: Option<FileId>) {
         let Some(called) = self.calls.get_mut(number) else { return };
-        (called.done, called.made) = (now, made.clone());
+        (called.done, called.when, called.made) = (now, when, made.clone());
         self.order.push(number);
         let life = called.life;
         let (Call::Write { file, .. } | Call::SetAttributes { file, size: Some(_), .. }) = &called.call
@@ -307,6 +329,17 @@ impl History {
             return Ok(());
         }
         let call = self.find(session, &operation, false)?;
+        let moved = |effect: &Effect| match (effect, &operation) {
+            (Effect::Bind { dir, label, entry }, Operation::Rename { to_dir, to, .. })
+                if (dir, label) == (to_dir, to) =>
+            {
+                Some(entry.file.clone())
+            }
+            _ => None,
+        };
+        if let Some(moved) = effects.iter().find_map(moved) {
+            self.check_rename(call, &operation, &moved)?;
+        }
         for effect in effects {
             match effect {
                 Effect::Bind { dir, label, entry } => {
@@ -383,6 +416,9 @@ impl History {
                 let moved = self.now(&from).unwrap_or(Value::Unbound);
                 // Two labels of one file: nothing happens.
                 if self.now(&to).as_ref() != Some(&moved) {
+                    if let Value::Bound(moved) = &moved {
+                        self.check_rename(call, operation, moved)?;
+                    }
                     self.version(from, Value::Unbound, call);
                     self.version(to, moved, call);
                 }
@@ -403,6 +439,21 @@ impl History {
             other => return Err(format!("nobody was to do {other:?}")),
         }
         Ok(())
+    }
+
+    /// The server does this rename of `moved`, and nothing of it is written down yet.
+    fn check_rename(&self, call: CallNumber, operation: &Operation, moved: &FileId) -> Result<(), Violation> {
+        let Operation::Rename { to_dir, to, .. } = operation else { return Ok(()) };
+        match self.now(&Key::Name(to_dir.clone(), to.clone())) {
+            Some(Value::Bound(replaced)) if replaced != *moved => self.check_replaced(call, moved),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was written to `file` in this life and is not at the server.
+    pub fn unpublished(&self, file: &FileId, life: Life) -> &[CallNumber] {
+        let written = self.contents.get(file).and_then(|written| written.unpublished.get(&life));
+        written.map_or(&[], Vec::as_slice)
     }
 
     /// Made by that user, with such permissions, and with the policy of the directory `above`, if it may have one.

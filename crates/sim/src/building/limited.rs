@@ -2,12 +2,13 @@
 //! machine itself asks for what its client would not.
 
 use super::machine::QUESTION;
-use super::workload::{NOBODY, create, label};
+use super::workload::{NOBODY, create};
 use super::{Building, Lie, Violation};
+use crate::names::label;
 use client::Call;
 use directory::Input;
 use ident::FileId;
-use lease::{Field, Kind, Lease, SessionId, Time};
+use lease::{Field, Kind, Lease, SessionId};
 use namespace::{FileKind, Operation};
 use std::collections::BTreeMap;
 use wire::{AskMode, MachineId, Rights, ToServer};
@@ -49,11 +50,11 @@ impl Building {
         }
         let dir = self.known.dirs.get(1).cloned().ok_or("no directory stays")?;
         for name in WITHIN {
-            self.call(0, NOBODY, create(dir.clone(), label(name), FileKind::Regular))?;
+            self.call(0, NOBODY, create(dir.clone(), label(name.as_bytes()), FileKind::Regular))?;
             self.complete()?;
             self.call(0, NOBODY, Call::SyncAll)?;
             self.complete()?;
-            let made = self.history.now(&super::history::Key::Name(dir.clone(), label(name)));
+            let made = self.history.now(&super::history::Key::Name(dir.clone(), label(name.as_bytes())));
             let Some(super::history::Value::Bound(file)) = made else {
                 return Err(format!("{name} was not made"));
             };
@@ -81,10 +82,10 @@ impl Building {
         // What a leader was told may be gone with it.
         while self.limits.enrolled < id.0 {
             let input = match self.limits.invited {
-                false => Input::Invite { token, rights: rights.clone(), until: Time(u64::MAX) },
+                false => Input::Invite { token, rights: rights.clone(), at: 0, until: 1 },
                 true => {
                     let name = format!("limited-{}", id.0);
-                    Input::Enrol { token, name, key: [0; 32], connection: 0 }
+                    Input::Enrol { token, name, key: [0; 32], at: 0, connection: 0 }
                 }
             };
             let leader = if self.group.is_lone() { Some(0) } else { self.leader() };

@@ -1,22 +1,30 @@
 //! A machine: the host of a client, with a clock of its own, programs, and a way to the server.
 
+use super::ending::Left;
 use super::events::Event;
 use super::history::{Life, tick_of, wall};
-use super::kernel::Kernel;
+use super::kernel::{Kernel, locks};
 use super::net::{Link, Packet, Way};
 use super::{Building, Lie, Violation};
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
+use ident::FileId;
 use lease::{SessionId, Time};
 use rand_core::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
 
 /// How often a machine looks at its clock, ms.
 const TICK_MS: u64 = 100;
 /// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
 const ASK_MS: u64 = 300;
+/// How long a machine that crashed is away, ms at most.
+const CRASHED_MS: u64 = 5_000;
 /// The number of such a question: none that its client has.
 pub(super) const QUESTION: u64 = u64::MAX;
+
+/// How often it is tried to take an entry back whose directory is locked, and after how long each time, ms.
+const LOCKED_TRIES: u32 = 200;
+const LOCKED_TRY_MS: u64 = 10;
 
 /// See the module.
 pub(super) struct Machine {
@@ -40,8 +48,17 @@ pub(super) struct Machine {
     rate_ppm: u64,
     offset: u64,
     pub kernel: Kernel,
+    /// What is to be stored and is not yet, by number.
+    pub unstored: BTreeMap<u64, Upload>,
+    /// What an orderly end has left, until the server has it.
+    pub left: Option<Left>,
+    /// Since when its connection is up, ms; and until when, at least, something else is in the way of what it says.
+    pub steady: Option<u64>,
+    pub rough_until: u64,
     /// Waiting calls: what each is to the history, and which program made it.
     pub calls: BTreeMap<Ticket, (usize, usize)>,
+    /// Programs whose call gave way and was made again.
+    pub gave_way: BTreeSet<usize>,
 }
 
 impl Machine {
@@ -81,8 +98,13 @@ impl Building {
             frozen: None,
             rate_ppm,
             offset,
-            kernel: Kernel::default(),
+            kernel: Kernel::new(self.weather.lie),
+            unstored: BTreeMap::new(),
+            left: None,
+            steady: None,
+            rough_until: 0,
             calls: BTreeMap::new(),
+            gave_way: BTreeSet::new(),
         });
         // Some are near and some are far.
         let far = [1, 2, 5, 30][self.below(4) as usize];
@@ -95,16 +117,20 @@ impl Building {
         }
     }
 
-    fn new_client(&mut self) -> Client {
+    pub(super) fn new_client(&mut self) -> Client {
         let mut seed = [0; 32];
         self.rng.fill_bytes(&mut seed);
         // Small bounds, so that every limit is met.
-        Client::new(Settings {
+        let mut client = Client::new(Settings {
             dirty_bytes_max: 512 << 10,
             files_max: 24,
             names_max: 4,
             ..Settings::new(seed)
-        })
+        });
+        if self.weather.lie != Some(Lie::NothingBelow) {
+            client.has_below();
+        }
+        client
     }
 
     /// What the machine's clock shows.
@@ -174,9 +200,13 @@ impl Building {
             self.happened.questions += u64::from(asked);
             return Ok(());
         }
+        if self.machines[at].left.is_some() {
+            return self.goes_on_hears(at, &message);
+        }
         let fenced = matches!(message, ToClient::Fenced);
         if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
             self.machines[at].session = self.machines[at].welcomed;
+            self.machines[at].steady = Some(self.now);
         }
         self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
         self.happened.heard += u64::from(matches!(message, ToClient::Heard { goes_on: true, .. }));
@@ -217,7 +247,10 @@ impl Building {
 
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
-        for output in out {
+        // As the machine that ships: a program hears of nothing before all is on its way, or what it calls next would overtake that.
+        let (answers, before): (Vec<_>, Vec<_>) =
+            out.into_iter().partition(|output| matches!(output, Output::Answer { .. }));
+        for output in before.into_iter().chain(answers) {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
             match output {
                 Output::Send(message) => self.says(at, message),
@@ -228,6 +261,7 @@ impl Building {
                     self.told(at, call, program, result, now)?;
                 }
                 Output::Store(upload) => {
+                    self.machines[at].unstored.insert(upload.upload, upload.clone());
                     let (wait, life) = (1 + self.below(400), self.machines[at].incarnation);
                     self.later(wait, Event::Uploads(at, life, Box::new(upload)));
                 }
@@ -248,17 +282,17 @@ impl Building {
                 }
                 Output::Yield { number, what } => {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
-                    self.later(wait, Event::Yields(at, incarnation, number, what));
+                    self.later(wait, Event::Yields(at, incarnation, number, what, 0));
                 }
-                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what], []),
-                Output::Unneeded(_) => {}
+                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what]),
+                Output::Unneeded(_) | Output::Settled(_) => {}
             }
         }
         Ok(())
     }
 
     /// The client says something to the server, if there is a connection.
-    fn says(&mut self, at: usize, message: ToServer) {
+    pub(super) fn says(&mut self, at: usize, message: ToServer) {
         let Some(connection) = self.machines[at].connection else { return };
         if self.weather.lie == Some(Lie::HeardEarly)
             && let ToServer::Log { first, entries, .. } = &message
@@ -271,25 +305,74 @@ impl Building {
         self.send(at, Way::Up, connection, Packet::Says(message));
     }
 
-    /// What was handed out below goes.
+    /// What was handed out below goes; entries once nobody holds the lock that it takes.
     pub(super) fn yields(
         &mut self,
-        at: usize,
-        incarnation: u64,
+        (at, incarnation): (usize, u64),
         number: u64,
-        what: Vec<Invalidation>,
+        mut what: Vec<Invalidation>,
+        tries: u32,
     ) -> Result<(), Violation> {
-        let gone = self.machines[at].incarnation != incarnation;
-        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone())) {
+        let gone = self.machines[at].incarnation != incarnation || self.machines[at].left.is_some();
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone(), tries)) {
             return Ok(());
         }
         if self.weather.lie == Some(Lie::KeptBelow) {
             return self.input(at, Input::Yielded { number });
         }
-        let machine = &mut self.machines[at];
-        let under_way = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
-        machine.kernel.takes_back(&what, under_way.map(|called| &called.call));
-        self.input(at, Input::Yielded { number })
+        let now = self.clock(at);
+        self.machines[at].kernel.contend(now, &what);
+        let dirs = self.locked_below(at, &what);
+        if dirs.is_empty() {
+            self.machines[at].kernel.takes_back(&what);
+            return self.input(at, Input::Yielded { number });
+        }
+        if tries == LOCKED_TRIES {
+            self.happened.stuck += 1;
+            self.machines[at].kernel.drops_entries();
+            self.machines[at].kernel.takes_back(&what);
+            return self.input(at, Input::Yielded { number });
+        }
+        // From there all is to go, so that whoever comes again holds up nothing.
+        for dir in &dirs {
+            let entries = Invalidation::Entries(dir.clone());
+            if !what.contains(&entries) {
+                what.push(entries);
+            }
+        }
+        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, number, what, tries + 1));
+        self.gives_way(at, &dirs)
+    }
+
+    /// The directories that some call under way keeps locked, and whose lock it takes to take this back.
+    fn locked_below(&self, at: usize, what: &[Invalidation]) -> BTreeSet<FileId> {
+        let machine = &self.machines[at];
+        let called = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
+        let locked: BTreeSet<&FileId> = called.flat_map(|called| locks(&called.call)).flatten().collect();
+        let needed = what.iter().filter_map(|what| machine.kernel.needs_lock(what));
+        needed.filter(|dir| locked.contains(dir)).cloned().collect()
+    }
+
+    /// Calls that keep these locked give way, none twice in a row.
+    fn gives_way(&mut self, at: usize, dirs: &BTreeSet<FileId>) -> Result<(), Violation> {
+        let machine = &self.machines[at];
+        let locks_one = |number: &usize| {
+            let called = self.history.calls.get(*number);
+            called.is_some_and(|it| locks(&it.call).into_iter().flatten().any(|dir| dirs.contains(dir)))
+        };
+        let holders = machine
+            .calls
+            .iter()
+            .filter(|(_, (number, program))| !machine.gave_way.contains(program) && locks_one(number));
+        let holders: Vec<(Ticket, usize)> =
+            holders.map(|(ticket, (_, program))| (*ticket, *program)).collect();
+        for (ticket, program) in holders {
+            let (now, mut out) = (self.read_clocks(at), Vec::new());
+            self.machines[at].gave_way.insert(program);
+            self.machines[at].client.give_way(now, ticket, &mut out);
+            self.carry_out(at, now, out)?;
+        }
+        Ok(())
     }
 
     /// An upload is stored, unless the machine has no way to where shares are: then later.
@@ -299,7 +382,7 @@ impl Building {
         incarnation: u64,
         upload: Box<Upload>,
     ) -> Result<(), Violation> {
-        if self.machines[at].incarnation != incarnation {
+        if self.machines[at].incarnation != incarnation || self.machines[at].left.is_some() {
             return Ok(());
         }
         let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.group.is_up();
@@ -310,27 +393,23 @@ impl Building {
         let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
         let (bytes, hashes) = content::seal_share(&upload.key, pieces);
         self.shares.insert(upload.share, bytes);
+        self.machines[at].unstored.remove(&upload.upload);
         self.input(at, Input::Stored { upload: upload.upload, result: Ok(hashes) })
     }
 
     /// The machine's process ends, and begins anew.
-    pub(super) fn crashes(&mut self, at: usize) {
+    pub(super) fn crashes(&mut self, at: usize) -> Result<(), Violation> {
         self.happened.crashes += 1;
-        self.links[at].loses();
-        self.programs_end(at);
-        let (client, life) = (self.new_client(), self.history.new_life(at));
+        if self.machines[at].left.is_some() {
+            self.crashes_going_on(at);
+            return Ok(());
+        }
+        self.check_soon(at, self.machines[at].life)?;
+        self.begins_anew(at, CRASHED_MS);
+        let life = self.history.new_life(at);
         let machine = &mut self.machines[at];
-        let calls = std::mem::take(&mut machine.calls);
-        machine.client = client;
-        machine.kernel = Kernel::default();
         machine.life = life;
         machine.incarnation += 1;
-        (machine.connection, machine.session) = (None, None);
-        let programs: Vec<usize> = calls.into_values().map(|(_, program)| program).collect();
-        let pause = 10 + self.below(5_000);
-        self.later(pause, Event::Dials(at));
-        for program in programs {
-            self.later(pause, Event::Calls(at, program));
-        }
+        Ok(())
     }
 }

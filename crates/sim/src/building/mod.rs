@@ -7,6 +7,7 @@
 
 mod checks;
 mod election;
+mod ending;
 mod events;
 mod faults;
 mod group;
@@ -19,6 +20,7 @@ mod lone;
 mod machine;
 mod members;
 mod net;
+mod paths;
 mod replica;
 mod rows;
 mod server;
@@ -42,6 +44,7 @@ use machine::Machine;
 use members::Members;
 use namespace::ShareId;
 use net::Link;
+use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use shipped::Shipped;
@@ -61,8 +64,14 @@ pub struct Happened {
     pub cut_off: u64,
     /// Calls that a machine's kernel answered by itself.
     pub kept: u64,
+    /// Calls that gave way to what was taken back from below.
+    pub gave_way: u64,
+    /// Times that none did, and all entries went.
+    pub stuck: u64,
     /// Changes that were written through.
     pub heard: u64,
+    /// The longest that a program waited which asked for what others replaced, ms.
+    pub waited_ms: u64,
     /// Messages that arrived.
     pub messages: u64,
     /// Times a session went on over another connection.
@@ -73,6 +82,10 @@ pub struct Happened {
     pub lost: u64,
     /// Times a machine's process ended and began again.
     pub crashes: u64,
+    /// Times one ended in order.
+    pub ends: u64,
+    /// Times that the next start went on with what that had left.
+    pub went_on: u64,
     /// Times that processes of servers ended and began again.
     pub restarts: u64,
     /// Leaders of groups of servers.
@@ -87,6 +100,8 @@ pub struct Happened {
     pub vanished: u64,
     /// Times that a server's disk lost or changed what it was to keep.
     pub rotten: u64,
+    /// Times that a server's disk was put back to an older copy, or emptied.
+    pub put_back: u64,
     /// Times that a server refused to go on with such a disk, and was added anew.
     pub refused: u64,
     /// Times that a server's disk was full.
@@ -116,12 +131,17 @@ impl std::ops::AddAssign for Happened {
             answered,
             cut_off,
             kept,
+            gave_way,
+            stuck,
             heard,
+            waited_ms,
             messages,
             resumed,
             fenced,
             lost,
             crashes,
+            ends,
+            went_on,
             restarts,
             elections,
             snapshots,
@@ -129,6 +149,7 @@ impl std::ops::AddAssign for Happened {
             survived,
             vanished,
             rotten,
+            put_back,
             refused,
             full,
             changes,
@@ -144,12 +165,17 @@ impl std::ops::AddAssign for Happened {
         self.answered += answered;
         self.cut_off += cut_off;
         self.kept += kept;
+        self.gave_way += gave_way;
+        self.stuck += stuck;
         self.heard += heard;
+        self.waited_ms = self.waited_ms.max(waited_ms);
         self.messages += messages;
         self.resumed += resumed;
         self.fenced += fenced;
         self.lost += lost;
         self.crashes += crashes;
+        self.ends += ends;
+        self.went_on += went_on;
         self.restarts += restarts;
         self.elections += elections;
         self.snapshots += snapshots;
@@ -157,6 +183,7 @@ impl std::ops::AddAssign for Happened {
         self.survived += survived;
         self.vanished += vanished;
         self.rotten += rotten;
+        self.put_back += put_back;
         self.refused += refused;
         self.full += full;
         self.changes += changes;
@@ -188,6 +215,7 @@ pub struct Building {
     shares: BTreeMap<ShareId, Vec<u8>>,
     history: History,
     known: Known,
+    paths: Paths,
     limits: Limits,
     /// Calls that are still to be begun.
     calls_left: u64,
@@ -253,6 +281,7 @@ impl Building {
             shares: BTreeMap::new(),
             history: History::default(),
             known: Known::default(),
+            paths: Paths::default(),
             limits: Limits::default(),
             calls_left: calls,
             healed: false,
@@ -263,6 +292,7 @@ impl Building {
             building.add_machine(at);
         }
         building.make_directories()?;
+        building.make_paths()?;
         building.admits_limited(full, machines)?;
         building.programs_begin();
         building.begin_faults();
@@ -284,6 +314,8 @@ impl Building {
             self.check_members_settled()?;
             self.check_replicas()?;
             self.check_rot()?;
+            // The last machine that spoke an older one may have been heard of just now.
+            let _ = self.comes_to(|building| building.check_version().is_ok());
             self.check_version()?;
         }
         self.happened.lost = self.history.lost();
@@ -316,8 +348,11 @@ impl Building {
             Event::Ticks(at) => self.machine_ticks(at),
             Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
+            Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
-            Event::Yields(at, incarnation, number, what) => self.yields(at, incarnation, number, what),
+            Event::Yields(at, incarnation, number, what, tries) => {
+                self.yields((at, incarnation), number, what, tries)
+            }
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),
@@ -334,10 +369,7 @@ impl Building {
             Event::Watches => self.watches(),
             Event::Repairs(repaired) => self.repairs(repaired),
             Event::Fault => self.fault(),
-            Event::Upgrades => {
-                self.upgrades();
-                Ok(())
-            }
+            Event::Upgrades => self.upgrades(),
             Event::Mends(at, mended) => self.mends(at, mended),
             Event::Looks => self.looks(),
         }

@@ -225,7 +225,10 @@ impl Building {
                 self.server_is_greeted(server, at, connection, incarnation, session);
                 Ok(())
             }
-            Packet::Says(message) => self.server_hears(server, at, connection, message),
+            Packet::Says(message) => {
+                fits_a_frame(&message)?;
+                self.server_hears(server, at, connection, message)
+            }
             Packet::Away { leader } => {
                 if self.machines[at].connection == Some(connection) {
                     self.machines[at].server = leader.unwrap_or(self.group.next_after(server));
@@ -237,7 +240,10 @@ impl Building {
                 self.machines[at].opened(connection, session);
                 Ok(())
             }
-            Packet::Tells(message) => self.machine_hears(at, connection, message),
+            Packet::Tells(message) => {
+                fits_a_frame(&message)?;
+                self.machine_hears(at, connection, message)
+            }
         }
     }
 
@@ -257,8 +263,8 @@ impl Building {
         self.links[at].connects(connection, server);
         let machine = &mut self.machines[at];
         machine.connection = Some(connection);
-        let (incarnation, session) =
-            (machine.incarnation, machine.session.filter(|_| machine.client.has_session()));
+        let may_go_on = machine.left.is_some() || machine.client.has_session();
+        let (incarnation, session) = (machine.incarnation, machine.session.filter(|_| may_go_on));
         self.input(at, ClientInput::Greeting)?;
         self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
         Ok(())
@@ -281,12 +287,13 @@ impl Building {
     }
 
     /// The machine gives its connection up. What it has sent may still come.
-    fn leaves(&mut self, at: usize) {
+    pub(super) fn leaves(&mut self, at: usize) {
         self.links[at].leaves();
         self.hangs_up(at);
     }
 
     fn hangs_up(&mut self, at: usize) {
+        self.machines[at].steady = None;
         if self.machines[at].connection.take().is_some() {
             let pause = self.below(2_000);
             self.later(pause, Event::Dials(at));
@@ -304,5 +311,13 @@ impl Building {
             self.machines[at].server = self.group.next_after(self.machines[at].server);
             self.leaves(at);
         }
+    }
+}
+
+/// Whatever is said can be sent.
+fn fits_a_frame(message: &impl serde::Serialize) -> Result<(), Violation> {
+    match wire::encode(message).len() {
+        0..=wire::FRAME_BYTES_MAX => Ok(()),
+        bytes => Err(format!("a message of {bytes} bytes")),
     }
 }

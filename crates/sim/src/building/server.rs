@@ -43,11 +43,11 @@ impl Host {
 /// What lets so many machines into a cluster, but for the founder.
 pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)> {
     (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER).map(|id| {
-        let (mut token, until) = ([0; 32], Time(u64::MAX));
+        let mut token = [0; 32];
         token[..8].copy_from_slice(&id.0.to_be_bytes());
         let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
-        let enrol = Input::Enrol { token, name, key: [0; 32], connection };
-        (Input::Invite { token, rights, until }, enrol)
+        let enrol = Input::Enrol { token, name, key: [0; 32], at: 0, connection };
+        (Input::Invite { token, rights, at: 0, until: 1 }, enrol)
     })
 }
 

@@ -29,7 +29,7 @@ fn in_fair_weather_nobody_is_cut_off_and_nothing_is_lost() {
     assert_eq!((cut_off, fenced, lost, elections, vanished), (0, 0, 0, 3, 0), "{happened:?}");
 }
 /// To look at what a seed does: `SEED=7 MACHINES=20 CALLS=3000 cargo test -p sim one_seed -- --ignored --nocapture`, with `TO` for the end of a range of them,
-/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing`, `full`, `directories` or `passing` for one of those below.
+/// `SERVERS` for how many of them, `ALOUD` to have everything printed, and `WEATHER=slow`, `breaking`, `split`, `away`, `moving`, `limited`, `policies`, `rotting`, `changing`, `full`, `directories`, `passing`, `ending` or `dying` for one of those below.
 #[test]
 #[ignore = "a tool"]
 fn one_seed() {
@@ -53,6 +53,10 @@ fn one_seed() {
             Ok("full") => FULL,
             Ok("directories") => DIRECTORIES,
             Ok("passing") => PASSING,
+            Ok("ending") => ENDING,
+            Ok("dying") => DYING,
+            Ok("replacing") => REPLACING,
+            Ok("fair") => Weather { replaces: 1, ..Weather::FAIR },
             _ => Weather::of(seed),
         };
         let (aloud, servers) = (of("ALOUD", 0) > 0, of("SERVERS", weather.servers));
@@ -81,6 +85,7 @@ const SLOW: Weather = Weather {
     slow_ms: 2_400,
     partitions: 4,
     crashes: 0,
+    ends: 0,
     restarts: 0,
     drift_ppm: 0,
     ..Weather::FOUL
@@ -104,11 +109,48 @@ fn a_kernel_is_never_behind_what_the_server_does_for_its_machine() {
     let mut all = all_of(DIRECTORIES, 0..16, 6, 2_000);
     all += all_of(DIRECTORIES, 16..24, 3, 2_000);
     println!("{all:?}");
-    assert!(all.kept > 5_000, "{all:?}");
+    assert!(all.kept > 2_000, "{all:?}");
     let lie = Some(super::Lie::KeptBelow);
-    let found = is_found(Weather { lie, ..DIRECTORIES }, 0..4, 6, 2_000);
+    let found = is_found(Weather { lie, ..DIRECTORIES }, 0..16, 6, 2_000);
     println!("{found:?}");
     assert!(found.is_some());
+}
+
+/// A lease is on all names that fold to one, and kernels know every name by itself.
+#[test]
+fn a_kernel_that_keeps_other_names_than_the_folded_one_is_found() {
+    let lie = Some(super::Lie::FoldedBelow);
+    let found = is_found(Weather { lie, ..DIRECTORIES }, 0..16, 6, 2_000);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
+/// Programs keep directories locked in their kernels while they wait, and what is taken back from there needs the lock.
+#[test]
+fn whoever_keeps_a_directory_locked_gives_way() {
+    let all = all_of(DIRECTORIES, 0..8, 6, 2_000);
+    println!("{all:?}");
+    assert!(all.gave_way > 20, "{all:?}");
+}
+
+/// Files are replaced by rename all the time, and looked for by name.
+const REPLACING: Weather = Weather { replaces: 1, restarts: 0, crashes: 0, ..Weather::FOUL };
+
+/// A kernel makes two requests of a call on a path, and what the first has found is good for the second, whoever replaces it meanwhile; nobody waits for long because of it.
+#[test]
+fn a_name_that_always_exists_can_always_be_used() {
+    let fair = Weather { replaces: 1, ..Weather::FAIR };
+    let mut all = all_of(fair, 0..6, 2, 1_500);
+    all += all_of(fair, 6..10, 6, 3_000);
+    println!("{all:?}");
+    let all = all_of(REPLACING, 0..12, 4, 2_000);
+    println!("{all:?}");
+    let lie = Some(super::Lie::NothingBelow);
+    for weather in [fair, REPLACING] {
+        let found = is_found(Weather { lie, ..weather }, 0..6, 4, 2_000);
+        println!("{found:?}");
+        assert!(found.is_some());
+    }
 }
 
 /// A small file passes from one machine to the others all the time, while much goes wrong.
@@ -136,6 +178,7 @@ const BREAKING: Weather = Weather {
     partitions: 0,
     freezes: 0,
     crashes: 0,
+    ends: 0,
     restarts: 0,
     ..Weather::FOUL
 };
@@ -167,6 +210,7 @@ const SPLIT: Weather = Weather {
     slows: 0,
     freezes: 0,
     crashes: 0,
+    ends: 0,
     splits: 8,
     stops: 2,
     slow_disks: 2,
@@ -390,6 +434,25 @@ fn the_shipped_code_goes_on_with_full_disks() {
     assert!(all.full > 20 && all.elections > 12 && all.snapshots > 12, "{all:?}");
 }
 
+/// Disks of servers that start again are older copies of what they were, or have nothing on them.
+const PUT_BACK: Weather = Weather { puts_back: 1, rots: 0, ..ROUGH };
+
+/// Who has forgotten what it had promised is found by the others, neither votes nor leads, and is added anew; nobody else is blamed.
+#[test]
+fn disks_that_are_put_back_or_emptied_are_found_by_the_others() {
+    let all = all_of(PUT_BACK, 0..40, 5, 300);
+    println!("{all:?}");
+    assert!(all.put_back > 6 && all.refused > 5, "{all:?}");
+}
+
+#[test]
+fn servers_that_believe_a_disk_that_was_put_back_are_found() {
+    let lie = Some(super::Lie::BelievesMembers);
+    let found = is_found(Weather { lie, ..PUT_BACK }, 0..20, 5, 300);
+    println!("{found:?}");
+    assert!(found.is_some());
+}
+
 /// An append that is acknowledged before it is durable is gone once all that had it have crashed.
 #[test]
 fn a_disk_that_keeps_nothing_is_found() {
@@ -420,7 +483,7 @@ fn a_rolling_upgrade_raises_the_version_and_sessions_of_both_go_on() {
         // Of a machine that gets the new program the session ends, as in a crash, and of nobody else.
         let raised = 6 * u64::from(Version::NEWEST.0 - Version::OLDEST.0);
         assert_eq!((well.raised, well.cut_off), (raised, 0), "{well:?}");
-        assert!(well.by_older_rules > 20, "{well:?}");
+        assert!(well.by_older_rules > 10, "{well:?}");
     }
     let foul = Weather { upgrade_ms: 2_000, servers: 3, ..Weather::FOUL };
     let foul = all_of(foul, 0..8, 8, 2_000);
@@ -441,6 +504,40 @@ fn in_the_same_weather_nothing_is_found_without_the_fault() {
     assert_eq!(is_found(SLOW, 0..12, 8, 2_000), None);
     assert_eq!(is_found(BREAKING, 0..12, 8, 2_000), None);
     assert_eq!(is_found(Weather { breaks: 20, calm_ms: 300, ..Weather::FOUL }, 0..12, 8, 2_000), None);
+}
+
+/// Machines end in order all the time, and servers are away while they do.
+const ENDING: Weather = Weather {
+    calm_ms: 1_500,
+    ends: 6,
+    crashes: 1,
+    restarts: 3,
+    partitions: 2,
+    breaks: 1,
+    slow_ms: 500,
+    ..Weather::FAIR
+};
+
+/// What was done before an orderly end is there after the next start, whatever was away meanwhile.
+#[test]
+fn what_an_orderly_end_leaves_goes_on_at_the_next_start() {
+    let mut all = all_of(ENDING, 0..12, 6, 1_500);
+    all += all_of(Weather { servers: 3, ..ENDING }, 12..18, 6, 1_500);
+    println!("{all:?}");
+    assert!(all.ends > 100 && all.went_on > 30, "{all:?}");
+}
+
+/// Nothing goes wrong but that machines crash, whose programs often do nothing: so what they did waits for its age alone.
+const DYING: Weather =
+    Weather { calm_ms: 3_000, crashes: 1, idles: 3, drift_ppm: Weather::DRIFT_PPM, ..Weather::FAIR };
+
+/// Names and content alike are at the server within five seconds.
+#[test]
+fn what_was_done_five_seconds_before_a_crash_is_there() {
+    let mut all = all_of(DYING, 0..12, 3, 600);
+    all += all_of(Weather { servers: 3, ..DYING }, 12..16, 3, 600);
+    println!("{all:?}");
+    assert!(all.crashes > 200, "{all:?}");
 }
 
 /// The weather of that seed, and one server.

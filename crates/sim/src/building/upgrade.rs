@@ -21,10 +21,10 @@ impl Building {
     }
 
     /// One that has the old program yet gets the new one.
-    pub(super) fn upgrades(&mut self) {
+    pub(super) fn upgrades(&mut self) -> Result<(), Violation> {
         // What comes to rest then is to stay as it is.
         if self.healed {
-            return;
+            return Ok(());
         }
         let is_old = |knows: &Versions| *knows != Versions::KNOWN;
         let replicas = self.group.replicas.iter().enumerate();
@@ -44,11 +44,12 @@ impl Building {
         } else if let Some(at) = machines.get(some - servers.len()).copied() {
             self.notes(|| format!("machine {at} gets the new program"));
             self.machines[at].speaks = Version::NEWEST;
-            self.crashes(at);
+            self.crashes(at)?;
         } else {
-            return;
+            return Ok(());
         }
         self.plan_upgrade();
+        Ok(())
     }
 
     /// A server that leads raises the version once all of them are there and know the next.

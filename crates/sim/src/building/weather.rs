@@ -4,6 +4,9 @@ use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use wire::{Version, Versions};
 
+/// The disk of one server in so many that start again is an older one.
+const PUTS_BACK: u64 = 3;
+
 /// A fault put into a machine or the server on purpose, to see that it is found. It is in the host that the simulation is, not in what is shipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
@@ -25,12 +28,18 @@ pub enum Lie {
     ChangesAtOnce,
     /// Servers look at no checksum of what their disks have.
     BelievesRot,
+    /// Servers take each other, and themselves, for what they were, whatever their disks have.
+    BelievesMembers,
     /// Machines say that what they have handed out below has gone, and kernels keep it.
     KeptBelow,
+    /// What goes from below when a lease on a name does is the entry of just the name that it is of, which is folded.
+    FoldedBelow,
     /// Machines take what they write through for heard of when they have sent it.
     HeardEarly,
     /// Servers do not know what machines may not do.
     ForgetsRights,
+    /// Clients do not know that there is a kernel, which comes back for what it has looked up.
+    NothingBelow,
 }
 
 /// What goes wrong, and how often. Zero odds mean never; times are in ms.
@@ -54,6 +63,8 @@ pub struct Weather {
     pub freezes: u64,
     /// Machines' processes end, and begin anew.
     pub crashes: u64,
+    /// Machines' processes end in order, and begin anew: with what they could not get applied.
+    pub ends: u64,
     /// Servers' processes end, and begin anew: the leader's, another, a minority, all of them.
     pub restarts: u64,
     /// Servers are cut off from each other: one way or both, one pair or one from all.
@@ -68,6 +79,8 @@ pub struct Weather {
     pub elections: u64,
     /// The disk of a server of a group rots: of servers that run the shipped code, of one in so many that start again.
     pub rots: u64,
+    /// The disk of a server that runs the shipped code is put back to an older copy of it, or emptied: of one in so many that start again, if all others are well.
+    pub puts_back: u64,
     /// People have a group grow or shrink, to one, three or five servers.
     pub changes: u64,
     /// Machines are cut off from some of the servers, one way or both.
@@ -83,6 +96,10 @@ pub struct Weather {
     pub moves: u64,
     /// All but one call in so many are about one small file, which one machine changes and the others look at. If zero, programs do everything.
     pub passes: u64,
+    /// One in so many of a program's pauses is long: what it did before waits for nobody. Never if zero.
+    pub idles: u64,
+    /// If not zero, some programs replace files by rename all the time, and all others make calls on their paths: `sim::building::paths`.
+    pub replaces: u64,
     /// Clocks of machines run at most so many millionths too fast or too slow.
     pub drift_ppm: u64,
     /// One packet in so many is lost.
@@ -106,6 +123,7 @@ impl Weather {
         servers: 1,
         shipped: false,
         rots: 0,
+        puts_back: 0,
         changes: 0,
         calm_ms: 1_000_000_000,
         breaks: 0,
@@ -114,6 +132,7 @@ impl Weather {
         slows: 0,
         freezes: 0,
         crashes: 0,
+        ends: 0,
         restarts: 0,
         splits: 0,
         stops: 0,
@@ -126,6 +145,8 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
+        replaces: 0,
         drift_ppm: 0,
         loses: 0,
         doubles: 0,
@@ -139,6 +160,7 @@ impl Weather {
         servers: 1,
         shipped: false,
         rots: 4,
+        puts_back: 0,
         changes: 0,
         calm_ms: 4_000,
         breaks: 4,
@@ -147,6 +169,7 @@ impl Weather {
         slows: 2,
         freezes: 3,
         crashes: 2,
+        ends: 2,
         restarts: 1,
         splits: 3,
         stops: 1,
@@ -159,6 +182,8 @@ impl Weather {
         policies: 0,
         moves: 0,
         passes: 0,
+        idles: 0,
+        replaces: 0,
         drift_ppm: Weather::DRIFT_PPM,
         loses: 30,
         doubles: 30,
@@ -166,6 +191,11 @@ impl Weather {
         aloud: false,
         lie: None,
     };
+
+    /// Whether nothing goes wrong.
+    pub(super) fn is_fair(&self) -> bool {
+        self.calm_ms == Weather::FAIR.calm_ms && self.loses == 0 && self.doubles == 0
+    }
 
     /// What the seed chooses for three or five servers that run the shipped code.
     pub fn shipped(seed: u64) -> Weather {
@@ -184,6 +214,7 @@ impl Weather {
             elections,
             changes,
             rots,
+            puts_back: PUTS_BACK,
             full_disks,
             limited,
             upgrade_ms,
@@ -234,6 +265,7 @@ impl Weather {
         weather.rots *= u64::from(below(3) > 0);
         weather.limited = [0, 4][below(2) as usize];
         weather.policies = [0, 10][below(2) as usize];
+        weather.ends *= u64::from(below(3) > 0);
         weather
     }
 }

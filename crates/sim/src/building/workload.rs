@@ -5,25 +5,27 @@ use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
 use super::kernel::Kept;
 use super::machine::Machine;
 use super::{Building, Violation};
+use crate::names::{self, label};
 use bytes::Bytes;
 use client::{Call, Now, Outcome, Reply};
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{AttributeChange, Cred, Entry, Error, FileKind, POLICY_LABEL, RenameMode, Stat, XattrMode};
+use rand_core::Rng;
 
 /// Labels in each directory.
-const LABELS: [&str; 5] = ["a", "b", "c", "d", "e"];
+const LABELS: usize = 5;
 /// Directories that stay, beside the root, and files in the root that do.
-const STAYING: [(&str, FileKind); 9] = [
-    ("north", FileKind::Directory),
-    ("south", FileKind::Directory),
-    ("west", FileKind::Directory),
-    ("one", FileKind::Regular),
-    ("two", FileKind::Regular),
-    ("three", FileKind::Regular),
-    ("four", FileKind::Regular),
-    ("five", FileKind::Regular),
-    ("log", FileKind::Regular),
+const STAYING: [(&[u8], FileKind); 9] = [
+    (b"north", FileKind::Directory),
+    (b"North", FileKind::Directory),
+    (b"\xffwest\n", FileKind::Directory),
+    (b"one", FileKind::Regular),
+    (b"ONE", FileKind::Regular),
+    (b"three", FileKind::Regular),
+    (b".four", FileKind::Regular),
+    (b"five ", FileKind::Regular),
+    (b"LOG", FileKind::Regular),
 ];
 /// How content may be spread.
 const POLICIES: [&[u8]; 3] = [b"copies=1", b"copies=2", b"code=2+1"];
@@ -33,6 +35,8 @@ const PROGRAMS: usize = 2;
 pub(super) const NOBODY: usize = usize::MAX;
 /// Files that a machine remembers it has seen.
 const SEEN_MAX: usize = 8;
+/// How long a program does nothing, ms at most, where programs do so.
+const IDLE_MS: u64 = 15_000;
 /// Words of a write that goes into shares.
 const LARGE: u64 = 9_000;
 /// Content is cut off where it becomes longer than this.
@@ -43,6 +47,8 @@ const CONTENT_MAX: u64 = 300_000;
 pub(super) struct Known {
     pub dirs: Vec<FileId>,
     pub files: Vec<FileId>,
+    /// Labels of each directory in this run.
+    pub labels: Vec<Label>,
     /// By machine: what it came across lately.
     seen: Vec<Vec<Entry>>,
     /// By machine: what its programs have open.
@@ -53,6 +59,7 @@ impl Building {
     /// Makes what stays, before anything goes wrong; then the programs begin.
     pub(super) fn make_directories(&mut self) -> Result<(), Violation> {
         self.known.dirs.push(FileId::root());
+        self.known.labels = names::some(&mut self.rng, LABELS);
         let machines = self.machines.len() + self.weather.limited as usize;
         self.known.seen.resize(machines, Vec::new());
         self.known.open.resize(machines, Vec::new());
@@ -64,7 +71,7 @@ impl Building {
         self.complete()?;
         for (name, kind) in STAYING {
             let made = self.history.now(&Key::Name(FileId::root(), label(name)));
-            let Some(Value::Bound(file)) = made else { return Err(format!("{name} was not made")) };
+            let Some(Value::Bound(file)) = made else { return Err(format!("{name:?} was not made")) };
             let known =
                 if kind == FileKind::Directory { &mut self.known.dirs } else { &mut self.known.files };
             known.push(file);
@@ -96,17 +103,21 @@ impl Building {
         for at in 0..self.machines.len() {
             let (dirs, files) = self.stays_for(at);
             for dir in dirs {
-                for name in LABELS {
-                    self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label: label(name) })?;
+                for label in self.known.labels.clone() {
+                    self.call(at, NOBODY, Call::Lookup { dir: dir.clone(), label })?;
                 }
                 if self.weather.policies > 0 {
                     self.call(at, NOBODY, policy_of(dir.clone()))?;
                 }
-                self.call(at, NOBODY, Call::List { dir, after: 0, limit: 1_000, stat: false })?;
+                self.call(at, NOBODY, Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false })?;
             }
             for file in files {
                 self.call(at, NOBODY, Call::Stat { file: file.clone() })?;
-                self.call(at, NOBODY, Call::Read { file, offset: 0, length: 1 << 20, kept: true })?;
+                self.call(
+                    at,
+                    NOBODY,
+                    Call::Read { file, offset: 0, length: 1 << 20, kept: true, quietly: false },
+                )?;
             }
             self.complete()?;
         }
@@ -132,8 +143,12 @@ impl Building {
         self.happened.calls += 1;
         let now = self.read_clocks(at);
         self.notes(|| format!("machine {at} is called at {}: {call:?}", tick_of(now.wall)));
+        let life = self.machines[at].life;
+        let number = self.history.called(life, call.clone(), tick_of(now.wall));
+        if program != NOBODY {
+            self.path_begun(number);
+        }
         let machine = &mut self.machines[at];
-        let number = self.history.called(machine.life, call.clone(), tick_of(now.wall));
         if let Call::Close { file, open } = &call {
             let open_files = &mut self.known.open[at];
             if let Some(index) = open_files.iter().position(|it| (&it.0, &it.1) == (file, open)) {
@@ -157,7 +172,7 @@ impl Building {
         self.carry_out(at, now, out)
     }
 
-    /// The client has answered a call, and the kernel keeps what it is told.
+    /// The client has answered a call, and the kernel keeps what it is told. What gave way it tries again, once.
     pub(super) fn told(
         &mut self,
         at: usize,
@@ -166,10 +181,25 @@ impl Building {
         result: Result<Reply, Error>,
         now: Now,
     ) -> Result<(), Violation> {
+        if matches!(result, Err(Error::Interrupted))
+            && let Some(call) = self.history.calls.get(number).map(|called| called.call.clone())
+        {
+            self.happened.gave_way += 1;
+            self.history.refused(number, Error::Interrupted)?;
+            self.machines[at].gave_way.insert(program);
+            return self.call(at, program, call);
+        }
+        self.machines[at].gave_way.remove(&program);
         if let Some(called) = self.history.calls.get(number) {
             let Machine { client, kernel, .. } = &mut self.machines[at];
-            kernel.given(&called.call, &result, now.time.after_ms(client.valid_for_ms(now.time)));
+            let until = now.time.after_ms(client.valid_for_ms(now.time));
+            kernel.given(now.time, &called.call, &result, until);
         }
+        self.is_told_to_linger(at, &result);
+        let result = match result {
+            Ok(Reply::Glimpsed(None)) => Err(Error::NotFound),
+            result => result,
+        };
         self.answered(at, number, program, result, now)
     }
 
@@ -212,11 +242,20 @@ impl Building {
         now: Now,
     ) -> Result<(), Violation> {
         if program != NOBODY {
-            let pause = if self.one_in(8) { self.below(1_500) } else { self.below(150) };
+            let pause = if self.weather.replaces > 0 {
+                self.path_pause()
+            } else if self.happens(self.weather.idles) {
+                self.below(IDLE_MS)
+            } else if self.one_in(8) {
+                self.below(1_500)
+            } else {
+                self.below(150)
+            };
             self.later(pause, Event::Calls(at, program));
         }
         let Some(called) = self.history.calls.get(number) else { return Ok(()) };
         let (call, tick) = (called.call.clone(), tick_of(now.wall));
+        self.path_answered(at, (number, program), &call, &result)?;
         match result {
             Ok(reply) => {
                 self.happened.answered += 1;
@@ -225,7 +264,7 @@ impl Building {
                     _ => None,
                 };
                 self.check_done_within(at, &call)?;
-                self.history.done(number, tick, made);
+                self.history.done(number, tick, self.now, made);
                 self.observes(at, number, &call, reply.told(), tick)
             }
             Err(Error::CutOff) => {
@@ -260,11 +299,20 @@ impl Building {
             (Call::Lookup { dir, label }, Reply::Node(entry, stat)) => {
                 let key = Key::Name(dir.clone(), label.clone());
                 self.history.observe(number, key, Seen::Value(Value::Bound(entry.file.clone())), tick);
-                self.observes_stat(number, &entry.file, &stat, tick);
+                self.history.inodes.told(&entry.file, entry.ino)?;
+                self.observes_stat(number, &entry.file, &stat, tick)?;
                 self.remember(at, entry);
             }
-            (Call::Create { .. }, Reply::Node(entry, _)) => self.remember(at, entry),
-            (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick),
+            (Call::Create { .. }, Reply::Node(entry, stat)) => {
+                self.history.inodes.told(&entry.file, stat.attributes.ino)?;
+                self.history.inodes.told(&entry.file, entry.ino)?;
+                self.remember(at, entry);
+            }
+            (Call::Stat { file }, Reply::Stat(stat)) => self.observes_stat(number, file, &stat, tick)?,
+            // Nobody made the root.
+            (Call::Parent { .. }, Reply::Node(above, stat)) if above.file != FileId::root() => {
+                self.observes_stat(number, &above.file, &stat, tick)?;
+            }
             (Call::GetXattr { file, .. }, Reply::Bytes(policy)) => {
                 let seen = Seen::Value(Value::Policy(Some(policy)));
                 self.history.observe(number, Key::Policy(file.clone()), seen, tick);
@@ -274,7 +322,10 @@ impl Building {
                 self.history.observe(number, Key::Content(file.clone()), Seen::Value(content(&bytes)), tick);
             }
             (Call::List { dir, .. }, Reply::Listing { entries, .. }) => {
-                for name in LABELS.map(label) {
+                for listed in &entries {
+                    self.history.inodes.told(&listed.entry.file, listed.entry.ino)?;
+                }
+                for name in self.known.labels.clone() {
                     let bound = entries.iter().find(|listed| listed.label == name);
                     let value =
                         bound.map_or(Value::Unbound, |listed| Value::Bound(listed.entry.file.clone()));
@@ -289,7 +340,14 @@ impl Building {
         Ok(())
     }
 
-    fn observes_stat(&mut self, number: CallNumber, file: &FileId, stat: &Stat, tick: u64) {
+    fn observes_stat(
+        &mut self,
+        number: CallNumber,
+        file: &FileId,
+        stat: &Stat,
+        tick: u64,
+    ) -> Result<(), Violation> {
+        self.history.inodes.told(file, stat.attributes.ino)?;
         let namespace::Attributes { uid, mode, kind, .. } = stat.attributes;
         let seen = Seen::Value(Value::Attributes(uid, mode));
         self.history.observe(number, Key::Attributes(file.clone()), seen, tick);
@@ -299,6 +357,7 @@ impl Building {
         if kind == FileKind::Directory {
             self.history.look(number, file, tick_of(stat.mtime));
         }
+        Ok(())
     }
 
     fn observes_refusal(
@@ -376,8 +435,11 @@ impl Building {
     }
 
     fn some_call(&mut self, at: usize, program: usize) -> Call {
-        if self.weather.policies > 0 && self.one_in(self.weather.policies) {
+        if self.weather.replaces == 0 && self.weather.policies > 0 && self.one_in(self.weather.policies) {
             return self.some_policy_call(at, program);
+        }
+        if self.weather.replaces > 0 {
+            return self.some_path_call(at, program);
         }
         if self.weather.moves > 0 {
             return self.some_move();
@@ -404,35 +466,59 @@ impl Building {
             4 => create(dir, name, FileKind::Directory),
             5..8 => Call::Unlink { dir, label: name, directory: false },
             8 => Call::Unlink { dir, label: name, directory: true },
-            9..13 => {
+            9 | 10 => self.some_save(at, dir, name),
+            11..13 => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.some_label(), RenameMode::Replace);
-                Call::Rename { from_dir: dir, from: name, to_dir, to, mode }
+                Call::Rename { from_dir: dir, from: name, to_dir, to, mode, whiteout: false }
             }
             13..15 => Call::Link { file: self.some_file(at), dir, label: name },
             _ => {
                 let file = self.some_file(at);
                 let mut change = AttributeChange::default();
                 if self.one_in(2) {
-                    change.uid = Some(self.happened.calls as u32);
+                    // Any number that there is, and no two the same.
+                    change.uid = Some((self.happened.calls as u32).wrapping_mul(0x9e37_79b1));
                 } else {
-                    change.mode = Some(0o600 + self.below(0o100) as u16);
+                    change.mode = Some(self.below(0o2000) as u16);
                 }
                 Call::SetAttributes { file, change, size: None, through_handle: false }
             }
         }
     }
 
+    /// As editors save: a file that this machine has just written, if it knows of one, takes the place of what is called so.
+    fn some_save(&mut self, at: usize, to_dir: FileId, to: Label) -> Call {
+        let life = self.machines[at].life;
+        let is_written = |file: &FileId| !self.history.unpublished(file, life).is_empty();
+        let names: Vec<(FileId, Label)> = self
+            .known
+            .dirs
+            .iter()
+            .flat_map(|dir| self.known.labels.iter().map(|label| (dir.clone(), label.clone())))
+            .filter(|(dir, label)| match self.history.now(&Key::Name(dir.clone(), label.clone())) {
+                Some(Value::Bound(file)) => is_written(&file) && (dir, label) != (&to_dir, &to),
+                _ => false,
+            })
+            .collect();
+        let (from_dir, from) = match self.below(names.len() as u64) as usize {
+            at if at < names.len() => names[at].clone(),
+            _ => (self.some_dir(at), self.some_label()),
+        };
+        Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
+    }
+
     /// Directories that go to and fro between two of those that stay: names that everybody looks at, and that only the server can move.
     fn some_move(&mut self) -> Call {
         let (here, there) = if self.one_in(2) { (1, 2) } else { (2, 1) };
         let (from_dir, to_dir) = (self.known.dirs[here].clone(), self.known.dirs[there].clone());
-        let (from, to) = (label(LABELS[self.below(2) as usize]), label(LABELS[self.below(2) as usize]));
+        let mut either = || self.known.labels[(self.rng.next_u64() % 2) as usize].clone();
+        let (from, to) = (either(), either());
         if !self.one_in(self.weather.moves) {
             Call::Lookup { dir: from_dir, label: from }
         } else if self.one_in(4) {
             create(from_dir, from, FileKind::Directory)
         } else {
-            Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }
+            Call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false }
         }
     }
 
@@ -445,7 +531,7 @@ impl Building {
         } else if self.one_in(4) {
             Call::Stat { file }
         } else {
-            Call::Read { file, offset: 0, length: 1 << 20, kept: false }
+            Call::Read { file, offset: 0, length: 1 << 20, kept: false, quietly: false }
         }
     }
 
@@ -466,16 +552,17 @@ impl Building {
 
     fn some_question(&mut self, at: usize) -> Call {
         let (dir, name) = (self.some_dir(at), self.some_label());
-        match self.below(6) {
+        match self.below(7) {
             0..4 => Call::Lookup { dir, label: name },
-            4 => Call::List { dir, after: 0, limit: 1_000, stat: false },
+            4 => Call::List { dir, after: 0, upto: None, limit: 1_000, stat: false },
+            5 => Call::Parent { dir },
             _ => Call::Stat { file: self.some_file(at) },
         }
     }
 
     fn some_read(&mut self, at: usize) -> Call {
         let kept = self.one_in(2);
-        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept }
+        Call::Read { file: self.some_file(at), offset: 0, length: 1 << 20, kept, quietly: false }
     }
 
     /// Something that nobody else ever wrote, as long as is said or as comes.
@@ -537,8 +624,8 @@ impl Building {
     }
 
     fn some_label(&mut self) -> Label {
-        let pick = self.below(LABELS.len() as u64) as usize;
-        label(LABELS[pick])
+        let pick = self.below(self.known.labels.len() as u64) as usize;
+        self.known.labels[pick].clone()
     }
 }
 
@@ -549,9 +636,4 @@ fn policy_of(file: FileId) -> Call {
 pub(super) fn create(dir: FileId, label: Label, kind: FileKind) -> Call {
     let (mode, umask, rdev, target, open) = (0o755, 0o022, 0, Vec::new(), None);
     Call::Create { dir, label, kind, mode, umask, rdev, target, open }
-}
-
-pub(super) fn label(name: &str) -> Label {
-    #[expect(clippy::expect_used, reason = "the tables above hold nothing else")]
-    Label::new(name.as_bytes()).expect("a label")
 }

@@ -288,12 +288,12 @@ impl Machines {
 
     /// The machine joins. The founder need not.
     fn enrol(&mut self, machine: MachineId) -> Result<(), Violation> {
-        let (mut token, until) = ([0; 32], self.now.after_ms(1));
+        let mut token = [0; 32];
         token[..8].copy_from_slice(&machine.0.to_be_bytes());
         let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
         if machine != directory::FOUNDER {
-            self.server(Input::Invite { token, rights, until })?;
-            self.server(Input::Enrol { token, name, key: [0; 32], connection })?;
+            self.server(Input::Invite { token, rights, at: 0, until: 1 })?;
+            self.server(Input::Enrol { token, name, key: [0; 32], at: 0, connection })?;
         }
         Ok(())
     }
@@ -397,7 +397,11 @@ impl Machines {
                     return Err(format!("{at}: what was done was refused: {salvage:?}"));
                 }
                 Output::Yield { number, .. } => yielded.push(number),
-                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
+                Output::Store(_)
+                | Output::Unneeded(_)
+                | Output::Settled(_)
+                | Output::Salvage(_)
+                | Output::Invalidate(_) => {}
             }
         }
         // There is nothing below.

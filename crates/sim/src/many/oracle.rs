@@ -92,7 +92,11 @@ impl Office {
     /// What the first machine sees in `dir`.
     pub(super) fn list(&mut self, dir: FileId) -> Result<Vec<Entry>, Violation> {
         self.listed = None;
-        self.call(0, Call::List { dir: dir.clone(), after: 0, limit: 1_000, stat: false }, Doing::Name)?;
+        self.call(
+            0,
+            Call::List { dir: dir.clone(), after: 0, upto: None, limit: 1_000, stat: false },
+            Doing::Name,
+        )?;
         self.rest()?;
         self.listed.take().ok_or_else(|| format!("{dir} is not listed"))
     }

@@ -62,11 +62,11 @@ impl Office {
 
     /// The machine joins. The founder need not.
     pub(super) fn enrol(&mut self, machine: MachineId) {
-        let (mut token, until) = ([0; 32], self.now.after_ms(1));
+        let mut token = [0; 32];
         token[..8].copy_from_slice(&machine.0.to_be_bytes());
         let (rights, name, connection) = (Rights::FULL, format!("machine-{}", machine.0), 0);
-        let enrol = Input::Enrol { token, name, key: [0; 32], connection };
-        let joins = [Input::Invite { token, rights, until }, enrol];
+        let enrol = Input::Enrol { token, name, key: [0; 32], at: 0, connection };
+        let joins = [Input::Invite { token, rights, at: 0, until: 1 }, enrol];
         for input in joins.into_iter().filter(|_| machine != directory::FOUNDER) {
             // What could not be read is found again with the next input.
             let _ = self.directory.handle(self.now, input, &mut self.store, &mut Vec::new());
@@ -170,7 +170,11 @@ impl Office {
                     return Err(format!("{:?}: what was done was refused: {salvage:?}", machine.id));
                 }
                 Output::Yield { number, .. } => yielded.push(number),
-                Output::Store(_) | Output::Unneeded(_) | Output::Salvage(_) | Output::Invalidate(_) => {}
+                Output::Store(_)
+                | Output::Unneeded(_)
+                | Output::Settled(_)
+                | Output::Salvage(_)
+                | Output::Invalidate(_) => {}
             }
         }
         // There is nothing below.

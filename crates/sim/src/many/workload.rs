@@ -9,8 +9,6 @@ use ident::FileId;
 use lease::{Label, Mode, Open};
 use namespace::{FileKind, RenameMode};
 
-/// Labels are few, so that machines meet.
-const LABELS: [&str; 3] = ["a", "b", "c"];
 /// Directories, the root among them.
 const DIRS_MAX: usize = 4;
 /// Calls of one machine that may be under way at a time.
@@ -61,9 +59,10 @@ impl Office {
                 (Call::Close { file, open }, Doing::Name)
             }
             (4, Some((file, _)), _) => (Call::Stat { file: file.clone() }, Doing::Use(file)),
-            (5, Some((file, open)), _) if open.has_mode(Mode::AccessRead) => {
-                (Call::Read { file: file.clone(), offset: 0, length: 1, kept: true }, Doing::Use(file))
-            }
+            (5, Some((file, open)), _) if open.has_mode(Mode::AccessRead) => (
+                Call::Read { file: file.clone(), offset: 0, length: 1, kept: true, quietly: false },
+                Doing::Use(file),
+            ),
             (6..8, Some((file, open)), _) if open.has_mode(Mode::AccessDelete) => {
                 let set = self.below(3) > 0;
                 let link = self.names.get(&file).filter(|_| set).cloned();
@@ -80,7 +79,7 @@ impl Office {
             }
             (14, ..) => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.label(), RenameMode::Replace);
-                (Call::Rename { from_dir: dir, from: label, to_dir, to, mode }, Doing::Name)
+                (Call::Rename { from_dir: dir, from: label, to_dir, to, mode, whiteout: false }, Doing::Name)
             }
             (15, _, Some(file)) => (Call::Link { file, dir, label }, Doing::Name),
             (16, ..) if self.dirs.len() < DIRS_MAX => {
@@ -111,9 +110,8 @@ impl Office {
     }
 
     pub(super) fn label(&mut self) -> Label {
-        let pick = self.below(LABELS.len() as u64) as usize;
-        #[expect(clippy::expect_used, reason = "the table above holds nothing else")]
-        Label::new(LABELS[pick].as_bytes()).expect("a label")
+        let pick = self.below(self.labels.len() as u64) as usize;
+        self.labels[pick].clone()
     }
 }
 

@@ -188,7 +188,10 @@ impl Editor {
             3 => (lookup(backup), Due::NotFound),
             4 => {
                 let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
-                (Call::Rename { from_dir, from: label, to_dir, to: backup, mode }, Due::Nothing)
+                (
+                    Call::Rename { from_dir, from: label, to_dir, to: backup, mode, whiteout: false },
+                    Due::Nothing,
+                )
             }
             5 => {
                 edited.old = edited.file.clone();

@@ -45,7 +45,7 @@ pub fn name() -> Label {
 }
 
 pub fn cred() -> Cred {
-    Cred { uid: 1000, gid: 100, groups: [4, 300].into_iter().collect() }
+    Cred { uid: 1000, gid: 100, groups: [4, 300].into_iter().collect(), capabilities: Capabilities::EVERY }
 }
 
 pub fn at(secs: i64) -> Timestamp {
@@ -125,7 +125,7 @@ every! { fields -> Field {
 every! { file_kinds -> FileKind { Directory, Regular, Symlink, Fifo, Socket, CharDevice, BlockDevice } }
 every! { places -> Place { Inline(bytes::Bytes::from_static(b"sealed")), Share { share: share(1), at: 300 } } }
 every! { content_changes -> ContentChange {
-    Inline(b"text".to_vec()),
+    Inline { sealed: b"text".to_vec(), key: Some([2; 32]) },
     Extents { truncate_to: Some(100), punch: vec![(0, 4096), (1 << 40, 1)], put: extents(), key: Some([2; 32]) },
     None,
 } }
@@ -175,13 +175,13 @@ every! { operations -> Operation {
     Link { file: file(), dir: dir(), label: label(), position: 201, cred: cred(), time: at(9) },
     Unlink { dir: dir(), label: label(), directory: true, open: true, cred: cred(), time: at(9) },
     Rename {
-        from_dir: dir(), from: label(), to_dir: FileId::root(), to: name(), mode: RenameMode::Exchange, position: 9, back_position: 202, open: true,
+        from_dir: dir(), from: label(), to_dir: FileId::root(), to: name(), mode: RenameMode::Replace, position: 9, whiteout: Some(Whiteout { integer: 202, ino: 11 }), open: true,
         cred: cred(), time: at(9),
     },
     SetAttributes { file: file(), change: attribute_change(), cred: cred(), time: at(9) },
     SetXattr { file: file(), name: name(), value: b"value".to_vec(), mode: XattrMode::Create, cred: cred(), time: at(9) },
     RemoveXattr { file: file(), name: name(), cred: cred(), time: at(9) },
-    Publish { file: file(), version: 10, size: 70_000, mtime: at(2), ctime: at(3), change: ContentChange::Inline(b"text".to_vec()) },
+    Publish { file: file(), version: 10, size: 70_000, mtime: at(2), ctime: at(3), change: ContentChange::Inline { sealed: b"text".to_vec(), key: None } },
     Accessed { file: file(), time: at(9) },
     SetDisposition { file: file(), link: Some(link()), own: Open::with([Mode::AccessDelete]), cred: cred(), time: at(9) },
     Dispose { file: file(), time: at(9) },
@@ -197,4 +197,8 @@ fn new_file() -> NewFile {
 fn attribute_change() -> AttributeChange {
     let times = [SetTime::Now, SetTime::At(at(-2))].map(Some);
     AttributeChange { mode: Some(0o600), uid: Some(1), gid: None, atime: times[0], mtime: times[1] }
+}
+
+pub fn receipt() -> wire::Receipt {
+    wire::Receipt { session: lease::SessionId(5), through: 300, server: (1, 7), seal: [9; 16] }
 }

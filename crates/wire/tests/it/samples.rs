@@ -6,8 +6,8 @@ use lease::{Field, Kind, Lease, Open, Released};
 use namespace::*;
 use wire::{
     AccountAnswer, AccountCall, AccountRefusal, AccountRequest, AskMode, FileGrant, LogEntry, MachineId,
-    Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest, ShareStanding, Space, ToClient, ToServer,
-    Values, Version, Versions, Welcome,
+    Purpose, Rights, ServerAt, ShareCall, ShareReply, ShareRequest, ShareStanding, Space, Start, ToClient,
+    ToServer, Values, Version, Versions, Welcome,
 };
 
 /// A message of any kind.
@@ -72,7 +72,11 @@ impl Message {
 
 every! { purposes -> Purpose {
     Join { secret: [1; 16], name: "hall".to_owned(), key: [2; 32] },
-    Session { incarnation: 300, session: Some(lease::SessionId(5)) },
+    Session {
+        start: Start { incarnation: 300, drawn: 7, before: vec![8] },
+        session: Some(lease::SessionId(5)),
+        receipt: Some(receipt()),
+    },
     Content,
     Peer,
     Serve { key: [3; 32] },
@@ -98,6 +102,7 @@ every! { welcomes -> Welcome {
     Done,
     Control,
     Refused { why: "no".to_owned() },
+    Started { incarnation: 300 },
 } }
 every! { share_calls -> ShareCall {
     Store { session: lease::SessionId(5), shares: vec![(share(1), 300), (share(2), 0)] },
@@ -134,7 +139,7 @@ every! { account_answers -> AccountAnswer {
 every! { account_refusals -> AccountRefusal {
     Signature, Unknown, Replayed, Malformed, Quota, Taken, Busy, NoSpace, Failed,
 } }
-every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport } }
+every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, Values } }
 every! { log_entries -> LogEntry {
     Update { rules: 300, operation: Operation::Dispose { file: file(), time: at(9) } },
     Release(released()),
@@ -170,6 +175,7 @@ every! { to_client -> ToClient {
     Resumed { through: 300, rejected: rejected(), space: space(), term_ms: 30_000, rules: 3 },
     FlushThrough { number: 10, file: file() },
     Heard { file: file(), through: 300, goes_on: true },
+    Receipt(receipt()),
 } }
 
 /// All of them, named.
@@ -245,9 +251,9 @@ fn variations() -> Vec<(String, Operation)> {
     let mut all = Vec::new();
     for (name, mode) in rename_modes() {
         let (from_dir, from, to_dir, to) = (dir(), label(), dir(), label());
-        let (position, back_position, open, cred, time) = (9, 0, false, cred(), at(9));
+        let (position, whiteout, open, cred, time) = (9, None, false, cred(), at(9));
         let rename =
-            Operation::Rename { from_dir, from, to_dir, to, mode, position, back_position, open, cred, time };
+            Operation::Rename { from_dir, from, to_dir, to, mode, position, whiteout, open, cred, time };
         all.push((format!("Rename.{name}"), rename));
     }
     for (name, mode) in xattr_modes() {
@@ -336,6 +342,7 @@ fn grant() -> FileGrant {
         children: vec![(label(), entry())],
         told: vec![label()],
         children_through: Some(300),
+        children_last: 301,
         xattrs: vec![(name(), b"value".to_vec())],
         reservation: Some((65, 129)),
     };

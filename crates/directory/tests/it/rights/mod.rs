@@ -9,8 +9,8 @@ use crate::support::*;
 use ident::FileId;
 use lease::{Field, Kind, Lease, Open, SessionId};
 use namespace::{
-    AttributeChange, ContentChange, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange, LockSpace,
-    Operation, RenameMode, SetTime,
+    AttributeChange, Capabilities, Capability, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange,
+    LockSpace, Operation, RenameMode, SetTime,
 };
 use wire::{AskMode, FileGrant, Rights, ToClient, ToServer};
 
@@ -38,7 +38,7 @@ impl Tree {
             let file = made(&create);
             world.update(session, create).unwrap();
             if kind == FileKind::Regular {
-                let bytes = ContentChange::Inline(name.as_bytes().to_vec());
+                let bytes = inline(name.as_bytes());
                 world.update(session, publish(&file, 1, name.len() as u64, bytes)).unwrap();
             }
             file
@@ -84,7 +84,7 @@ fn read_only(_: &Tree) -> Rights {
 }
 
 fn user(id: u32) -> Cred {
-    Cred { uid: id, gid: id, groups: Default::default() }
+    Cred { uid: id, gid: id, ..Cred::default() }
 }
 
 /// The answer to a request that must come at once.

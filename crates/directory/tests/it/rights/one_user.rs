@@ -8,7 +8,8 @@ fn who_is_squashed_acts_as_that_user_only() {
     let asks = |cred: Cred| Operation::Lookup { dir: tree.inside.clone(), label: label("f"), cred };
     let mut in_group = user(1000);
     in_group.groups.push(0);
-    for cred in [Cred::default(), user(1001), in_group] {
+    let able = Cred { capabilities: Capabilities::NONE.with(Capability::Chown), ..user(1000) };
+    for cred in [Cred::default(), user(1001), in_group, able] {
         for mode in MODES {
             let told = answer(&mut world, session, asks(cred.clone()), vec![], mode);
             assert_eq!(refusal(&told), Some(Error::AccessDenied));
@@ -58,9 +59,9 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
     let told = answer(&mut world, session, stat(&tree.f), content(Kind::Write), AskMode::Lease);
     assert_eq!(refusal(&told), Some(Error::AccessDenied));
     let grants = grants_of(answer(&mut world, session, stat(&tree.f), content(Kind::Read), AskMode::Lease));
-    assert_eq!(grants[0].values.inline.as_deref(), Some(b"f".as_slice()));
+    assert_eq!(grants[0].values.inline, Some(sealed(b"f")));
     assert!(!grants[0].whole && grants[0].fields.contains(&(Field::Content, Kind::Read)));
-    let write = publish(&tree.f, 2, 1, ContentChange::Inline(b"x".to_vec()));
+    let write = publish(&tree.f, 2, 1, inline(b"x"));
     assert_eq!(
         refusal(&answer(&mut world, session, write.clone(), vec![], AskMode::Ship)),
         Some(Error::AccessDenied)
@@ -92,4 +93,25 @@ fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_
     let told = answer(&mut world, next, stat(&tree.f), content(Kind::Write), AskMode::Lease);
     assert_eq!(refusal(&told), None);
     assert_eq!(world.update(next, write), Ok(()));
+}
+
+#[test]
+fn who_is_squashed_moves_no_access_time_of_what_its_user_may_not_read() {
+    let (mut world, tree, session) = with(squashed);
+    let accessed = || Operation::Accessed { file: tree.f.clone(), time: at(1 << 33) };
+    let attributes = |world: &mut World| {
+        let wants = vec![want(&tree.f, Field::Attributes, Kind::Write)];
+        grants_of(answer(world, session, stat(&tree.f), wants, AskMode::Lease))
+    };
+    attributes(&mut world);
+    assert_eq!(world.update(session, accessed()), Ok(()), "everybody may read it");
+    // Root makes it his own.
+    let root = world.open(1, 9);
+    let change = AttributeChange { mode: Some(0o620), ..AttributeChange::default() };
+    let set = Operation::SetAttributes { file: tree.f.clone(), change, cred: Cred::default(), time: at(50) };
+    world.ask(root, set, vec![], AskMode::Ship);
+    while world.yields(session) > 0 {}
+    world.send(root, ToServer::Goodbye);
+    attributes(&mut world);
+    assert_eq!(world.update(session, accessed()), Err(Error::AccessDenied));
 }

@@ -31,7 +31,7 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
         unlink(&tree.inside, "f", false),
         rename(&tree.inside, "f", &tree.inside, "h", 50),
         link(&tree.f, &tree.inside, "again", 50),
-        publish(&tree.f, 2, 1, ContentChange::Inline(b"x".to_vec())),
+        publish(&tree.f, 2, 1, inline(b"x")),
         Operation::Accessed { file: tree.f.clone(), time: at(90) },
         Operation::Dispose { file: tree.f.clone(), time: at(90) },
     ];

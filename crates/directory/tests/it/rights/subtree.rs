@@ -45,7 +45,7 @@ fn nothing_goes_in_or_out_of_a_subtree() {
             to: label("secret"),
             mode: RenameMode::Exchange,
             position: 50,
-            back_position: 50,
+            whiteout: None,
             open: false,
             cred: Cred::default(),
             time: at(30),
@@ -91,7 +91,7 @@ fn a_file_with_names_in_and_out_is_within_and_its_other_names_are_not_told() {
         vec![want(&tree.both, Field::Parent, Kind::Read), want(&tree.both, Field::Content, Kind::Read)];
     let grants = grants_of(answer(&mut world, session, stat(&tree.both), wants, AskMode::Lease));
     let [grant] = grants.as_slice() else { panic!("{grants:?}") };
-    assert_eq!(grant.values.inline.as_deref(), Some(b"both".as_slice()));
+    assert_eq!(grant.values.inline, Some(sealed(b"both")));
     assert_eq!(grant.values.links, None);
     // Somebody deletes it by the other name: that it goes is told, and not how it is called there.
     let other = world.open(1, 2);
@@ -143,7 +143,7 @@ fn what_was_moved_away_is_out_of_reach_and_what_was_written_before_is_not_lost()
     let refused = ToClient::Shipped { number: 77, result: Err(Error::Stale) };
     assert_eq!(world.server.query(session, &query, &world.store), Some(refused));
     // What it wrote it has the lease for; a name it can make there no more, and it knows that something is lost.
-    let content = ContentChange::Inline(b"written".to_vec());
+    let content = inline(b"written");
     assert_eq!(world.update(session, publish(&tree.g, 2, 7, content)), Ok(()));
     let late = world.create(session, &tree.sub, "late", FileKind::Regular, 2);
     assert_eq!(world.update(session, late), Err(Error::AccessDenied));

@@ -9,6 +9,7 @@
 //! another thread (two wake-ups across cores), and does not open again when a power cut has left part of an unacknowledged write
 //! behind a gap.
 
+mod mark;
 mod recent;
 mod segment;
 #[cfg(test)]
@@ -17,8 +18,10 @@ mod tests;
 pub(super) use recent::{Recent, bytes_of};
 
 use super::raft::{Entry, LogId, Vote};
+use super::starts::Starts;
 use crate::disk::Disk;
 use crate::store::{is_lost, lacks_room};
+use mark::{Extent, Mark};
 use parking_lot::Mutex;
 use segment::{BODY_BYTES_MAX, Frame, Key, Place, Segment};
 use serde::{Deserialize, Serialize};
@@ -89,6 +92,7 @@ enum Record {
         vote: Option<Vote>,
         purged: Option<LogId>,
         last: Option<LogId>,
+        starts: Starts,
     },
     Vote(Vote),
     Append(Entry),
@@ -96,6 +100,8 @@ enum Record {
     Truncate(Option<LogId>),
     /// Entries up to this one are gone.
     Purge(LogId),
+    /// What is known of members' starts.
+    Starts(Starts),
 }
 
 /// Where an entry is.
@@ -127,22 +133,27 @@ pub(super) struct Log {
     full: Arc<AtomicBool>,
     vote: Option<Vote>,
     purged: Option<LogId>,
+    starts: Arc<Mutex<Starts>>,
+    /// Says beside the directory how far this is durable.
+    mark: Option<Mark>,
     spots: VecDeque<Spot>,
     /// Entries that are not written yet: their frame, and which they are. They follow those of `spots`.
     waiting: (Frame, Vec<LogId>),
     recent: Arc<Mutex<Recent>>,
+    was_there: bool,
     /// While opening: entries below this index stood in segments that are gone, and must turn out to be purged.
     gone_below: u64,
 }
 
 impl Log {
     /// Opens the log in `dir`, or begins one of segments of that size (but for one that an oversized batch needs), and sees to it that `keep_bytes` of log have
-    /// space on the disk. What a power cut left of a frame that was never acknowledged is dropped.
+    /// space on the disk. What a power cut left of a frame that was never acknowledged is dropped. In the file `mark` is noted how far the log is durable: what ends before that is damaged.
     pub(super) fn on(
         disk: Arc<dyn Disk>,
         dir: &Path,
         segment_bytes: u64,
         keep_bytes: u64,
+        mark: Option<&Path>,
     ) -> Result<Log, LogError> {
         disk.make_dir(dir).map_err(|e| failed("creating", dir, e))?;
         let Files { segments: first_frames, spares, reserves } =
@@ -160,25 +171,62 @@ impl Log {
             full: Arc::default(),
             vote: None,
             purged: None,
+            starts: Arc::default(),
+            mark: None,
             spots: VecDeque::new(),
             waiting: Default::default(),
             recent: Arc::default(),
+            was_there: false,
             gone_below: 0,
         };
-        let last = first_frames.last().copied();
+        let (last, mut retired) = (first_frames.last().copied(), BTreeMap::new());
         for first in first_frames {
-            log.load(first, Some(first) == last)?;
+            log.load(first, Some(first) == last, &mut retired)?;
+        }
+        let said = match mark {
+            Some(path) => {
+                let (mark, said) = Mark::open(&*log.disk, path).map_err(|e| failed("opening", path, e))?;
+                log.mark = Some(mark);
+                said
+            }
+            None => None,
+        };
+        if let Some(said) = said {
+            let is = Extent::of(&log.key, log.next_frame);
+            if is.name != said.name || is.next_frame < said.next_frame {
+                let what = "it ends before what was durable once: segments are missing, cut off, or older than they were";
+                return Err(LogError::Damaged { file: log.dir, at: 0, what });
+            }
         }
         if log.gone_below > next_index(log.purged) {
             return Err(LogError::Damaged { file: log.dir, at: 0, what: "entries are missing" });
         }
+        // Only now: what turns out damaged stays as it is.
+        log.retire_all(retired)?;
         if let Err(error) = log.reserve(keep_bytes) {
             tracing::warn!(%error, "no space can be set aside for the log");
         }
-        if log.segments.is_empty() {
+        log.was_there = !log.segments.is_empty();
+        if !log.was_there {
             log.begin()?;
         }
         Ok(log)
+    }
+
+    /// Whether it was begun before it was opened.
+    pub(super) fn was_there(&self) -> bool {
+        self.was_there
+    }
+
+    /// What is known of members' starts. A change is durable with the next [`Log::save_starts`], segment or purge.
+    pub(super) fn starts(&self) -> Arc<Mutex<Starts>> {
+        self.starts.clone()
+    }
+
+    /// Makes durable what is known of members' starts.
+    pub(super) fn save_starts(&mut self) -> Result<(), LogError> {
+        let starts = self.starts.lock().clone();
+        self.write_record(&Record::Starts(starts))
     }
 
     pub(super) fn vote(&self) -> Option<Vote> {
@@ -261,7 +309,10 @@ impl Log {
 
     /// Forgets entries up to `upto`, and takes segments that nothing is left in out of service.
     pub(super) fn purge(&mut self, upto: LogId) -> Result<(), LogError> {
-        self.write_record(&Record::Purge(upto))?;
+        self.sync()?;
+        let frame = Frame::default().with(&Record::Starts(self.starts.lock().clone()), 0);
+        let frame = frame.and_then(|frame| frame.with(&Record::Purge(upto), 0));
+        self.write(&mut frame.map_err(|e| self.invalid(&e))?)?;
         self.forget_upto(upto);
         self.retire()
     }
@@ -336,7 +387,9 @@ impl Log {
         let fits =
             self.segments.last_entry().is_some_and(|segment| segment.get().has_room(frame.body().len()));
         if !fits {
-            let begin = Record::Begin { vote: self.vote, purged: self.purged, last: self.last() };
+            let (vote, purged, last) = (self.vote, self.purged, self.last());
+            let starts = self.starts.lock().clone();
+            let begin = Record::Begin { vote, purged, last, starts };
             first = first.with(&begin, frame.body().len()).map_err(|e| self.invalid(&e))?;
             first.extend(frame.body());
             frame = &mut first;
@@ -356,7 +409,20 @@ impl Log {
         let place = place.map_err(|e| failed("writing", &self.path(first), e))?;
         self.next_frame += 1;
         self.flushes += 1;
+        self.note_extent(!fits);
         Ok((first, number, place))
+    }
+
+    /// Says how far the log is durable; `durably` if that is to outlast the power. What cannot be said changes nothing.
+    fn note_extent(&mut self, durably: bool) {
+        let extent = Extent::of(&self.key, self.next_frame);
+        let Some(mark) = &mut self.mark else { return };
+        let set = mark.set(extent).and_then(|()| if durably { mark.sync() } else { Ok(()) });
+        if let Err(error) = set
+            && !lacks_room(&error)
+        {
+            tracing::warn!(%error, "how far the server's log reaches could not be noted");
+        }
     }
 
     fn invalid(&self, cause: &dyn std::fmt::Display) -> LogError {
@@ -430,7 +496,13 @@ impl Log {
 
     /// Takes all segments but `needed` out of service.
     fn remove(&mut self, needed: BTreeMap<u64, Segment>) -> Result<(), LogError> {
-        for (first, segment) in std::mem::replace(&mut self.segments, needed) {
+        let retired = std::mem::replace(&mut self.segments, needed);
+        self.retire_all(retired)
+    }
+
+    /// These are out of service.
+    fn retire_all(&mut self, retired: BTreeMap<u64, Segment>) -> Result<(), LogError> {
+        for (first, segment) in retired {
             let path = self.path(first);
             if segment.bytes == self.segment_bytes && self.spares.len() < SPARES_MAX {
                 self.disk
@@ -444,15 +516,20 @@ impl Log {
         Ok(())
     }
 
-    /// Takes over what the segment that begins with frame `first` says.
-    fn load(&mut self, first: u64, is_last: bool) -> Result<(), LogError> {
+    /// Takes over what the segment that begins with frame `first` says; `retired` are those that turn out to be in service no longer.
+    fn load(
+        &mut self,
+        first: u64,
+        is_last: bool,
+        retired: &mut BTreeMap<u64, Segment>,
+    ) -> Result<(), LogError> {
         let file = self.path(first);
         let damaged = |at, what| LogError::Damaged { file: file.clone(), at, what };
         if first != self.next_frame {
             // Older segments were being retired, in any order, when the power went; if anything in them was still needed, `gone_below` shows it.
             self.spots.clear();
             self.gone_below = 0;
-            self.remove(BTreeMap::new())?;
+            retired.append(&mut self.segments);
         }
         let segment = Segment::open(&*self.disk, &file).map_err(|e| failed("opening", &file, e))?;
         let mut segment = segment.ok_or_else(|| damaged(0, "not a segment of this version"))?;
@@ -487,8 +564,9 @@ impl Log {
 
     fn redo(&mut self, record: Record, segment: u64, place: Place) -> Result<(), &'static str> {
         match record {
-            Record::Begin { vote, purged, last } => {
+            Record::Begin { vote, purged, last, starts } => {
                 self.vote = vote;
+                *self.starts.lock() = starts;
                 purged.into_iter().for_each(|upto| self.forget_upto(upto));
                 if self.segments.is_empty() {
                     self.gone_below = next_index(last);
@@ -508,6 +586,7 @@ impl Log {
                 self.forget_after(keep);
             }
             Record::Purge(upto) => self.forget_upto(upto),
+            Record::Starts(starts) => *self.starts.lock() = starts,
         }
         Ok(())
     }

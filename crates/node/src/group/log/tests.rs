@@ -9,7 +9,7 @@ const SEGMENT: u64 = 64 << 10;
 
 impl Log {
     pub(in crate::group) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
-        Log::on(Arc::new(crate::disk::Local), dir, segment_bytes, keep_bytes)
+        Log::on(Arc::new(crate::disk::Local), dir, segment_bytes, keep_bytes, None)
     }
 }
 

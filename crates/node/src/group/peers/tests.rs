@@ -1,13 +1,21 @@
 //! What members say to each other when several of them say it.
 
 use super::*;
+use crate::group::starts::Starts;
 use crate::group::tests::{Nobody, open_alone, root};
 use crate::group::{FOUNDER, Group, GroupSettings, Place};
 use openraft::async_runtime::WatchReceiver;
 
 /// A member that nobody has told anything yet.
 fn open_learner(dir: &Path) -> Group {
-    let place = Place { member: FOUNDER + 1, host: Host::default(), founds: false, knows: Versions::KNOWN };
+    let place = Place {
+        member: FOUNDER + 1,
+        host: Host::default(),
+        founds: false,
+        knows: Versions::KNOWN,
+        mark: None,
+        moved: false,
+    };
     let (settings, wires) = (GroupSettings::default(), Arc::new(Nobody));
     let group = Group::open(dir, settings, root(), place, wires, Box::new(|_| ())).unwrap();
     group.begin();
@@ -15,9 +23,26 @@ fn open_learner(dir: &Path) -> Group {
 }
 
 fn say(conversation: &mut Conversation, member: u64, call: &Call) -> Answer {
-    let call = postcard::to_allocvec(&(member, call)).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    postcard::from_bytes(&runtime.block_on(conversation.hear(&call))).unwrap()
+    let starts = started();
+    let mut said = |call: &Call| {
+        let call = postcard::to_allocvec(&(member, (FOUNDER, starts.own()), call)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        postcard::from_bytes::<(Start, Answer)>(&runtime.block_on(conversation.hear(&call))).unwrap().1
+    };
+    match said(call) {
+        Answer::Stranger => {
+            let introduced = said(&Call::Introduces(starts.introduce(FOUNDER, None, None)));
+            assert!(matches!(introduced, Answer::Judged(Ok(_))), "{introduced:?}");
+            said(call)
+        }
+        answer => answer,
+    }
+}
+
+fn started() -> Starts {
+    let mut starts = Starts::default();
+    starts.begin(7);
+    starts
 }
 
 /// A leader that was given up may be in the middle of its snapshot when the next one begins its own.

@@ -66,7 +66,7 @@ pub(super) fn message(bytes: usize) -> Input {
         size: bytes as u64,
         mtime: namespace::Timestamp::default(),
         ctime: namespace::Timestamp::default(),
-        change: namespace::ContentChange::Inline(vec![7; bytes]),
+        change: namespace::ContentChange::Inline { sealed: vec![7; bytes], key: None },
     };
     let entries = vec![wire::LogEntry::Update { rules: 1, operation }];
     Input::Message { session: SessionId(999), message: ToServer::Log { answer: true, first: 1, entries } }

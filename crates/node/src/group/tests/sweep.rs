@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backup::tests::{start, write};
-use crate::shares_server::Shares;
+use crate::shares_server::{ShareSettings, Shares};
 use crate::small::read_file;
 use crate::store::Row;
 use std::ops::ControlFlow;
@@ -118,7 +118,8 @@ fn no_bit_that_flips_is_believed() {
     }
 
     let clock = crate::shares_server::wall_clock();
-    let shares = Shares::open(&data.join("shares"), None, clock, Arc::new(|_| ())).unwrap();
+    let shares =
+        Shares::open(&data.join("shares"), ShareSettings::default(), clock, Arc::new(|_| ())).unwrap();
     let mut ids = Vec::new();
     let listed = shares.server().for_each_share(|share| {
         ids.push(share.id);

@@ -10,7 +10,8 @@ impl History {
         let syncs: Vec<&Called> =
             self.calls.iter().filter(|called| called.done < u64::MAX && is_sync(&called.call)).collect();
         for called in self.missing() {
-            let over = self.lives.get(called.life).is_some_and(|(_, over)| *over);
+            let is_whole = self.whole.contains(&called.life);
+            let over = !is_whole && self.lives.get(called.life).is_some_and(|(_, over)| *over);
             if !over {
                 return Err(format!("{:?} was done, and did not come to be", called.call));
             }

@@ -3,6 +3,7 @@
 mod acknowledged;
 mod authority;
 mod contents;
+mod inodes;
 mod leases;
 mod liveness;
 mod members;
@@ -10,15 +11,18 @@ mod names;
 mod prefix;
 mod reads;
 mod registers;
+mod replaced;
 mod replicas;
 mod rights;
 mod rot;
+mod soon;
 mod times;
 
 use super::events::Event;
 use super::history::History;
 use super::{Building, Violation};
 
+pub(super) use inodes::Inodes;
 pub(super) use replicas::Ledger;
 
 /// How often what must hold at any time is looked at, ms; and the whole state of the server, each so many times.

@@ -23,7 +23,7 @@ const UNUSED: std::ops::Range<usize> = 12..16;
 #[derive(Clone, Default)]
 pub(super) struct Disk(Arc<Mutex<State>>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct State {
     files: BTreeMap<u64, Content>,
     made: u64,
@@ -50,7 +50,7 @@ enum Renamed {
 }
 
 /// What is in a file, and what was done to it since it was synced.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Content {
     bytes: Vec<u8>,
     unsynced: Vec<Change>,
@@ -59,12 +59,14 @@ struct Content {
 }
 
 /// `old` is what was there before: less than `new` where the file ended.
+#[derive(Clone)]
 struct Change {
     at: usize,
     old: Vec<u8>,
     new: New,
 }
 
+#[derive(Clone)]
 enum New {
     Written(Vec<u8>),
     Length(usize),
@@ -199,6 +201,12 @@ impl Disk {
     /// Whether it is full.
     pub fn is_full(&self) -> bool {
         self.0.lock().full
+    }
+
+    /// Another disk with all that is on this one, and was not synced.
+    pub fn copied(&self) -> Disk {
+        let state = self.0.lock();
+        Disk(Arc::new(Mutex::new(State { left: None, ..state.clone() })))
     }
 
     /// What the process that begins now has of it.

@@ -8,6 +8,8 @@ use node::{Host, Keeping, Standing};
 
 /// What people want is asked so often at most: once in so many looks.
 const ASKED: u64 = 4;
+/// Once in so many looks a server's disk is copied.
+const COPIED: u64 = 20;
 /// Once in so many looks a server's weight changes.
 const WEIGHED: u64 = 40;
 
@@ -35,7 +37,8 @@ impl Building {
         self.shipped.numbered = next.unwrap_or_default().max(self.shipped.numbered + 1);
         let server = &mut self.shipped.servers[at];
         (server.member, server.disk, server.damaged) = (self.shipped.numbered, Default::default(), false);
-        server.was_member = false;
+        (server.was_member, server.forgot, server.moved) = (false, false, false);
+        server.was_put_back = false;
         if self.weather.lie == Some(Lie::DiskKeepsNothing) {
             server.disk.lies();
         }
@@ -51,6 +54,7 @@ impl Building {
         server.process += 1;
         self.shipped.net.0.lock().members.remove(&server.member);
         (server.member, server.disk, server.damaged) = (0, Default::default(), false);
+        (server.forgot, server.moved, server.was_put_back) = (false, false, false);
         (server.group, server.led, server.looked_at) = (None, false, None);
     }
 
@@ -69,6 +73,8 @@ impl Building {
         }
         if self.happens(self.weather.rots) && self.members_are_whole() {
             self.member_rots(at);
+        } else if self.happens(self.weather.puts_back) && self.others_have_all(at) {
+            self.member_is_put_back(at);
         }
         self.member_starts(at);
     }
@@ -81,6 +87,12 @@ impl Building {
         // One that others have replaced without its noticing tells nobody who the members are: it has to commit something before.
         if group.applied().map_or(0, |index| index + 1) >= self.shipped.committed() {
             self.members_retire(&standing);
+        }
+        if self.weather.puts_back > 0 && self.one_in(COPIED) {
+            let at = self.below(self.shipped.servers.len() as u64) as usize;
+            if self.group.replicas[at].up {
+                self.member_is_copied(at);
+            }
         }
         if let Some(change) = self.wanted_change(&standing) {
             self.changes_members(leader, Changing::Wanted, change);
@@ -207,6 +219,24 @@ impl Building {
         members.len() > 1
             && members.len() == serve.len()
             && serve.iter().all(|at| self.group.replicas[*at].stays() && !servers[*at].damaged && votes(*at))
+    }
+
+    /// The other servers are up, hear each other, and have all that was agreed on: one of them is enough for the group to survive what happens to this one.
+    fn others_have_all(&mut self, at: usize) -> bool {
+        let all = self.shipped.committed();
+        let now = self.now;
+        let whole = self.members_are_whole() && !self.shipped.is_in_doubt();
+        let others: Vec<usize> = (0..self.shipped.servers.len()).filter(|other| *other != at).collect();
+        let serving: Vec<usize> =
+            others.into_iter().filter(|other| self.group.replicas[*other].serves).collect();
+        whole
+            && serving.iter().all(|other| {
+                let (replica, server) = (&self.group.replicas[*other], &self.shipped.servers[*other]);
+                let applied =
+                    server.group.as_ref().and_then(|group| group.agreed()).map_or(0, |index| index + 1);
+                replica.up && replica.stopped_until <= now && !server.disk.is_full() && applied >= all
+            })
+            && serving.iter().all(|one| serving.iter().all(|other| self.group.are_joined(*one, *other)))
     }
 
     /// Those are members that people want, an odd number votes, and all have applied the same.

@@ -42,6 +42,7 @@ pub(super) struct Shipped {
     pub servers: Vec<Server>,
     pub oracle: Oracle,
     restores_leader: bool,
+    believes_members: bool,
     /// The latest number that a member has.
     numbered: u64,
     /// Whose process is changing what about the members, by [`Changing`].
@@ -62,6 +63,14 @@ pub(super) struct Server {
     looked_at: Option<u64>,
     /// Its disk has lost or changed something that it was to keep: it must not go on.
     damaged: bool,
+    /// An older copy of its disk, and which member it was then.
+    copy: Option<(u64, Disk)>,
+    /// Its disk is such a copy, or was emptied, and it has not been found out what it had promised since.
+    forgot: bool,
+    /// Its disk was put back since it is this member: that may come out later, by one that was not heard at its start.
+    was_put_back: bool,
+    /// It can see that its files are others.
+    moved: bool,
     /// The leader has it among the members, or had.
     was_member: bool,
     /// The members as it knew them when its process ended.
@@ -147,6 +156,10 @@ impl Shipped {
             led: false,
             looked_at: None,
             damaged: false,
+            copy: None,
+            forgot: false,
+            was_put_back: false,
+            moved: false,
             was_member: false,
             knew: Vec::new(),
             address: String::new(),
@@ -165,6 +178,7 @@ impl Shipped {
             servers,
             oracle: Oracle::new(directory, store),
             restores_leader: lie == Some(Lie::RestoresLeader),
+            believes_members: lie == Some(Lie::BelievesMembers),
             numbered: 0,
             changing: [None, None],
         })
@@ -173,6 +187,11 @@ impl Shipped {
     /// How much of the log is committed, as far as anybody can know.
     pub fn committed(&self) -> u64 {
         self.oracle.entries.len() as u64
+    }
+
+    /// Some server's disk was put back or emptied, and the others have not said yet what that comes to: what else goes wrong waits.
+    pub fn is_in_doubt(&self) -> bool {
+        self.servers.iter().any(|server| server.forgot)
     }
 
     /// The server that leads, as far as it knows; of several the one that has applied most.
@@ -263,6 +282,19 @@ impl Building {
                 self.leads_or_not(at, leads);
                 Ok(())
             }
+            Told::Event(node::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
+                self.notes(|| format!("server {at} has forgotten: {why}"));
+                self.happened.refused += 1;
+                let server = &mut self.shipped.servers[at];
+                (server.damaged, server.forgot) = (true, false);
+                server.life.end();
+                Ok(())
+            }
+            Told::Refused(why) if self.shipped.servers[at].forgot => {
+                self.shipped.servers[at].forgot = false;
+                self.shipped.servers[at].damaged = true;
+                self.hears_server(at, Told::Refused(why))
+            }
             Told::Refused(why) if self.shipped.servers[at].damaged => {
                 self.notes(|| format!("server {at} refuses: {why}"));
                 self.happened.refused += 1;
@@ -329,6 +361,19 @@ impl Building {
 
     /// It may have ended.
     fn looks_at_server(&mut self, at: usize) -> Result<bool, Violation> {
+        let others: Vec<u64> = (0..self.shipped.servers.len())
+            .filter(|other| *other != at && self.group.replicas[*other].serves)
+            .map(|other| self.shipped.servers[other].member)
+            .collect();
+        let server = &mut self.shipped.servers[at];
+        // Once all others have heard of its start and taken it for what it was, none has a reason left to blame it.
+        server.was_put_back &= !server
+            .group
+            .as_ref()
+            .is_some_and(|group| others.iter().all(|member| group.is_confirmed_by(*member)));
+        // It has not forgotten anything, or nobody has noticed.
+        server.forgot &= !server.group.as_ref().is_some_and(|group| group.is_trusted());
+        server.moved &= server.forgot;
         let server = &self.shipped.servers[at];
         if !self.group.replicas[at].up || !server.life.is_over() {
             return Ok(false);

@@ -1,6 +1,7 @@
 //! Processes of servers that run the shipped code: they start, maybe at another address, stop for a while and end, and disks rot while they are not there.
 
 use super::Told;
+use super::disk::Disk;
 use super::wires::{Member, Wires};
 use crate::building::Building;
 use crate::building::events::Event;
@@ -12,6 +13,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wire::Versions;
 
+/// Where a server's files are, and how far its log is durable.
+const DIR: &str = "/server";
+const MARK: &str = "/server.mark";
 /// One start in so many is at another address.
 const MOVES: u64 = 4;
 /// A crash comes within so many writes and syncs, where it comes at one.
@@ -40,6 +44,9 @@ impl Building {
         if shipped.restores_leader {
             server.life.restores_leader();
         }
+        if shipped.believes_members {
+            server.life.believes();
+        }
         server.life.fills_disk(server.disk.is_full());
         server.process += 1;
         (server.group, server.led, server.looked_at) = (None, false, None);
@@ -49,8 +56,15 @@ impl Building {
             server.address = format!("{at}:{start}");
         }
         let (host, address) = (server.host(at), server.address.clone());
-        let place =
-            Place { member: server.member, host, founds: server.member == FOUNDER, knows: Versions::KNOWN };
+        let place = Place {
+            member: server.member,
+            host,
+            // Its directory says that it has founded the group before.
+            founds: server.member == FOUNDER && shipped.oracle.entries.is_empty(),
+            knows: Versions::KNOWN,
+            mark: Some(MARK.into()),
+            moved: server.moved,
+        };
         let small = GroupSettings { log_bytes: SMALL_LOG_BYTES, ..SETTINGS };
         let settings = if self.weather.full_disks > 0 { small } else { SETTINGS };
         let (member, net) = (server.member, shipped.net.clone());
@@ -69,7 +83,7 @@ impl Building {
                 };
                 teller.put(at, start, told);
             });
-            let started = Group::start(disk, Path::new("/"), settings, root(), place, wires, deliver).await;
+            let started = Group::start(disk, Path::new(DIR), settings, root(), place, wires, deliver).await;
             match started {
                 Ok((group, works)) => {
                     let group = Arc::new(group);
@@ -111,6 +125,33 @@ impl Building {
             self.happened.rotten += 1;
             self.notes(|| format!("the disk of server {at} rots"));
         }
+    }
+
+    /// What is on the server's disk is copied, as a crash now would leave it.
+    pub(super) fn member_is_copied(&mut self, at: usize) {
+        let seed = self.below(u64::MAX);
+        let server = &mut self.shipped.servers[at];
+        let copy = server.disk.copied();
+        copy.crashes(seed);
+        server.copy = Some((server.member, copy));
+        self.notes(|| format!("the disk of server {at} is copied"));
+    }
+
+    /// Before the process starts, its disk is an older copy, or has nothing.
+    pub(super) fn member_is_put_back(&mut self, at: usize) {
+        let (emptied, seen) = (self.one_in(3), self.one_in(2));
+        let server = &mut self.shipped.servers[at];
+        let copy = server.copy.take().filter(|(member, _)| *member == server.member);
+        let Some(disk) = (if emptied { Some(Disk::default()) } else { copy.map(|(_, copy)| copy) }) else {
+            return;
+        };
+        disk.fills(server.disk.is_full());
+        // A disk that goes back as a whole has the same files.
+        (server.disk, server.forgot, server.moved) = (disk, true, seen);
+        server.was_put_back = true;
+        self.happened.put_back += 1;
+        let what = if emptied { "is emptied" } else { "is an older copy" };
+        self.notes(|| format!("the disk of server {at} {what}"));
     }
 
     /// The process has ended; all connections with it.

@@ -1,0 +1,242 @@
+//! The orderly end of a machine whose server has not got everything: what is left goes to the host's disk, and over to the server when the machine starts again, in the session that it is of
+//! (design.md, "Contract to users": nothing is dropped silently).
+//!
+//! What is dirty becomes publications first: the host seals what was to be uploaded, keeps it, and says that it is stored. So all that is left is a part of the log, and the shares that this
+//! refers to. The next start sends both in the same session, if that still stands; the server knows the entries by their numbers, so that may be cut short and begun again.
+
+use crate::client::Client;
+use crate::log::Log;
+use crate::waiting::On;
+use crate::{Call, Lost};
+use namespace::{ContentChange, Error, Operation, ShareId};
+use std::collections::BTreeSet;
+use wire::{LogEntry, ToClient, ToServer};
+
+impl Client {
+    /// The machine is about to end: what the kernel still writes is taken whether the session's term has run out or not, since it is kept in any case.
+    pub fn begin_ending(&mut self) {
+        self.ending = true;
+        let tried_again: Vec<_> =
+            self.waiting.iter().filter(|(_, w)| self.takes_last_write(&w.call)).map(|(t, _)| *t).collect();
+        for ticket in tried_again {
+            if let Some(waiting) = self.waiting.get_mut(&ticket)
+                && matches!(waiting.on, On::Session | On::Allowance)
+            {
+                waiting.on = On::Answered;
+            }
+        }
+    }
+
+    /// Whether this call is among the last, and is done without asking whether leases count: nobody is told of it.
+    pub(crate) fn takes_last_write(&self, call: &Call) -> bool {
+        self.ending && self.has_session() && matches!(call, Call::Write { .. })
+    }
+
+    /// Whether messages get to the server, as far as is known here.
+    pub fn is_connected(&self) -> bool {
+        self.session.is_connected()
+    }
+
+    /// Log entries that the server has, and uploads that are under way: whether anything happens.
+    pub fn progress(&self) -> (u64, usize) {
+        (self.log.applied(), self.publishing.dirty_bytes())
+    }
+
+    /// Everything that was done here and that the server may not have, for people.
+    pub fn unapplied(&self) -> Vec<Lost> {
+        if self.has_session() { self.what_is_lost() } else { Vec::new() }
+    }
+
+    /// Whether all of it is in the log.
+    pub fn is_all_logged(&self) -> bool {
+        self.publishing.is_idle()
+    }
+
+    /// What the server may not have of the log, and the number of its first entry; nothing is to be asked of this client any more.
+    pub fn log_left(&mut self) -> (u64, Vec<LogEntry>) {
+        self.log.left()
+    }
+}
+
+/// What the end of a machine has left of a session, on its way to the server in that same session. Pure, as the client is.
+#[derive(Debug)]
+pub struct Continuation {
+    log: Log,
+    refused: Vec<(Operation, Error)>,
+}
+
+/// What the server's message comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The session goes on: [`Continuation::shares`] are to be stored, then [`Continuation::say`].
+    GoesOn,
+    /// Nothing yet.
+    Nothing,
+    /// The server has all of it.
+    Done,
+    /// The session is over: nothing of what is left will be applied.
+    Over,
+}
+
+impl Continuation {
+    /// Of a log that begins with this number.
+    pub fn new(first: u64, entries: Vec<LogEntry>) -> Continuation {
+        Continuation { log: Log::of(first, entries), refused: Vec::new() }
+    }
+
+    /// From the server, in answer to a greeting that named the session, or later.
+    pub fn hear(&mut self, message: &ToClient) -> Heard {
+        match message {
+            // A server that lacks what it had acknowledged has forgotten it: what follows rests on that.
+            ToClient::Resumed { through, .. } if *through < self.log.applied() => Heard::Over,
+            ToClient::Resumed { through, rejected, .. } => {
+                self.log.skip_sending();
+                self.acknowledge(*through, rejected);
+                self.log.rewind();
+                if self.is_done() { Heard::Done } else { Heard::GoesOn }
+            }
+            ToClient::Applied { through, rejected } => {
+                self.acknowledge(*through, rejected);
+                if self.is_done() { Heard::Done } else { Heard::Nothing }
+            }
+            ToClient::Opened { .. } | ToClient::Fenced => Heard::Over,
+            _ => Heard::Nothing,
+        }
+    }
+
+    fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) {
+        let refused = self.log.acknowledge(through, rejected);
+        self.refused.extend(refused.into_iter().filter(|refused| crate::salvage::is_loss(&refused)));
+    }
+
+    fn is_done(&self) -> bool {
+        self.log.applied() == self.log.last()
+    }
+
+    /// The shares that what is left refers to. Others that the machine may have kept are at the servers, and perhaps needed no more.
+    pub fn shares(&self) -> BTreeSet<ShareId> {
+        let put = self.log.updates().filter_map(|operation| match operation {
+            Operation::Publish { change: ContentChange::Extents { put, .. }, .. } => Some(put),
+            _ => None,
+        });
+        put.flatten().filter_map(|extent| extent.piece.place.share()).collect()
+    }
+
+    /// What is to be said.
+    pub fn say(&mut self) -> Vec<ToServer> {
+        std::iter::from_fn(|| self.log.next_message(true)).collect()
+    }
+
+    /// Updates that the server has refused, and that somebody misses.
+    pub fn refused(&self) -> &[(Operation, Error)] {
+        &self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, opened};
+    use crate::{Input, Output};
+    use bytes::Bytes;
+    use ident::FileId;
+    use namespace::{Cred, Rules};
+    use wire::Space;
+
+    /// Who has written so many bytes to a file, and told nobody.
+    fn writer(bytes: usize) -> (Client, FileId) {
+        let (mut client, file) = crate::tests::writer(1 << 30);
+        let data = Bytes::from(vec![1; bytes]);
+        let write = Call::Write { file: file.clone(), offset: 0, data, append: false };
+        client.call(at(2), &Cred::default(), write, &mut Vec::new());
+        (client, file)
+    }
+
+    /// Ends without a server; what is left, and the shares that were to be uploaded.
+    fn ends(client: &mut Client) -> (u64, Vec<LogEntry>, BTreeSet<ShareId>) {
+        let (mut out, mut shares) = (Vec::new(), BTreeSet::new());
+        client.handle(at(3), Input::Greeting, &mut out);
+        assert!(!client.close(at(4), &mut out), "nobody has acknowledged anything");
+        while let Some(upload) = out.iter().find_map(|output| match output {
+            Output::Store(upload) => Some(upload.clone()),
+            _ => None,
+        }) {
+            out.retain(|output| !matches!(output, Output::Store(other) if other.upload == upload.upload));
+            let (_, hashes) =
+                content::seal_share(&upload.key, upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain)));
+            shares.insert(upload.share);
+            client.handle(at(5), Input::Stored { upload: upload.upload, result: Ok(hashes) }, &mut out);
+        }
+        assert!(client.is_all_logged());
+        let (first, entries) = client.log_left();
+        (first, entries, shares)
+    }
+
+    fn resumed(through: u64) -> ToClient {
+        let (rejected, space, rules) = (Vec::new(), Space::default(), Rules::NEWEST.number());
+        ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules }
+    }
+
+    #[test]
+    fn what_is_left_is_all_that_was_done() {
+        for bytes in [10, 1 << 20] {
+            let (mut client, file) = writer(bytes);
+            let lost = client.unapplied();
+            assert!(lost.iter().any(|lost| lost.file == file), "{lost:?}");
+            let (first, entries, shares) = ends(&mut client);
+            let published = entries.iter().any(|entry| match entry {
+                LogEntry::Update { operation: Operation::Publish { file: of, size, .. }, .. } => {
+                    *of == file && *size == bytes as u64
+                }
+                _ => false,
+            });
+            assert!(published, "{bytes} bytes: {entries:?}");
+            let mut continuation = Continuation::new(first, entries);
+            assert_eq!(continuation.shares(), shares, "{bytes} bytes");
+            // Begun, cut short, and begun again.
+            for _ in 0..2 {
+                assert_eq!(continuation.hear(&resumed(first - 1)), Heard::GoesOn);
+                let [ToServer::Log { first: said, entries, .. }] = &continuation.say()[..] else {
+                    panic!("one message")
+                };
+                assert_eq!((*said, entries.len() as u64), (first, continuation.log.last() - first + 1));
+            }
+            let through = continuation.log.last();
+            let applied = ToClient::Applied { through, rejected: vec![(through, Error::Invalid)] };
+            assert_eq!(continuation.hear(&applied), Heard::Done);
+        }
+    }
+
+    #[test]
+    fn what_the_server_has_already_is_not_said_again() {
+        let (mut client, _) = writer(10);
+        let (first, entries, _) = ends(&mut client);
+        let last = first + entries.len() as u64 - 1;
+        let mut continuation = Continuation::new(first, entries);
+        assert_eq!(continuation.hear(&resumed(last)), Heard::Done);
+        assert!(continuation.say().is_empty() && continuation.refused().is_empty());
+    }
+
+    #[test]
+    fn another_session_applies_nothing_of_it() {
+        let (mut client, _) = writer(10);
+        let (first, entries, _) = ends(&mut client);
+        for message in [opened(), ToClient::Fenced] {
+            assert_eq!(Continuation::new(first, entries.clone()).hear(&message), Heard::Over);
+        }
+    }
+
+    /// A program's last pages come when it is over with the mount, and the term may be over by then.
+    #[test]
+    fn the_last_writes_are_taken_without_a_term() {
+        let (mut client, file) = writer(10);
+        let mut out = Vec::new();
+        let write = Call::Write { file, offset: 10, data: "late".into(), append: false };
+        let late = at(100_000);
+        let called = client.call(late, &Cred::default(), write.clone(), &mut out);
+        assert!(matches!(called, crate::Outcome::Waiting(_)), "{called:?}");
+        client.begin_ending();
+        let called = client.call(late, &Cred::default(), write, &mut out);
+        assert!(matches!(called, crate::Outcome::Done(Ok(_))), "{called:?}");
+    }
+}

@@ -1,0 +1,383 @@
+//! Files that have lost their last name and are still known below. A kernel makes two requests of one call on a path: it looks the name up, then asks for what it wants of the file. In between the
+//! file may be replaced, here or by another machine; what it was told stays good for it all the same, as on a local disk. So such a file lingers: this client has it open until the front door says
+//! that it is forgotten, or, where another machine takes the name, for as long as who looked it up may need to come back.
+
+use crate::client::Client;
+use crate::waiting::Waiting;
+use crate::{Call, Now, Output};
+use ident::FileId;
+use lease::{Field, Kind, Lease, Open, Released, Time};
+use namespace::{Cred, Effect, Entry, FileKind, Known, Operation, Verdict};
+use rustc_hash::FxHashMap;
+use std::num::NonZeroU16;
+
+/// For so long after a lookup its asker may come back for what it found, ms; and for so long after the recall that found it so recent the file lingers. A thread that waits for a busy processor has come
+/// by then; one that has not looks the name up once more.
+const LOOKED_UP_MS: u64 = 2_000;
+
+/// A handle that keeps a file and nothing else.
+const HANDLE: Open = Open::posix(false, false);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Lingering(FxHashMap<FileId, Until>);
+
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// The front door forgets it. The log entry that took its last name.
+    Forgotten { removed: u64 },
+    /// This time.
+    Time(Time),
+}
+
+/// When a file was last looked up: a second, counted round and round in two bytes, since each file that is known has one. One that was looked up a day ago may be taken for one that was just now, and
+/// lingers for nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LookedUp(Option<NonZeroU16>);
+
+impl LookedUp {
+    const ROUND: u64 = u16::MAX as u64;
+
+    fn at(now: Time) -> LookedUp {
+        LookedUp(u16::try_from(now.0 / 1000 % Self::ROUND + 1).ok().and_then(NonZeroU16::new))
+    }
+
+    fn is_recent(self, now: Time) -> bool {
+        self.0.is_some_and(|second| {
+            let age = (now.0 / 1000 + Self::ROUND + 1 - u64::from(second.get())) % Self::ROUND;
+            age <= LOOKED_UP_MS / 1000
+        })
+    }
+}
+
+impl Client {
+    /// Front doors keep what they are told, and say when they forget what lingers ([`crate::Input::Forgotten`]). From now on files linger.
+    pub fn has_below(&mut self) {
+        self.is_handed_out = true;
+    }
+
+    /// `entry` is about to be told to who looks its name up, and comes back for what it wants of the file: the lease that lets this client have it open until then, if it is not held. What only
+    /// names directories needs none: nobody loses a directory between two requests that is not empty, and what is asked of one that is gone is answered from what it was.
+    pub(crate) fn look_up(&mut self, now: Now, entry: &Entry) -> Option<Lease> {
+        if !self.is_handed_out || entry.kind == FileKind::Directory {
+            return None;
+        }
+        let known = self.files.get_mut(&entry.file)?;
+        if !known.own().has(&Field::Handles) && !known.covers(&Field::Handles, Kind::Touch) {
+            return Some(Lease::new(entry.file.clone(), Field::Handles, Kind::Touch));
+        }
+        known.looked_up = LookedUp::at(now.time);
+        None
+    }
+
+    /// Others want to know whether this client has files open, and may be about to remove them. Those that were just looked up are.
+    pub(crate) fn linger_if_looked_up(&mut self, now: Now, recalled: &[Released]) {
+        for Released { file, field, keep } in recalled {
+            if *field != Field::Handles || keep.is_some_and(|kept| kept.covers(Kind::Touch)) {
+                continue;
+            }
+            let Some(known) = self.files.get(file) else { continue };
+            let is_wanted = known.looked_up.is_recent(now.time) || self.is_waited_for(file);
+            if known.covers(&Field::Handles, Kind::Touch) && is_wanted {
+                self.linger_for_a_while(now, file);
+            }
+        }
+    }
+
+    /// Whether a call waits that is of `file`, by whatever name it was found: it is to be answered from that file, however long it takes.
+    fn is_waited_for(&self, file: &FileId) -> bool {
+        self.waiting.values().any(|waiting| match &waiting.call {
+            Call::Stat { file: of }
+            | Call::Glance { file: of }
+            | Call::Access { file: of, .. }
+            | Call::ReadLink { file: of }
+            | Call::Link { file: of, .. }
+            | Call::SetAttributes { file: of, .. }
+            | Call::Open { file: of, .. }
+            | Call::GetXattr { file: of, .. }
+            | Call::ListXattrs { file: of }
+            | Call::SetXattr { file: of, .. }
+            | Call::RemoveXattr { file: of, .. } => of == file,
+            _ => false,
+        })
+    }
+
+    /// The last handle of `file` is about to be closed, and with it the file may go, which somebody else here may just have looked up.
+    pub(crate) fn linger_if_left(&mut self, now: Now, file: &FileId) {
+        let Some(known) = self.files.get(file) else { return };
+        let has_name = known.attributes.is_some_and(|attributes| attributes.links > 0);
+        if !has_name && known.looked_up.is_recent(now.time) {
+            self.linger_for_a_while(now, file);
+        }
+    }
+
+    fn linger_for_a_while(&mut self, now: Now, file: &FileId) {
+        let Some(known) = self.files.get_mut(file).filter(|known| !known.gone) else { return };
+        if self.is_handed_out && !self.lingering.0.contains_key(file) {
+            known.add_handle(HANDLE);
+            self.lingering.0.insert(file.clone(), Until::Time(now.time.after_ms(LOOKED_UP_MS)));
+        }
+    }
+
+    /// Which file is to linger once its last name is taken by an operation that is decided here: the kernel holds on to what it has removed, and to what others of its threads have just found.
+    /// Without the leases to have it open at hand it does not: who finds it gone looks its name up once more.
+    pub(crate) fn would_linger(&self, entry: &Known<Entry>) -> Option<FileId> {
+        let Known::Used(entry) = entry else { return None };
+        let known = self.files.get(&entry.file).filter(|_| self.is_handed_out)?;
+        let lingers = entry.kind != FileKind::Directory
+            && known.attributes.is_some_and(|attributes| attributes.links == 1)
+            && !self.lingering.0.contains_key(&entry.file)
+            && known.covers(&Field::Handles, Kind::Touch);
+        lingers.then(|| entry.file.clone())
+    }
+
+    /// The last entry of the log has taken the last name of `file`, which lingers.
+    pub(crate) fn lingers(&mut self, file: &FileId) {
+        if let Some(known) = self.files.get_mut(file) {
+            known.add_handle(HANDLE);
+            self.lingering.0.insert(file.clone(), Until::Forgotten { removed: self.log.last() });
+        }
+    }
+
+    /// Front doors have forgotten these.
+    pub(crate) fn on_forgotten(&mut self, now: Now, files: Vec<FileId>, out: &mut Vec<Output>) {
+        for file in files {
+            if let Some(until) = self.lingering.0.remove(&file) {
+                let died = match until {
+                    Until::Forgotten { removed } => self.dies_as_removed(&file, removed),
+                    Until::Time(_) => false,
+                };
+                if !died {
+                    self.ends_lingering(now, file, out);
+                }
+            }
+        }
+    }
+
+    /// Those whose time has come linger no more.
+    pub(crate) fn end_lingering(&mut self, now: Now, out: &mut Vec<Output>) {
+        let is_due = |until: &Until| matches!(until, Until::Time(until) if now.time >= *until);
+        let due = self.lingering.0.iter().filter(|(_, until)| is_due(until));
+        let mut due: Vec<FileId> = due.map(|(file, _)| file.clone()).collect();
+        due.sort();
+        for file in due {
+            if self.is_waited_for(&file) {
+                let later = Until::Time(now.time.after_ms(LOOKED_UP_MS / 2));
+                self.lingering.0.insert(file, later);
+            } else {
+                self.lingering.0.remove(&file);
+                self.ends_lingering(now, file, out);
+            }
+        }
+    }
+
+    /// When the first of them is due.
+    pub(crate) fn lingering_deadline(&self) -> Option<Time> {
+        let times = self.lingering.0.values().filter_map(|until| match until {
+            Until::Time(until) => Some(*until),
+            Until::Forgotten { .. } => None,
+        });
+        times.min()
+    }
+
+    /// The session is over, and what lingered is gone with it.
+    pub(crate) fn forget_lingering(&mut self) {
+        for (file, _) in std::mem::take(&mut self.lingering.0) {
+            if let Some(known) = self.files.get_mut(&file) {
+                known.remove_handle(HANDLE);
+            }
+        }
+    }
+
+    fn ends_lingering(&mut self, now: Now, file: FileId, out: &mut Vec<Output>) {
+        let mut waiting = Waiting::new(now, Cred::default(), Call::Close { file, open: HANDLE });
+        waiting.is_own = true;
+        let ticket = self.ticket();
+        self.go_on(now, ticket, waiting, out);
+    }
+
+    /// Nearly always the kernel forgets a file as soon as it has been removed, before the log goes anywhere: then it has died with its last name, and nobody need hear that it lingered.
+    fn dies_as_removed(&mut self, file: &FileId, removed: u64) -> bool {
+        let known = self.files.get(file);
+        let only = known.and_then(|known| known.handles.as_deref()).is_some_and(|all| all.is_only(HANDLE));
+        let is_death = |verdict: Verdict| match verdict {
+            Verdict::Done { effects, .. } => {
+                matches!(&effects[..], [Effect::Death { file: dead }] if dead == file)
+            }
+            _ => false,
+        };
+        let disposes = Operation::Dispose { file: file.clone(), time: Default::default() };
+        if !only
+            || self.requests.any_shipped()
+            || !is_death(namespace::decide(self.rules, &disposes, &self.files))
+            || !self.log.removes_at_once(removed, file)
+        {
+            return false;
+        }
+        if let Some(known) = self.files.get_mut(file) {
+            known.remove_handle(HANDLE);
+        }
+        self.files.apply(&Effect::Death { file: file.clone() }, true);
+        self.forget_content(file);
+        self.tombstones.push_back((removed, file.clone()));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{at, empty, opened};
+    use crate::{Input, Outcome, Reply, Settings};
+    use lease::Label;
+    use namespace::Error;
+    use wire::{FileGrant, LogEntry, ToClient, ToServer};
+
+    fn label(name: &str) -> Label {
+        Label::new(name.as_bytes()).unwrap()
+    }
+
+    /// A client that holds everything, with a kernel below; the root, and the file `x` in it.
+    fn client() -> (Client, FileId, FileId) {
+        let (dir, file) = (FileId::root(), FileId::root().child(7));
+        let mut client = Client::new(Settings::new([0; 32]));
+        let mut out = Vec::new();
+        client.has_below();
+        client.handle(at(0), Input::Greeting, &mut out);
+        client.handle(at(0), Input::Message(opened()), &mut out);
+        let whole = |of: &FileId| FileGrant { whole: true, fields: Vec::new(), ..empty(of) };
+        let (mut above, mut below) = (whole(&dir), whole(&file));
+        let entry = Entry { file: file.clone(), kind: FileKind::Regular, ino: 4, position: 3 };
+        above.values.children.push((label("x"), entry));
+        above.values.times = Some(namespace::Times::default());
+        below.values.attributes.as_mut().unwrap().kind = FileKind::Regular;
+        below.values.content = Some(namespace::ContentHead::default());
+        let granted = ToClient::Granted { number: 0, grants: vec![above, below], gone: Vec::new() };
+        client.handle(at(1), Input::Message(granted), &mut out);
+        (client, dir, file)
+    }
+
+    fn call(client: &mut Client, ms: u64, call: Call) -> Result<Reply, Error> {
+        match client.call(at(ms), &Cred::default(), call, &mut Vec::new()) {
+            Outcome::Done(result) => result,
+            Outcome::Waiting(ticket) => panic!("{ticket:?} waits"),
+        }
+    }
+
+    fn looks_up(client: &mut Client, ms: u64, dir: &FileId) {
+        let found = call(client, ms, Call::Lookup { dir: dir.clone(), label: label("x") });
+        assert!(matches!(found, Ok(Reply::Node(..))), "{found:?}");
+    }
+
+    fn unlinks(client: &mut Client, dir: &FileId) -> Result<Reply, Error> {
+        call(client, 2, Call::Unlink { dir: dir.clone(), label: label("x"), directory: false })
+    }
+
+    /// What is logged, once all of it is sent.
+    fn logged(client: &mut Client, ms: u64) -> Vec<LogEntry> {
+        let mut out = Vec::new();
+        client.handle(at(ms), Input::Tick, &mut out);
+        client.flush_log(&mut out);
+        let entries = out.into_iter().filter_map(|output| match output {
+            Output::Send(ToServer::Log { entries, .. }) => Some(entries),
+            _ => None,
+        });
+        entries.flatten().collect()
+    }
+
+    #[test]
+    fn what_was_removed_here_can_be_opened_until_the_kernel_has_forgotten_it() {
+        let (mut client, dir, file) = client();
+        assert!(matches!(unlinks(&mut client, &dir), Ok(Reply::Lingers(gone)) if gone == file));
+        let stat = call(&mut client, 3, Call::Stat { file: file.clone() });
+        assert!(matches!(stat, Ok(Reply::Stat(stat)) if stat.attributes.links == 0));
+        let open = Call::Open { file: file.clone(), open: Open::posix(true, true), mask: 6 };
+        assert!(matches!(call(&mut client, 3, open), Ok(Reply::Opened { .. })));
+        client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
+        let close = Call::Close { file: file.clone(), open: Open::posix(true, true) };
+        assert!(call(&mut client, 5, close).is_ok());
+        assert_eq!(call(&mut client, 6, Call::Stat { file: file.clone() }).err(), Some(Error::Stale));
+        let log = logged(&mut client, 7);
+        let [
+            LogEntry::Update { operation: Operation::Unlink { open: true, .. }, .. },
+            LogEntry::Update { operation: Operation::Dispose { .. }, .. },
+        ] = &log[..]
+        else {
+            panic!("{log:?}")
+        };
+    }
+
+    #[test]
+    fn nobody_hears_of_what_was_forgotten_at_once() {
+        for says_more in [false, true] {
+            let (mut client, dir, file) = client();
+            assert!(unlinks(&mut client, &dir).is_ok());
+            if says_more {
+                let change =
+                    namespace::AttributeChange { mode: Some(0o600), ..namespace::AttributeChange::default() };
+                let (size, through_handle) = (None, false);
+                let call_ = Call::SetAttributes { file: file.clone(), change, size, through_handle };
+                assert!(call(&mut client, 3, call_).is_ok());
+            }
+            client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
+            assert_eq!(call(&mut client, 6, Call::Stat { file: file.clone() }).err(), Some(Error::Stale));
+            let log = logged(&mut client, 7);
+            let opens = |entry: &LogEntry| match entry {
+                LogEntry::Update { operation: Operation::Unlink { open, .. }, .. } => Some(*open),
+                _ => None,
+            };
+            let expected = if says_more { (3, true) } else { (1, false) };
+            assert_eq!((log.len(), log.iter().find_map(opens).unwrap()), expected, "{log:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_just_looked_up_is_open_to_who_would_remove_it() {
+        for (looked_up, recalled, lingers) in [(10, 20, true), (10, 1_900, true), (10, 5_000, false)] {
+            let (mut client, dir, file) = client();
+            looks_up(&mut client, looked_up, &dir);
+            let leases = vec![Released { file: file.clone(), field: Field::Handles, keep: None }];
+            let mut out = Vec::new();
+            client.handle(at(recalled), Input::Message(ToClient::Recall { leases }), &mut out);
+            let own = out.iter().find_map(|output| match output {
+                Output::Send(ToServer::Log { entries, .. }) => entries.iter().find_map(|entry| match entry {
+                    LogEntry::Return { own, .. } => Some(*own),
+                    _ => None,
+                }),
+                _ => None,
+            });
+            let expected = if lingers { HANDLE } else { Open::CLOSED };
+            assert_eq!(own, Some(expected), "looked up at {looked_up}, recalled at {recalled}");
+            // It is let go in time: for that the lease is asked for once more.
+            let due = client.deadline().unwrap();
+            assert!(!lingers || due <= Time(recalled + LOOKED_UP_MS));
+            out.clear();
+            client.handle(at(recalled + LOOKED_UP_MS), Input::Tick, &mut out);
+            let asks = |output: &Output| match output {
+                Output::Send(ToServer::Ask { wants, .. }) => {
+                    wants.iter().any(|want| want.file == file && want.field == Field::Handles)
+                }
+                _ => false,
+            };
+            assert_eq!(out.iter().any(asks), lingers, "{out:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_cannot_have_a_file_open_asks_for_that_before_it_is_told_of_the_file() {
+        let (mut client, dir, file) = client();
+        let leases = vec![Released { file: file.clone(), field: Field::Handles, keep: None }];
+        client.handle(at(20), Input::Message(ToClient::Recall { leases }), &mut Vec::new());
+        let mut out = Vec::new();
+        let lookup = Call::Lookup { dir, label: label("x") };
+        let outcome = client.call(at(30), &Cred::default(), lookup, &mut out);
+        assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
+        let asks = |output: &Output| match output {
+            Output::Send(ToServer::Ask { operation: Operation::Lookup { .. }, wants, .. }) => {
+                wants[..] == [Lease::new(file.clone(), Field::Handles, Kind::Touch)]
+            }
+            _ => false,
+        };
+        assert!(out.iter().any(asks), "{out:?}");
+    }
+}

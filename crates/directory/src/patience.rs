@@ -1,0 +1,51 @@
+//! How long those keep others waiting that are alive and answer nothing.
+//!
+//! Who is asked to let go or to flush may have much to publish first, and its log shows that it is at it. Who renews its session and does nothing else is waited for less long; and who was fenced for that
+//! before is hardly waited for. A session that is not renewed is another matter: see [`crate::TERM_MS`].
+
+use crate::session::Misdeed;
+use crate::turn::{State, Turn};
+use lease::{SessionId, Time};
+use std::collections::BTreeSet;
+
+/// How long a machine is waited for whose log says nothing, ms. Less than calls wait.
+pub const SILENT_MS_MAX: u64 = 90_000;
+/// How long at most, ms.
+pub const RECALL_MS_MAX: u64 = 5 * 60_000;
+/// The same where the machine was fenced for it before, ms.
+pub const AGAIN_MS_MAX: (u64, u64) = (5_000, 30_000);
+/// For so long that is remembered, ms.
+const FORGIVEN_MS: u64 = 60 * 60_000;
+
+impl State {
+    /// Sessions that owe an answer, and are waited for no longer.
+    fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
+        let queue = &self.desk.queue;
+        let flushes = queue.flushes.owed().map(|(session, asked)| (session, asked.max(self.led)));
+        let owed = queue.recalls.owed().chain(flushes);
+        owed.filter(|(session, since)| self.is_overdue(now, *session, *since))
+            .map(|(session, _)| session)
+            .collect()
+    }
+
+    fn is_overdue(&self, now: Time, session: SessionId, since: Time) -> bool {
+        let Some(known) = self.sessions.all.get(&session) else { return false };
+        let forgiven = |deaf: &Time| now.ms_since(*deaf) >= FORGIVEN_MS;
+        let again = self.deaf.get(&known.machine).is_some_and(|deaf| !forgiven(deaf));
+        let (silent_ms, most_ms) = if again { AGAIN_MS_MAX } else { (SILENT_MS_MAX, RECALL_MS_MAX) };
+        now.ms_since(since.max(known.worked)) > silent_ms || now.ms_since(since) > most_ms
+    }
+}
+
+impl Turn<'_> {
+    /// Fences those that are waited for no longer.
+    pub fn fence_the_deaf(&mut self) {
+        for session in self.state.overdue(self.now) {
+            if let Some(known) = self.state.sessions.all.get(&session) {
+                self.state.deaf.retain(|_, deaf| self.now.ms_since(*deaf) < FORGIVEN_MS);
+                self.state.deaf.insert(known.machine, self.now);
+            }
+            self.fence(session, Some(Misdeed::RecallIgnored));
+        }
+    }
+}

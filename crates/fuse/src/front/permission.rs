@@ -1,0 +1,112 @@
+//! What users may by all that the kernel knows of them.
+//!
+//! The kernel checks each request before it sends it (`default_permissions`): by user, groups, capabilities and namespaces, on attributes that it was given. The door decides again, on
+//! what is so by then, and a request says only which user asks and which is their primary group. So whoever is refused is looked at in /proc and asks again with all groups and capabilities, and
+//! so does at once who may lose a set-gid bit without being told.
+//!
+//! Trap: /proc does not show everybody, nor everything ([`Known::complete`](crate::groups::Known)). Then what the kernel has let pass counts, if it went by what is so. Most checks ask us for attributes that it
+//! is not sure of; those of changes of attributes do not, so there what it was told last is compared. If that is not so any more it is told ESTALE: it looks the path up once more, and checks anew.
+
+use client::{Call, Reply};
+use namespace::{AttributeChange, Capabilities, Capability, Cred, Error, FileKind};
+use node::Told;
+use std::sync::Arc;
+
+use super::{Front, Then};
+use crate::groups::{Asker, Known};
+use crate::way::Locks;
+
+const SET_GID: u16 = 0o2000;
+
+/// Whether groups and capabilities decide more than success: then they are to be known before.
+pub(super) fn is_decided_in_silence(call: &Call, may_have_set_ids: bool) -> bool {
+    match call {
+        Call::SetAttributes { change: AttributeChange { mode: Some(mode), .. }, .. } => mode & SET_GID != 0,
+        Call::SetAttributes { change: AttributeChange { uid, gid, .. }, .. } => {
+            may_have_set_ids && (uid.is_some() || gid.is_some())
+        }
+        Call::Create { kind, mode, .. } => *kind != FileKind::Directory && mode & SET_GID != 0,
+        Call::SetXattr { name, .. } | Call::RemoveXattr { name, .. } => is_acl(name),
+        _ => false,
+    }
+}
+
+/// Whether `error` may be another for who has more groups or capabilities.
+pub(super) fn may_be_for_want_of(error: Error, call: &Call) -> bool {
+    match (error, call) {
+        (Error::AccessDenied | Error::NotPermitted, _) => true,
+        // Who may not see such attributes is told that there is none.
+        (Error::NoAttribute, Call::GetXattr { name, .. }) => is_trusted(name.as_bytes()),
+        _ => false,
+    }
+}
+
+/// Whether an attribute is for administrators alone.
+fn is_trusted(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.")
+}
+
+/// As whom somebody counts of whom the kernel knows more than can be seen, when it has let this call pass.
+fn vouched_for(asker: Asker, known: &Known, call: &Call) -> Cred {
+    let mut capabilities = Capabilities::EVERY;
+    let keeps_set_gid = match call {
+        // It has taken the bit out of a mode that may not have it.
+        Call::SetAttributes { change, .. } => change.mode.is_some(),
+        Call::Create { .. } => true,
+        _ => asker.keeps_set_ids,
+    };
+    if !keeps_set_gid {
+        capabilities = capabilities.without(Capability::Fsetid);
+    }
+    Cred { capabilities, ..known.cred.clone() }
+}
+
+/// Whether the kernel checks this by the attributes that it has, be they still so or not.
+fn is_checked_by_old_attributes(call: &Call) -> bool {
+    match call {
+        Call::SetAttributes { .. } => true,
+        Call::SetXattr { name, .. } | Call::RemoveXattr { name, .. } => is_acl(name),
+        _ => false,
+    }
+}
+
+fn is_acl(name: &lease::Label) -> bool {
+    name.as_bytes().starts_with(b"system.posix_acl_")
+}
+
+impl Front {
+    /// Calls with all that can be known of who asks.
+    pub(super) fn ask_with_all(self: &Arc<Self>, node: u64, asker: Asker, call: Call, then: impl Then) {
+        let known = asker.known();
+        if known.complete {
+            return self.call_as(Locks::of(&call), node, asker, &known.cred, call, then);
+        }
+        let cred = vouched_for(asker, &known, &call);
+        let file = match self.nodes.file(node) {
+            Ok(file) if is_checked_by_old_attributes(&call) => file,
+            _ => return self.call_as(Locks::of(&call), node, asker, &cred, call, then),
+        };
+        self.call(node, asker, Call::Glance { file }, move |front, told| match told {
+            Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))) => {
+                if front.nodes.is_as_told(node, &stat) {
+                    front.call_as(Locks::of(&call), node, asker, &cred, call, then);
+                } else {
+                    then(front, Err(Error::Stale));
+                }
+            }
+            told => then(front, told),
+        });
+    }
+
+    /// The names of attributes that `asker` may see.
+    pub(super) fn shown_names(asker: Asker, names: &[lease::Label]) -> impl Iterator<Item = &[u8]> {
+        let may_see_trusted = || {
+            let Known { cred, complete } = asker.known();
+            if complete { cred.capabilities.has(Capability::SysAdmin) } else { asker.uid == 0 }
+        };
+        // Nearly no file has any, and nobody is looked at.
+        let any = names.iter().any(|name| is_trusted(name.as_bytes()));
+        let hidden = any && !may_see_trusted();
+        names.iter().map(lease::Label::as_bytes).filter(move |name| !(hidden && is_trusted(name)))
+    }
+}

@@ -1,0 +1,168 @@
+//! Where the kernel has directories, and under which numbers.
+//!
+//! Trap: Linux has a directory at one place only. Of one that another machine has moved it finds the old entry when it looks up the new name, and moves that (`d_splice_alias`). From one directory to
+//! another that takes locks which it can but try: `ESTALE` if anybody is renaming, and always for who renames himself, since he holds one of them. What it does not know to be the same directory
+//! it does not try to move. So where it could not, the directory gets a further node, of the same file; the one that it had stays good for whoever is in there or has it open. Where the kernel can
+//! move its entry it does, since shells and mounts go along with that.
+
+use ident::FileId;
+use lease::Label;
+use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::nodes::hash;
+
+/// Further nodes have numbers from here on: no inode number is as large.
+pub(crate) const FIRST_FURTHER: u64 = 1 << 63;
+
+/// Directories above one that are looked through for a loop.
+const DEPTH_MAX: usize = 4096;
+
+/// An entry: the node of its directory, and a hash of the label. Of two that are taken for one a further node is the worst that comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    dir: u64,
+    label: u64,
+}
+
+impl Place {
+    pub(crate) fn new(dir: u64, label: &Label) -> Place {
+        Place { dir, label: hash(label.as_bytes()) }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Places(pub(crate) RwLock<Table>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// Which node the kernel was last given at a place.
+    at: FxHashMap<Place, u64>,
+    /// Where it has a node, as far as that is known.
+    of: FxHashMap<u64, At>,
+    /// Nodes beside the one that has a directory's own number.
+    further: FxHashMap<FileId, SmallVec<[u64; 2]>>,
+    /// How many of those there ever were.
+    made: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct At {
+    place: Place,
+    /// It was given there once more since the kernel had to move its entry, so that has worked out.
+    is_sure: bool,
+}
+
+impl Places {
+    /// The nodes of `file` beside the first.
+    pub(crate) fn further(&self, file: &FileId) -> SmallVec<[u64; 2]> {
+        let table = self.0.read();
+        // Nearly always there is none.
+        if table.further.is_empty() {
+            SmallVec::new()
+        } else {
+            table.further.get(file).cloned().unwrap_or_default()
+        }
+    }
+}
+
+impl Table {
+    /// Whether the kernel has `node` at `place` for certain.
+    pub(crate) fn is_settled(&self, place: Place, node: u64) -> bool {
+        self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(|at| at.is_sure)
+    }
+
+    /// As which node `file` is given at `place`: see [`crate::nodes::Nodes::give_at`]. `first` is the one with its own number, `ino`, if the kernel has that.
+    pub(crate) fn choose(
+        &mut self,
+        place: Place,
+        file: &FileId,
+        first: Option<u64>,
+        ino: u64,
+        anew: bool,
+        can_splice: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let further = self.further.get(file).into_iter().flatten().copied();
+        let nodes: SmallVec<[u64; 3]> = first.into_iter().chain(further).collect();
+        if nodes.is_empty() {
+            return Some(self.put(ino, place, true));
+        }
+        let here = self.at.get(&place).copied().filter(|node| nodes.contains(node));
+        if let Some((node, at)) = here.and_then(|node| Some((node, self.of.get(&node)?)))
+            && (at.is_sure || can_splice(place.dir))
+        {
+            return Some(self.put(node, place, true));
+        }
+        // Within one directory it can always be moved.
+        let stays = |node: &&u64| self.of.get(node).is_some_and(|at| at.place.dir == place.dir && at.is_sure);
+        if let Some(node) = nodes.iter().find(stays).copied() {
+            return Some(self.put(node, place, true));
+        }
+        // What it has by a file handle alone is at no place, and is put where it is found.
+        if let Some(node) = nodes.iter().find(|node| !self.of.contains_key(node)).copied() {
+            return Some(self.put(node, place, true));
+        }
+        let can_move = |node: &&u64| {
+            let at = self.of.get(node).filter(|at| at.is_sure);
+            at.is_some_and(|at| !self.is_above(**node, place.dir) && can_splice(at.place.dir))
+        };
+        if let Some(node) = nodes.iter().find(can_move).copied() {
+            return Some(self.put(node, place, false));
+        }
+        anew.then(|| {
+            let node = FIRST_FURTHER + self.made;
+            self.made += 1;
+            self.further.entry(file.clone()).or_default().push(node);
+            self.put(node, place, true)
+        })
+    }
+
+    fn put(&mut self, node: u64, place: Place, is_sure: bool) -> u64 {
+        if let Some(before) = self.of.insert(node, At { place, is_sure })
+            && before.place != place
+            && self.at.get(&before.place) == Some(&node)
+        {
+            self.at.remove(&before.place);
+        }
+        self.at.insert(place, node);
+        node
+    }
+
+    /// Whether the kernel has `node` above `dir`, or as that: what would become a loop it does not move.
+    fn is_above(&self, node: u64, mut dir: u64) -> bool {
+        for _ in 0..DEPTH_MAX {
+            if dir == node {
+                return true;
+            }
+            let Some(at) = self.of.get(&dir) else { return false };
+            dir = at.place.dir;
+        }
+        true
+    }
+
+    /// The kernel has moved its own entries.
+    pub(crate) fn moved(&mut self, from: Place, to: Place, exchange: bool) {
+        let (moved, other) = (self.at.remove(&from), self.at.remove(&to));
+        moved.into_iter().for_each(|node| _ = self.put(node, to, true));
+        if exchange {
+            other.into_iter().for_each(|node| _ = self.put(node, from, true));
+        }
+    }
+
+    /// The kernel has forgotten `node`, which was `file`.
+    pub(crate) fn forget(&mut self, node: u64, file: &FileId) {
+        if let Some(at) = self.of.remove(&node)
+            && self.at.get(&at.place) == Some(&node)
+        {
+            self.at.remove(&at.place);
+        }
+        if let Some(further) = self.further.get_mut(file) {
+            further.retain(|other| *other != node);
+            if further.is_empty() {
+                self.further.remove(file);
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Requests that hold a directory's lock in the kernel while they wait, and which of them give way.
+//!
+//! Trap: an entry is taken back under its directory's lock. Whoever makes, moves, removes or looks up a name holds that until it is answered, and may be waiting for a machine that waits for just this entry. So it
+//! gives way: a change of which nothing is done is answered ESTALE. The kernel lets go of the lock, walks the path once more, asks for every name on it anew, and tries again; the program notices nothing. A second
+//! ESTALE within one system call it would be shown, so no thread gives way twice in one.
+//!
+//! A lookup never does: of an entry that is there ESTALE makes the kernel drop it, and with it what is mounted there. It asks for no lease then, but only what is so, for which nobody has to let go of anything. A listing ends a page
+//! early: its program asks for the next one.
+
+use client::Call;
+use ident::FileId;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::syscall::SystemCall;
+
+/// So long after a thread gave way its system call may still be the same.
+const SAME_CALL: Duration = Duration::from_secs(60);
+/// Such threads that are remembered. Beyond that none gives way.
+const GAVE_MAX: usize = 4096;
+
+/// What a call that waits keeps locked in the kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Locks {
+    dirs: SmallVec<[FileId; 2]>,
+    /// And a directory that it finds by name.
+    another: bool,
+    /// It changes something, and may be tried again from its beginning.
+    pub(crate) changes: bool,
+}
+
+impl Locks {
+    /// Of `call`. A lookup may hold the lock, or not.
+    pub(crate) fn of(call: &Call) -> Locks {
+        let (dirs, another) = match call {
+            Call::Lookup { dir, .. } | Call::List { dir, .. } => return Locks::reading(dir),
+            Call::Create { dir, .. } | Call::Link { dir, .. } => (smallvec![dir.clone()], false),
+            Call::Unlink { dir, directory, .. } => (smallvec![dir.clone()], *directory),
+            Call::Rename { from_dir, to_dir, .. } => (smallvec![from_dir.clone(), to_dir.clone()], true),
+            _ => return Locks::default(),
+        };
+        Locks { dirs, another, changes: true }
+    }
+
+    /// Of a lookup or listing in `dir`, and whatever that asks for.
+    pub(crate) fn reading(dir: &FileId) -> Locks {
+        Locks { dirs: smallvec![dir.clone()], another: false, changes: false }
+    }
+
+    /// Whether `dir` may be among them.
+    pub(crate) fn may_be_of(&self, dir: &FileId) -> bool {
+        self.another || self.dirs.contains(dir)
+    }
+}
+
+/// Threads that gave way lately, and in which system call; and how many they are.
+#[derive(Debug, Default)]
+pub(crate) struct Gave(Mutex<FxHashMap<u32, (Instant, SystemCall)>>, AtomicUsize);
+
+impl Gave {
+    /// Whether thread `tid`, which is in system call `call`, may give way: if so, it is taken to.
+    pub(crate) fn may(&self, tid: u32, call: SystemCall, now: Instant) -> bool {
+        let mut gave = self.0.lock();
+        let is_late = |at: Instant| now.duration_since(at) >= SAME_CALL;
+        if gave.get(&tid).is_some_and(|(at, before)| *before == call && !is_late(*at)) {
+            return false;
+        }
+        if gave.len() >= GAVE_MAX {
+            gave.retain(|_, (at, _)| !is_late(*at));
+        }
+        let has_room = gave.len() < GAVE_MAX;
+        if has_room {
+            gave.insert(tid, (now, call));
+        }
+        self.1.store(gave.len(), Relaxed);
+        has_room
+    }
+
+    /// A change that thread `tid` asked for is answered, and its system call over with that: the next one may look just the same.
+    pub(crate) fn ended(&self, tid: u32) {
+        // Nearly always there is none.
+        if self.1.load(Relaxed) > 0 {
+            let mut gave = self.0.lock();
+            gave.remove(&tid);
+            self.1.store(gave.len(), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lease::Label;
+    use namespace::RenameMode;
+
+    #[test]
+    fn no_thread_gives_way_twice_in_one_system_call() {
+        let (gave, now) = (Gave::default(), Instant::now());
+        let call = |number| SystemCall { number, arguments: [1, 2, 3] };
+        assert!(gave.may(7, call(1), now) && !gave.may(7, call(1), now));
+        assert!(gave.may(8, call(1), now), "another thread");
+        assert!(gave.may(7, call(2), now) && !gave.may(7, call(2), now), "another call");
+        assert!(gave.may(7, call(2), now + SAME_CALL));
+        gave.ended(7);
+        assert!(gave.may(7, call(2), now + SAME_CALL), "the next one, which looks the same");
+        (0..2 * GAVE_MAX as u32).for_each(|tid| _ = gave.may(tid, call(3), now));
+        assert!(gave.0.lock().len() <= GAVE_MAX);
+    }
+
+    #[test]
+    fn what_changes_names_locks_their_directories_and_what_it_finds() {
+        let [one, two, three] = [2, 3, 4].map(|n| FileId::root().child(n));
+        let label = Label::new(b"x").unwrap();
+        let rmdir = |directory| Call::Unlink { dir: one.clone(), label: label.clone(), directory };
+        let of = |call: &Call| [&one, &two, &three].map(|dir| Locks::of(call).may_be_of(dir));
+        assert_eq!(of(&rmdir(false)), [true, false, false]);
+        assert_eq!(of(&rmdir(true)), [true; 3], "one that it removes");
+        let (from_dir, to_dir) = (one.clone(), two.clone());
+        let (from, to, mode) = (label.clone(), label.clone(), RenameMode::Replace);
+        assert_eq!(of(&Call::Rename { from_dir, from, to_dir, to, mode, whiteout: false }), [true; 3]);
+        let lookup = Call::Lookup { dir: two.clone(), label };
+        assert!(of(&lookup) == [false, true, false] && !Locks::of(&lookup).changes);
+        assert_eq!(of(&Call::Stat { file: one.clone() }), [false; 3]);
+    }
+}

@@ -1,0 +1,74 @@
+//! How new a state this machine's share server has acted on. An empty state refers to nothing, and an older one not to what was stored since: neither is authority to let go of anything.
+//!
+//! ```text
+//! shares/acted-for    the number of the latest session that had begun in a state by which something was let go
+//! ```
+
+use crate::ledger::Ledger;
+use crate::small::replace_plain;
+use lease::SessionId;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+const FILE: &str = "acted-for";
+
+/// See the module.
+pub(crate) struct Acted {
+    dir: PathBuf,
+    /// The session; none if nothing was ever let go.
+    latest: Mutex<Option<SessionId>>,
+    /// The state is no older.
+    trusts: AtomicBool,
+    /// It has been said that it is.
+    said: AtomicBool,
+}
+
+impl Acted {
+    /// Of the share server in `dir`.
+    pub(crate) fn of(dir: &Path) -> Acted {
+        let latest = std::fs::read_to_string(dir.join(FILE)).ok();
+        let latest = latest.and_then(|text| text.trim().parse().ok()).map(SessionId);
+        Acted {
+            dir: dir.to_owned(),
+            latest: Mutex::new(latest),
+            trusts: AtomicBool::default(),
+            said: AtomicBool::default(),
+        }
+    }
+
+    /// Whether the state was found to be no older than what was acted on: before that, and if it is, nothing is let go.
+    pub(crate) fn trusts(&self) -> bool {
+        self.trusts.load(SeqCst)
+    }
+
+    /// Looks at the state, if that was not found to be new enough yet.
+    pub(crate) fn look(&self, ledger: &dyn Ledger) {
+        if self.trusts() || !ledger.is_current() {
+            return;
+        }
+        let latest = *self.latest.lock();
+        if latest.is_none_or(|session| ledger.has_begun(session)) {
+            self.trusts.store(true, SeqCst);
+        } else if !self.said.swap(true, SeqCst) {
+            tracing::error!(
+                shares = %self.dir.display(),
+                "the server's state is older than what its shares were kept for, or another file system's: no share is let go. Put the server's state back, or, if this is the one to go on with, \
+                 remove the file {FILE} there and start again"
+            );
+        }
+    }
+
+    /// That session has begun in the state.
+    pub(crate) fn note(&self, session: SessionId) {
+        let mut latest = self.latest.lock();
+        if !self.trusts() || latest.is_some_and(|latest| latest >= session) {
+            return;
+        }
+        match replace_plain(&self.dir, FILE, format!("{}\n", session.0).as_bytes()) {
+            Ok(()) => *latest = Some(session),
+            // The earlier one stands, which is as true.
+            Err(error) => tracing::warn!(%error, "for which state shares are kept could not be noted"),
+        }
+    }
+}

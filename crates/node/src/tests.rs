@@ -1,0 +1,355 @@
+//! Whole machines on data directories that are not what they were.
+
+use crate::backup::tests::{content, read, start, write};
+use crate::cluster::Invitation;
+use crate::data::Identity;
+use crate::group::GroupSettings;
+use crate::machine::{Listen, Machine, MachineError, MachineSettings};
+use crate::net::join;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Small, since directories are copied again and again.
+const SMALL: GroupSettings =
+    GroupSettings { memory_bytes: 8 << 20, checkpoint_after: Duration::from_secs(60), log_bytes: 256 << 10 };
+
+const NAMES: [&str; 4] = ["small-a", "small-b", "large-a", "large-b"];
+
+fn small() -> MachineSettings {
+    MachineSettings { group: SMALL, ..MachineSettings::default() }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().flatten() {
+        let (kind, to) = (entry.file_type().unwrap(), to.join(entry.file_name()));
+        let unused =
+            ["spare", "reserve"].iter().any(|name| entry.file_name().to_string_lossy().ends_with(name));
+        if kind.is_dir() {
+            copy(&entry.path(), &to);
+        } else if kind.is_file() && !unused {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// All that is in a directory, but for the files of shares and directories in which there are none: those are the share server's own to find.
+fn all_in(dir: &Path, below: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir.join(below)).unwrap().flatten() {
+        let path = below.join(entry.file_name());
+        if !entry.file_type().unwrap().is_dir() {
+            all.push(path);
+            continue;
+        }
+        let inner = all_in(dir, &path);
+        if path.parent() != Some(Path::new("shares/shares")) {
+            all.extend(inner);
+        } else if inner.is_empty() {
+            continue;
+        }
+        all.push(path);
+    }
+    all
+}
+
+fn take_away(path: &Path, empty: bool) {
+    match (path.is_dir(), empty) {
+        (true, false) => fs::remove_dir_all(path).unwrap(),
+        (true, true) => {
+            fs::remove_dir_all(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }
+        (false, false) => fs::remove_file(path).unwrap(),
+        (false, true) => fs::write(path, b"").unwrap(),
+    }
+}
+
+/// Each file and directory of a server is taken away, or emptied; keys and what else is kept twice also with its copy. The machine works with everything that was there, or names what is missing.
+#[test]
+fn what_is_missing_is_named_or_not_needed() {
+    let (live, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let machine = Machine::start(live.path(), "a test", small()).unwrap();
+    NAMES[..2].iter().for_each(|name| write(&machine, name).unwrap());
+    machine.server().unwrap().group().checkpoint();
+    NAMES[2..].iter().for_each(|name| write(&machine, name).unwrap());
+    // As one that was killed leaves it.
+    copy(live.path(), left.path());
+    machine.stop().unwrap();
+    let mut cases: Vec<Vec<PathBuf>> =
+        all_in(left.path(), Path::new("")).into_iter().map(|path| vec![path]).collect();
+    let twice: Vec<PathBuf> = cases
+        .iter()
+        .flatten()
+        .filter(|path| left.path().join("copies").join(path).is_file())
+        .cloned()
+        .collect();
+    cases.extend(twice.into_iter().map(|path| vec![Path::new("copies").join(&path), path]));
+    let (mut named, mut worked) = (Vec::new(), Vec::new());
+    for (case, empty) in cases.iter().flat_map(|case| [(case, false), (case, true)]) {
+        let dir = tempfile::tempdir().unwrap();
+        copy(left.path(), dir.path());
+        case.iter().for_each(|path| take_away(&dir.path().join(path), empty));
+        let missing = case.last().unwrap();
+        // That is a share whose file is gone, which whoever reads it finds.
+        if empty && missing.parent() == Some(Path::new("shares/shares")) {
+            continue;
+        }
+        match Machine::start(dir.path(), "a test", small()) {
+            Ok(machine) => {
+                for name in NAMES {
+                    assert!(
+                        read(&machine, name) == Ok(content(name)),
+                        "{name} is gone with {case:?}, emptied: {empty}"
+                    );
+                }
+                worked.push((missing.clone(), empty));
+                machine.stop().unwrap();
+            }
+            Err(error) => {
+                let text = crate::control::in_words(&error);
+                // What it names may be what the missing thing is in.
+                let first = missing.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+                assert!(text.contains(&first), "{missing:?} is not named: {text}");
+                assert!(!matches!(error, MachineError::NoSession), "{missing:?}: {text}");
+                named.push((missing.clone(), empty));
+            }
+        }
+    }
+    println!("named: {named:?}\nnot needed: {worked:?}");
+    for essential in
+        ["server", "server/rows", "server/log", "shares", "shares/leases.sqlite", "shares/shares"]
+    {
+        assert!(named.iter().filter(|(path, _)| path == Path::new(essential)).count() == 2, "{essential}");
+    }
+    for key in ["machine.key", "machine.crt", "authority.key", "authority.crt", "machine.json", "format"] {
+        assert!(named.iter().filter(|(path, _)| path == Path::new(key)).count() == 2, "{key}");
+    }
+}
+
+/// Segments of the log that are deleted, cut, or replaced by what they were earlier.
+#[test]
+fn no_log_that_ends_too_early_is_believed() {
+    let (live, left) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let machine = Machine::start(live.path(), "a test", small()).unwrap();
+    let mut earlier: Vec<TempDir> = Vec::new();
+    for round in 0..6 {
+        write(&machine, &format!("small-{round}")).unwrap();
+        let then = tempfile::tempdir().unwrap();
+        copy(&live.path().join("server"), then.path());
+        earlier.push(then);
+    }
+    copy(live.path(), left.path());
+    drop(machine);
+    let segments = |dir: &Path| {
+        let files = fs::read_dir(dir.join("log")).unwrap().flatten().map(|file| file.path());
+        let mut found: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|kind| kind == "log")).collect();
+        found.sort();
+        found
+    };
+    let (mut tried, mut found) = (0, 0);
+    let mut tries = |what: &str, change: &dyn Fn(&Path)| {
+        let dir = tempfile::tempdir().unwrap();
+        copy(left.path(), dir.path());
+        change(&dir.path().join("server"));
+        tried += 1;
+        match Machine::start(dir.path(), "a test", small()) {
+            Err(error) => {
+                let text = crate::control::in_words(&error);
+                assert!(text.contains("log") || text.contains("rows"), "{what}: {text}");
+                found += 1;
+            }
+            Ok(machine) => {
+                for round in 0..6 {
+                    let name = format!("small-{round}");
+                    assert!(
+                        read(&machine, &name) == Ok(content(&name)),
+                        "{what} is believed: {name} is gone"
+                    );
+                }
+                machine.stop().unwrap();
+            }
+        }
+    };
+    for segment in segments(&left.path().join("server")) {
+        let name = segment.file_name().unwrap().to_owned();
+        let in_log = |server: &Path| server.join("log").join(&name);
+        tries("a deleted segment", &|server| fs::remove_file(in_log(server)).unwrap());
+        let length = fs::metadata(&segment).unwrap().len();
+        for eighth in 0..8 {
+            tries("a segment that is cut", &|server| {
+                fs::OpenOptions::new()
+                    .write(true)
+                    .open(in_log(server))
+                    .and_then(|file| file.set_len(length * eighth / 8))
+                    .unwrap();
+            });
+        }
+        for then in &earlier {
+            let old = then.path().join("log").join(&name);
+            if old.exists() {
+                tries("an older segment", &|server| _ = fs::copy(&old, in_log(server)).unwrap());
+            }
+        }
+    }
+    for then in &earlier {
+        tries("an older log", &|server| {
+            fs::remove_dir_all(server.join("log")).unwrap();
+            copy(&then.path().join("log"), &server.join("log"));
+        });
+        tries("older rows", &|server| _ = fs::copy(then.path().join("rows"), server.join("rows")).unwrap());
+    }
+    println!("{tried} changes, {found} of them refused");
+    assert!(found > 10, "{found} of {tried}");
+}
+
+/// A server whose state was found to be older than what it had acknowledged starts only if people say so; all sessions end then.
+#[test]
+fn an_older_state_is_gone_on_with_if_people_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = start(dir.path());
+    write(&machine, "small-a").unwrap();
+    machine.stop().unwrap();
+    Identity::change(dir.path(), |known| known.older = true).unwrap();
+    let Err(refused) = Machine::start(dir.path(), "a test", MachineSettings::default()) else {
+        panic!("started")
+    };
+    assert!(
+        matches!(refused, MachineError::Older(_)) && refused.to_string().contains("--accept-older-state")
+    );
+    let accepts = MachineSettings { accepts_older: true, ..MachineSettings::default() };
+    let machine = Machine::start(dir.path(), "a test", accepts).unwrap();
+    assert!(read(&machine, "small-a") == Ok(content("small-a")));
+    // As after a backup, sessions are numbered from where no session can have been.
+    let session = machine.engine().session().unwrap();
+    assert!(session.0 > 1 << 32, "{session:?}");
+    write(&machine, "small-b").unwrap();
+    machine.stop().unwrap();
+    let machine = start(dir.path());
+    assert!(read(&machine, "small-b") == Ok(content("small-b")));
+    machine.stop().unwrap();
+}
+
+/// The share server's files are there, and the state that refers to them is not: a new file system's, put in its place.
+#[test]
+fn a_state_that_knows_of_nothing_is_no_reason_to_delete() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for _ in 0..3 {
+        let machine = start(dir.path());
+        NAMES.iter().for_each(|name| _ = write(&machine, name));
+        std::thread::sleep(Duration::from_millis(300));
+        machine.stop().unwrap();
+    }
+    let shares = |dir: &Path| all_shares(&dir.join("shares/shares"));
+    let before = shares(dir.path());
+    assert!(!before.is_empty());
+    start(other.path()).stop().unwrap();
+    fs::remove_dir_all(other.path().join("shares")).unwrap();
+    fs::rename(dir.path().join("shares"), other.path().join("shares")).unwrap();
+    let machine = start(other.path());
+    std::thread::sleep(Duration::from_secs(3));
+    machine.stop().unwrap();
+    assert_eq!(shares(other.path()), before);
+    // It is what was meant: they go.
+    fs::remove_file(other.path().join("shares/acted-for")).unwrap();
+    let machine = start(other.path());
+    let begun = Instant::now();
+    while !shares(other.path()).is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is let go");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    machine.stop().unwrap();
+}
+
+fn all_shares(dir: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = fs::read_dir(dir)
+        .unwrap()
+        .flatten()
+        .flat_map(|prefix| fs::read_dir(prefix.path()).unwrap().flatten())
+        .map(|share| PathBuf::from(share.file_name()))
+        .collect();
+    all.sort();
+    all
+}
+
+/// A cluster of three servers in one process, the first of which founded it.
+fn three() -> (Vec<TempDir>, Vec<Machine>) {
+    let listens = || MachineSettings { listen: Listen::At("127.0.0.1:0".parse().unwrap()), ..small() };
+    let mut dirs = vec![tempfile::tempdir().unwrap()];
+    let mut machines = vec![Machine::start(dirs[0].path(), "a test", listens()).unwrap()];
+    for name in ["second", "third"] {
+        let invitation = Invitation {
+            path: "/".into(),
+            read_only: false,
+            squash: None,
+            good_for_s: 60,
+            addresses: vec![machines[0].listens().unwrap().to_string()],
+        };
+        let token = crate::control::invite(dirs[0].path(), invitation).unwrap().parse().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        join(dir.path(), &token, name).unwrap();
+        machines.push(Machine::start(dir.path(), "a test", listens()).unwrap());
+        dirs.push(dir);
+        crate::control::add_server(dirs[0].path(), name, &mut |_| ()).unwrap();
+    }
+    (dirs, machines)
+}
+
+/// Three servers vote, of these machines.
+fn are_whole(machines: &[Machine]) -> bool {
+    let mut standing = machines.iter().filter_map(|machine| {
+        let server = machine.server()?;
+        server.group().leads().then(|| server.group().standing())
+    });
+    let vote =
+        |it: crate::group::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
+    standing.next_back().is_some_and(vote) && machines.iter().all(|machine| machine.server().is_some())
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(90), "waiting for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A server that puts aside what it had serves again in the same process: once, and once more. The one that founded the cluster had its client's way to itself.
+#[test]
+fn who_put_its_state_aside_serves_again_without_another_start() {
+    let (dirs, machines) = three();
+    wait_until("three to vote", || are_whole(&machines));
+    write(&machines[1], "small-a").unwrap();
+    for round in 0..2 {
+        let server = machines[0].server().unwrap();
+        let member = server.group().member();
+        let log = dirs[0].path().join("server/log");
+        for segment in fs::read_dir(&log).unwrap().flatten().map(|entry| entry.path()) {
+            if segment.extension().is_some_and(|kind| kind == "log") {
+                use std::os::unix::fs::FileExt;
+                let file = fs::OpenOptions::new().write(true).open(segment).unwrap();
+                file.write_all_at(&[0x5a; 64], 128).unwrap();
+            }
+        }
+        assert!(catch_unwind(AssertUnwindSafe(|| server.group().reread_log(None))).is_err());
+        drop(server);
+        wait_until("the server to be another", || {
+            are_whole(&machines)
+                && machines[0].server().is_some_and(|server| server.group().member() != member)
+        });
+        let name = format!("small-{round}");
+        write(&machines[0], &name).unwrap();
+        assert!(read(&machines[2], &name) == Ok(content(&name)));
+    }
+    for machine in machines {
+        match machine.stop() {
+            // With two of three gone the last has nobody to agree with.
+            Ok(()) | Err(MachineError::LeftForNextStart { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
