@@ -307,7 +307,8 @@ impl Group {
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
         let (member, knows) = (place.member, place.knows);
         let (here, known) = (Here::default(), Known::default());
-        let trust = Arc::new(Trust::begin(member, place.moved, log.clone(), alarm.clone())?);
+        let trust = Trust::begin(member, place.moved, log.clone(), &queue, alarm.clone()).await?;
+        let trust = Arc::new(trust);
         let lookout = Arc::<Lookout>::default();
         let proposer = Proposer {
             queue: queue.clone(),

@@ -6,8 +6,10 @@
 //! been cut off from a copy of it that works on.
 
 use super::log::Log;
+use super::queue::Queue;
 use super::raft::LogId;
 use super::starts::{Forgotten, Introduction, Start, Starts};
+use super::storage::when_there_is_room;
 use crate::alarm::Alarm;
 use crate::group::life::Life;
 use parking_lot::Mutex;
@@ -90,16 +92,17 @@ struct Twin;
 struct Lost(String);
 
 impl Trust {
-    /// Of the member of that number, which starts now: the log says so from now on.
-    pub(super) fn begin(
+    /// Of the member of that number, which starts now: the log says so from now on. A member whose disk is full starts when there is room, unless `queue` ends.
+    pub(super) async fn begin(
         member: u64,
         moved: bool,
         log: Arc<Mutex<Log>>,
+        queue: &Queue,
         alarm: Alarm,
     ) -> Result<Trust, super::LogError> {
         let starts = log.lock().starts();
         starts.lock().begin(drawn());
-        log.lock().save_starts()?;
+        when_there_is_room(&log, queue, Log::save_starts).await?;
         let own = starts.lock().own();
         let (started, state) = (Instant::now(), Mutex::default());
         Ok(Trust { member, moved, log, starts, own, started, state, alarm })
