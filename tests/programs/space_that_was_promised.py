@@ -36,6 +36,18 @@ def needs_a_small_one():
         skip("fills the file system: wants a small one, below 2 GiB")
 
 
+def settled():
+    """What df says once nothing of what went before is still being freed or counted."""
+    before, until = None, time.monotonic() + 60
+    while time.monotonic() < until:
+        space = os.statvfs(TOP)
+        if before == space.f_bavail:
+            break
+        before = space.f_bavail
+        time.sleep(3)
+    return space
+
+
 class Full:
     """A file system that is filled up to its last byte, after `before` was done."""
 
@@ -137,7 +149,7 @@ def allocation_beyond_the_room():
 def promise_that_is_given_up():
     """A promise that was deleted, cut or punched is room again for others."""
     needs_a_small_one()
-    space = os.statvfs(TOP)
+    space = settled()
     length = space.f_bavail * space.f_frsize * 6 // 10 // MIB * MIB
     for how, give_up in (
         ("deleted", lambda path, fd: os.unlink(path)),
@@ -162,7 +174,7 @@ def promise_that_is_given_up():
 def same_file_again_and_again():
     """Content that is overwritten and synced is room again: nothing counts twice for long."""
     needs_a_small_one()
-    space = os.statvfs(TOP)
+    space = settled()
     length = space.f_bavail * space.f_frsize * 3 // 10 // MIB * MIB
     path, wrong = os.path.join(HERE, fresh()), None
     fd = os.open(path, os.O_RDWR | os.O_CREAT)

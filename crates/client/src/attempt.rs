@@ -100,7 +100,7 @@ impl Client {
                 self.require_quiet()?;
                 self.answer(now, Operation::RemoveXattr { file, name, cred, time: now.wall })
             }
-            Call::Space => Ok(self.space()),
+            Call::Space => self.space(now, waiting),
             Call::Lock { file, change, wait } => self.lock(file, change, wait),
             Call::GetLock { file, owner, space, range, kind } => {
                 self.answer(now, Operation::GetLock { file, owner, space, range, kind })

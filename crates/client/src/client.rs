@@ -56,8 +56,8 @@ impl Settings {
 pub(crate) struct Allowance {
     pub bytes: u64,
     pub files: u64,
-    /// The request for more that is under way: for how many bytes and files at least.
-    pub asking: Option<(u64, u64)>,
+    /// The request for more that is under way: for how many bytes and files at least, and how many bytes are lacking to replace content.
+    pub asking: Option<(u64, u64, u64)>,
 }
 
 /// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out every [`Output`] in order; a spurious
@@ -84,6 +84,8 @@ pub struct Client {
     /// What of it is set aside for ranges of files.
     pub(crate) promised: Promised,
     pub(crate) space: Space,
+    /// When the server said so.
+    pub(crate) space_told: Time,
     /// Something was unlocked here: who waits for that can be tried again.
     pub(crate) unlocked: bool,
     /// What is to be let go and could not yet be.
@@ -145,6 +147,7 @@ impl Client {
             allowance: Allowance::default(),
             promised: Promised::default(),
             space: Space::default(),
+            space_told: Time::default(),
             unlocked: false,
             yields: Yields::default(),
             passing: Passing::default(),
@@ -232,7 +235,8 @@ impl Client {
         let publish = self.publishing.oldest_dirty().map(|since| since.after_ms(self.publish_after_ms()));
         let lingering = self.lingering_deadline();
         let access = self.accesses.deadline().filter(|_| self.session.is_connected());
-        [flush, publish, lingering, access, self.session_deadline()].into_iter().flatten().min()
+        let freed = self.freed_deadline();
+        [flush, publish, lingering, access, freed, self.session_deadline()].into_iter().flatten().min()
     }
 
     /// The directory that this machine has for its root: there is nothing above it. Known once a session has begun.
@@ -372,14 +376,14 @@ impl Client {
                 // A server names none but those of a version that the greeting has agreed upon.
                 let Some(rules) = Rules::numbered(rules) else { return };
                 (self.rights, self.rules) = (rights, rules);
-                self.space = space;
+                self.learn_space(now, space);
                 self.on_opened(now, inodes, allowance, term_ms, out);
             }
             ToClient::Resumed { through, rejected, space, term_ms, rules } => {
                 // Updates that are in the log name the rules that decided them.
                 let Some(rules) = Rules::numbered(rules) else { return };
                 self.rules = rules;
-                self.space = space;
+                self.learn_space(now, space);
                 self.on_resumed(through, &rejected, term_ms, out);
             }
             // What the host keeps for its greetings.
@@ -387,7 +391,7 @@ impl Client {
             ToClient::Fenced => self.cut_off(now, out),
             // Of a connection that is no more.
             _ if !self.session.is_connected() => {}
-            ToClient::Renewed { space } => self.on_renewed(space),
+            ToClient::Renewed { space } => self.on_renewed(now, space),
             ToClient::Granted { number, grants, gone } => {
                 for grant in grants {
                     if self.is_letting_go(&grant.file) {
@@ -431,7 +435,7 @@ impl Client {
                 }
             }
             ToClient::Allowance { bytes, files, space } => {
-                self.space = space;
+                self.learn_space(now, space);
                 let Allowance { bytes: had_bytes, files: had_files, .. } = self.allowance;
                 self.allowance =
                     Allowance { bytes: had_bytes + bytes, files: had_files + files, asking: None };
@@ -450,6 +454,7 @@ impl Client {
             // What was not deleted here the server knew to be gone before we did: no grant of it is on its way.
             known.buried |= !known.gone;
             known.gone = true;
+            self.break_promise(&file, 0..u64::MAX);
             self.tombstones.push_back((self.log.last(), file));
         }
     }
@@ -555,6 +560,10 @@ impl Client {
         if self.yields.let_go(&leases) {
             // Somebody waits for it: it is due.
             self.unsent_since = Some(Time(0));
+        }
+        for lost in leases.iter().filter(|it| it.field == Field::Content && it.keep.is_none()) {
+            // Another writes it, and nobody might ever say that it has gone.
+            self.break_promise(&lost.file, 0..u64::MAX);
         }
         let files: Vec<FileId> = leases.iter().map(|released| released.file.clone()).collect();
         let (boxes, released): (Vec<_>, Vec<_>) =

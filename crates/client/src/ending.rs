@@ -20,7 +20,7 @@ impl Client {
             self.waiting.iter().filter(|(_, w)| self.takes_last_write(&w.call)).map(|(t, _)| *t).collect();
         for ticket in tried_again {
             if let Some(waiting) = self.waiting.get_mut(&ticket)
-                && matches!(waiting.on, On::Session | On::Allowance)
+                && matches!(waiting.on, On::Session | On::Allowance | On::Freed { .. })
             {
                 waiting.on = On::Answered;
             }

@@ -91,6 +91,7 @@ impl Client {
             KnownContent::Unknown | KnownContent::Head(..) => false,
         };
         known.gone
+            || self.promised.of(file) > 0
             || known.handles.is_some()
             || content_busy
             || self.requests.want(file)

@@ -174,8 +174,7 @@ impl Client {
         let Write { offset: opinion, data, .. } = write;
         let length = data.len() as u64;
         let range = offset..offset.saturating_add(length);
-        let promised = self.promised.covers(file, &range);
-        self.charge_write(waiting, wire::cost_of_write(size, length), (length, promised))?;
+        self.charge_write(now, waiting, file, &range, wire::cost_of_write(size, length))?;
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         self.change_content(now, file, |content| content.write(offset, data, now.wall))?;
         self.promised.take(file, &range);
@@ -208,6 +207,12 @@ impl Client {
             self.break_promise(file, size..u64::MAX);
         }
         Ok(())
+    }
+
+    /// Whether there is content in all of `range`.
+    pub(crate) fn is_written(&mut self, file: &FileId, range: &Range<u64>) -> Result<bool, Stop> {
+        let content = self.content(file, Kind::Write)?;
+        Ok(range.end <= content.size() && content.holes_in(range.clone()).is_empty())
     }
 
     /// Sets space aside for what of this range has no content yet; what has, had its own.

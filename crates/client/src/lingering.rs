@@ -219,6 +219,7 @@ impl Client {
         }
         self.files.apply(&Effect::Death { file: file.clone() }, true);
         self.forget_content(file);
+        self.break_promise(file, 0..u64::MAX);
         self.tombstones.push_back((removed, file.clone()));
         true
     }
@@ -228,7 +229,7 @@ impl Client {
 mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
-    use crate::{Input, Outcome, Reply, Settings};
+    use crate::{Input, Outcome, Output, Reply, Settings};
     use lease::Label;
     use namespace::Error;
     use wire::{FileGrant, LogEntry, ToClient, ToServer};
@@ -305,6 +306,52 @@ mod tests {
         else {
             panic!("{log:?}")
         };
+    }
+
+    /// Whoever says that a file has gone, what was promised of it is anybody's.
+    #[test]
+    fn what_was_promised_of_a_file_ends_with_it() {
+        let allocate = |client: &mut Client, file: &FileId| {
+            let what = crate::Allocate::Reserve { keep_size: false };
+            let all = Call::Allocate { file: file.clone(), offset: 0, length: 1 << 20, what };
+            assert!(call(client, 2, all).is_ok());
+            assert_eq!(client.promised.bytes(), 1 << 20);
+        };
+        let ends: [fn(&mut Client, &FileId, &FileId); 4] = [
+            |client, dir, file| {
+                assert!(unlinks(client, dir).is_ok());
+                client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
+            },
+            |client, dir, file| {
+                assert!(unlinks(client, dir).is_ok());
+                assert!(call(client, 3, Call::Stat { file: file.clone() }).is_ok());
+                assert!(!logged(client, 10).is_empty());
+                client.handle(at(11), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
+            },
+            |client, _, file| {
+                let gone = ToClient::Granted { number: 0, grants: Vec::new(), gone: vec![file.clone()] };
+                client.handle(at(4), Input::Message(gone), &mut Vec::new());
+            },
+            |client, _, file| {
+                let content = Released { file: file.clone(), field: Field::Content, keep: None };
+                let (mut out, recall) = (Vec::new(), ToClient::Recall { leases: vec![content] });
+                client.handle(at(4), Input::Message(recall), &mut out);
+                let yields = out.iter().find_map(|output| match output {
+                    Output::Yield { number, .. } => Some(*number),
+                    _ => None,
+                });
+                let number = yields.expect("the kernel has pages");
+                client.handle(at(5), Input::Yielded { number }, &mut Vec::new());
+            },
+        ];
+        for (which, end) in ends.iter().enumerate() {
+            let (mut client, dir, file) = client();
+            client.allowance.bytes = 1 << 30;
+            allocate(&mut client, &file);
+            end(&mut client, &dir, &file);
+            assert_eq!(client.promised.bytes(), 0, "end {which}");
+            assert!(client.allowance.bytes > (1 << 30) - (1 << 20), "end {which}");
+        }
     }
 
     #[test]

@@ -220,8 +220,8 @@ impl Client {
         if std::mem::take(&mut self.reserving_inodes) {
             self.reserve_inodes(out);
         }
-        if let Some((bytes, files)) = self.allowance.asking.take() {
-            self.ask_allowance(bytes, files, out);
+        if let Some((bytes, files, lacks)) = self.allowance.asking.take() {
+            self.ask_allowance(bytes, files, lacks, out);
         }
     }
 }

@@ -2,9 +2,12 @@
 
 use crate::client::Client;
 use crate::waiting::{Need, Stop, Waiting};
-use crate::{Output, Reply};
+use crate::{Now, Output, Reply};
 use ident::FileId;
-use wire::ToServer;
+use std::ops::Range;
+use wire::{Space, ToServer};
+
+type Tried = Result<Reply, Stop>;
 
 /// What a session asks for at a time: enough for a few seconds of writing.
 const ALLOWANCE_BYTES: u64 = 256 << 20;
@@ -12,6 +15,10 @@ const ALLOWANCE_BYTES: u64 = 256 << 20;
 const ALLOWANCE_BYTES_MIN: u64 = 64 << 10;
 /// Files likewise.
 const ALLOWANCE_FILES: u64 = 20_000;
+/// So long the server need not be asked again what room there is, ms.
+const TOLD_MS: u64 = 500;
+/// So long a call that replaces content waits for what was replaced before it to be free, ms.
+const FREED_PATIENCE_MS: u64 = 10_000;
 
 impl Client {
     /// The next integer of `dir`, not used up yet.
@@ -63,6 +70,10 @@ impl Client {
 
     /// Uses up space, if what was set aside has it; what a call has accepted fits.
     pub(crate) fn charge(&mut self, waiting: &Waiting, bytes: u64, files: u64) -> Result<(), Stop> {
+        self.charge_for(waiting, bytes, files, false)
+    }
+
+    fn charge_for(&mut self, waiting: &Waiting, bytes: u64, files: u64, replaces: bool) -> Result<(), Stop> {
         if self.allowance.bytes >= bytes && self.allowance.files >= files {
             self.allowance.bytes -= bytes;
             self.allowance.files -= files;
@@ -86,23 +97,34 @@ impl Client {
             }
             _ => {}
         }
-        Err(Stop::Need(Need::Allowance { bytes, files }))
+        Err(Stop::Need(Need::Allowance { bytes, files, replaces }))
     }
 
-    /// Uses up space for a write that costs so much, of whose `length` so much is `promised`. What is all promised is written whatever there is left: the little that it takes beside, the
-    /// server has in reserve.
+    /// Uses up space for a write of `range` of `file`, which costs so much. Of a range that is all promised, or that all has content, it is written whatever there is left: the little that
+    /// it takes beside, and what it takes until what it replaces is free, the server has in reserve.
     pub(crate) fn charge_write(
         &mut self,
+        now: Now,
         waiting: &Waiting,
+        file: &FileId,
+        range: &Range<u64>,
         cost: u64,
-        (length, promised): (u64, u64),
     ) -> Result<(), Stop> {
+        let promised = self.promised.covers(file, range);
         let rest = cost.saturating_sub(promised);
-        if promised > 0 && promised == length {
+        if promised > 0 && promised == range.end - range.start {
             self.allowance.bytes = self.allowance.bytes.saturating_sub(rest);
             return Ok(());
         }
-        self.charge(waiting, rest, 0)
+        let replaces = self.allowance.bytes < rest && self.is_written(file, range)?;
+        match self.charge_for(waiting, rest, 0, replaces) {
+            Err(Stop::Error(namespace::Error::NoSpace))
+                if replaces && now.time.ms_since(waiting.since) < FREED_PATIENCE_MS =>
+            {
+                Err(Stop::Need(Need::Freed))
+            }
+            charged => charged,
+        }
     }
 
     /// Whether there is so little left that what is freed matters.
@@ -116,11 +138,12 @@ impl Client {
         self.allowance.files += files;
     }
 
-    pub(crate) fn ask_allowance(&mut self, bytes: u64, files: u64, out: &mut Vec<Output>) {
+    /// Asks for so much more to be set aside, of which it `lacks` so many bytes to replace content.
+    pub(crate) fn ask_allowance(&mut self, bytes: u64, files: u64, lacks: u64, out: &mut Vec<Output>) {
         if self.allowance.asking.is_some() {
             return;
         }
-        self.allowance.asking = Some((bytes, files));
+        self.allowance.asking = Some((bytes, files, lacks));
         // What was deleted here, and what was published, the server is to have counted.
         self.send_log_first(out);
         let (log_bytes, log_files) = self.log.charged();
@@ -128,8 +151,13 @@ impl Client {
             self.allowance.bytes + self.promised.bytes() + self.publishing.dirty_bytes() as u64 + log_bytes,
             self.allowance.files + log_files,
         );
-        let want = (held.0 + bytes.max(ALLOWANCE_BYTES), held.1 + files.max(ALLOWANCE_FILES));
-        self.send(ToServer::Allow { held, want }, out);
+        // Who asks for nothing wants to know what there is.
+        let more = match (bytes, files) {
+            (0, 0) => (0, 0),
+            _ => (bytes.max(ALLOWANCE_BYTES), files.max(ALLOWANCE_FILES)),
+        };
+        let want = (held.0 + more.0, held.1 + more.1);
+        self.send(ToServer::Allow { held, want, replaces: lacks }, out);
     }
 
     /// Asks for whatever is low before somebody has to wait for it.
@@ -143,13 +171,23 @@ impl Client {
         let low = self.allowance.bytes < ALLOWANCE_BYTES / 4 || self.allowance.files < ALLOWANCE_FILES / 4;
         // Near the end what was asked for does not come; then each call asks for itself instead of all inputs in vain.
         if low && self.space.free > ALLOWANCE_BYTES {
-            self.ask_allowance(0, 0, out);
+            self.ask_allowance(ALLOWANCE_BYTES, ALLOWANCE_FILES, 0, out);
         }
     }
 
-    pub(crate) fn space(&self) -> Reply {
-        let unused = self.allowance.bytes;
-        Reply::Space { total: self.space.total, free: self.space.free + unused, files: self.space.files }
+    /// The server has said how much room there is.
+    pub(crate) fn learn_space(&mut self, now: Now, space: Space) {
+        (self.space, self.space_told) = (space, now.time);
+    }
+
+    /// How much room there is. The server is asked if it has not said so lately, and can be: what was deleted a moment ago is to be seen.
+    pub(crate) fn space(&self, now: Now, waiting: &Waiting) -> Tried {
+        let is_old = now.time.ms_since(self.space_told) >= TOLD_MS && self.session.is_connected();
+        if is_old && waiting.asked_allowance.is_none() {
+            return Err(Stop::Need(Need::Space));
+        }
+        let free = self.space.free + self.allowance.bytes;
+        Ok(Reply::Space { total: self.space.total, free, files: self.space.files })
     }
 }
 
@@ -159,7 +197,7 @@ mod tests {
     use crate::tests::{at, writer};
     use crate::{Allocate, Call, Input, Outcome, Ticket};
     use namespace::{Cred, Error};
-    use wire::{Space, ToClient};
+    use wire::ToClient;
 
     const MIB: u64 = 1 << 20;
 
@@ -178,7 +216,7 @@ mod tests {
 
     /// The server gives so much more.
     fn allows(client: &mut Client, bytes: u64, out: &mut Vec<Output>) {
-        let space = Space { total: 1 << 30, free: 0, files: 0 };
+        let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
         client.handle(at(11), Input::Message(ToClient::Allowance { bytes, files: 0, space }), out);
     }
 
@@ -221,7 +259,7 @@ mod tests {
         let mut out = Vec::new();
         call(&mut client, allocate(&file, 8 * MIB), &mut out);
         out.clear();
-        client.ask_allowance(0, 0, &mut out);
+        client.ask_allowance(0, 0, 0, &mut out);
         let held = out.iter().find_map(|output| match output {
             Output::Send(ToServer::Allow { held, .. }) => Some(held.0),
             _ => None,
@@ -250,6 +288,96 @@ mod tests {
             match answer(&out, ticket) {
                 Some(Ok(_)) if fits => {}
                 Some(Err(Error::NoSpace)) if !fits => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// A server that is away is not waited for.
+    #[test]
+    fn how_much_room_there_is_is_asked_for_unless_that_was_said_lately() {
+        let (mut client, _) = writer(MIB);
+        let mut out = Vec::new();
+        let told = |outcome: Outcome| match outcome {
+            Outcome::Done(Ok(Reply::Space { total, .. })) => Some(total),
+            Outcome::Waiting(_) => None,
+            other => panic!("{other:?}"),
+        };
+        let ask = |client: &mut Client, ms, out: &mut Vec<Output>| {
+            told(client.call(at(ms), &Cred::default(), Call::Space, out))
+        };
+        assert!(ask(&mut client, 5, &mut out).is_some());
+        assert!(ask(&mut client, 5 + TOLD_MS, &mut out).is_none());
+        let asked = out.iter().find_map(|output| match output {
+            Output::Send(ToServer::Allow { held, want, .. }) => Some((*held, *want)),
+            _ => None,
+        });
+        assert!(asked.is_some_and(|(held, want)| held == want), "{asked:?}");
+        out.clear();
+        let space = Space { total: 77, free: 7, ..Space::default() };
+        let answered = Input::Message(ToClient::Allowance { bytes: 0, files: 0, space });
+        client.handle(at(6 + TOLD_MS), answered, &mut out);
+        let total = |out: &[Output]| {
+            out.iter().find_map(|output| match output {
+                Output::Answer { result: Ok(Reply::Space { total, .. }), .. } => Some(*total),
+                _ => None,
+            })
+        };
+        assert_eq!(total(&out), Some(77));
+        assert_eq!(ask(&mut client, 7 + TOLD_MS, &mut out), Some(77));
+        out.clear();
+        assert!(ask(&mut client, 3 * TOLD_MS, &mut out).is_none());
+        client.handle(at(3 * TOLD_MS + 1), Input::Greeting, &mut out);
+        assert_eq!(total(&out), Some(77), "{out:?}");
+    }
+
+    /// The server's answer frees nothing that is not free: what replaces content asks again until what it replaced is.
+    #[test]
+    fn content_is_replaced_on_a_full_disk_as_soon_as_what_was_replaced_is_free() {
+        for freed in [true, false] {
+            let (mut client, file) = writer(9 * MIB);
+            let mut out = Vec::new();
+            call(&mut client, write(&file, 0, 64 << 10), &mut out);
+            client.allowance.bytes = 0;
+            out.clear();
+            let Outcome::Waiting(beyond) = call(&mut client, write(&file, 60 << 10, 8 << 10), &mut out)
+            else {
+                panic!("a part of it replaces nothing")
+            };
+            allows(&mut client, 0, &mut out);
+            assert!(matches!(answer(&out, beyond), Some(Err(Error::NoSpace))), "{out:?}");
+            out.clear();
+            let Outcome::Waiting(over) = call(&mut client, write(&file, 4 << 10, 8 << 10), &mut out) else {
+                panic!("there is nothing left")
+            };
+            let asks = |out: &[Output]| {
+                out.iter().any(|output| match output {
+                    Output::Send(ToServer::Allow { replaces, .. }) => (8 << 10..16 << 10).contains(replaces),
+                    _ => false,
+                })
+            };
+            assert!(asks(&out), "{out:?}");
+            allows(&mut client, 0, &mut out);
+            assert!(answer(&out, over).is_none());
+            out.clear();
+            let mut now = 11;
+            while answer(&out, over).is_none() {
+                now += FREED_PATIENCE_MS / 40;
+                assert!(now < 2 * FREED_PATIENCE_MS, "it hangs");
+                client.handle(at(now), Input::Tick, &mut out);
+                let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
+                let bytes = if freed && now > 1000 { 16 << 10 } else { 0 };
+                if asks(&std::mem::take(&mut out)) {
+                    client.handle(
+                        at(now),
+                        Input::Message(ToClient::Allowance { bytes, files: 0, space }),
+                        &mut out,
+                    );
+                }
+            }
+            match answer(&out, over) {
+                Some(Ok(_)) if freed => assert!(now < 2000, "{now}"),
+                Some(Err(Error::NoSpace)) if !freed => assert!(now > FREED_PATIENCE_MS, "{now}"),
                 other => panic!("{other:?}"),
             }
         }

@@ -152,8 +152,8 @@ impl Client {
         self.session.renewing = None;
     }
 
-    pub(crate) fn on_renewed(&mut self, space: Space) {
-        self.space = space;
+    pub(crate) fn on_renewed(&mut self, now: Now, space: Space) {
+        self.learn_space(now, space);
         if let Some(sent) = self.session.renewing.take() {
             self.session.renew(sent);
         }

@@ -14,6 +14,8 @@ use wire::{AskMode, FileGrant, ToServer};
 
 /// Grants that came and were gone again before the call could use them, until the server is asked to do the operation itself.
 const LOST_RACES_MAX: u8 = 2;
+/// How soon those ask again for space that wait until some is free, ms.
+const FREED_MS: u64 = 250;
 
 /// Why a call does not return yet, or what it returns instead.
 #[derive(Debug)]
@@ -41,8 +43,12 @@ pub(crate) enum Need {
     Integers(FileId),
     /// Inode numbers.
     Inodes,
-    /// So many bytes and files more to be set aside.
-    Allowance { bytes: u64, files: u64 },
+    /// So many bytes and files more to be set aside; `replaces` if for content that replaces other.
+    Allowance { bytes: u64, files: u64, replaces: bool },
+    /// The server to say how much room there is.
+    Space,
+    /// What was replaced to be free: then more can be set aside.
+    Freed,
     /// Extents or inline content from an offset on.
     Extents { file: FileId, from: u64 },
     /// Log entries up to this one to be durable.
@@ -69,6 +75,8 @@ pub(crate) enum On {
     Integers(FileId),
     Inodes,
     Allowance,
+    Space,
+    Freed { until: Time },
     Applied(u64),
     Published(BTreeMap<FileId, u64>),
     Room,
@@ -212,12 +220,24 @@ impl Client {
                 self.reserve_inodes(out);
                 On::Inodes
             }
-            Need::Allowance { bytes, files } => {
+            Need::Allowance { bytes, files, replaces } => {
                 // Whoever joins a request under way asks again in its own right after it.
                 let has = (self.allowance.bytes, self.allowance.files);
                 waiting.asked_allowance = self.allowance.asking.is_none().then_some(has);
-                self.ask_allowance(bytes, files, out);
+                let lacks = if replaces { bytes.saturating_sub(self.allowance.bytes) } else { 0 };
+                self.ask_allowance(bytes, files, lacks, out);
                 On::Allowance
+            }
+            Need::Space => {
+                waiting.asked_allowance = Some((self.allowance.bytes, self.allowance.files));
+                self.ask_allowance(0, 0, 0, out);
+                On::Space
+            }
+            Need::Freed => {
+                // What it replaces is free only once that is published.
+                self.publish_all(now, out);
+                waiting.asked_allowance = None;
+                On::Freed { until: now.time.after_ms(FREED_MS) }
             }
             Need::Extents { file, from } => {
                 let number = self.number();
@@ -363,12 +383,22 @@ impl Client {
                 On::Applied(_) | On::Published(_) | On::Room | On::Heard(_) => {
                     "what was done here to be stored"
                 }
+                On::Freed { .. } => "space, on a full disk",
                 _ => "the server, or another machine that has to let go first",
             };
             let call = waiting.call.name();
             (for_ms >= at_least_ms).then_some(WaitReport { ticket: *ticket, call, for_ms, what })
         };
         self.waiting.iter().filter_map(report).collect()
+    }
+
+    /// When the first of those asks again that wait until space is free.
+    pub(crate) fn freed_deadline(&self) -> Option<Time> {
+        let until = |waiting: &Waiting| match waiting.on {
+            On::Freed { until } => Some(until),
+            _ => None,
+        };
+        self.waiting.values().filter_map(until).min()
     }
 
     /// Changes of locks that calls wait to be able to make.
@@ -392,6 +422,9 @@ impl Client {
                 .is_none_or(|children| children.next_integer().is_some()),
             On::Inodes => self.inodes.0 < self.inodes.1,
             On::Allowance => self.allowance.asking.is_none(),
+            // What was said last is better than an answer that may not come.
+            On::Space => self.allowance.asking.is_none() || !self.session.is_connected(),
+            On::Freed { until } => now.time >= *until,
             On::Applied(through) => self.log.applied() >= *through,
             On::Published(barriers) => {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))

@@ -165,11 +165,13 @@ pub(crate) struct Sessions {
     pub space: Space,
     /// Bytes used up since: they are in nobody's allowance and not yet in the measurement.
     spent: u64,
+    /// Bytes of the hosts' reserve that were lent since then.
+    lent: u64,
 }
 
 impl Sessions {
     pub fn new(next_inode: u64) -> Sessions {
-        Sessions { all: BTreeMap::new(), next: 1, next_inode, space: Space::default(), spent: 0 }
+        Sessions { all: BTreeMap::new(), next: 1, next_inode, space: Space::default(), spent: 0, lent: 0 }
     }
 
     /// Whether `session` was begun, and is not or no more the machine's.
@@ -229,7 +231,7 @@ impl Sessions {
     /// What the host measured.
     pub fn measured(&mut self, space: Space) {
         self.space = space;
-        self.spent = 0;
+        (self.spent, self.lent) = (0, 0);
     }
 
     /// Bytes used up since the last measurement.
@@ -245,22 +247,30 @@ impl Sessions {
 
     /// What clients are told about space; `files` is how many there are.
     pub fn space(&self, files: u64) -> Space {
-        Space { total: self.space.total, free: self.left(), files }
+        Space { free: self.left(), files, ..self.space }
     }
 
     /// The allowance that a session begins with.
     pub fn first_allowance(&mut self, session: SessionId) -> (u64, u64) {
-        self.allow(session, (0, 0), FIRST_ALLOWANCE)
+        self.allow(session, (0, 0), FIRST_ALLOWANCE, 0)
     }
 
-    /// Fills the allowance of `session`, which says that it still holds `held`, up to `want`, as far as there is room. Returns what was added.
-    pub fn allow(&mut self, session: SessionId, held: (u64, u64), want: (u64, u64)) -> (u64, u64) {
+    /// Fills the allowance of `session`, which says that it still holds `held`, up to `want`, as far as there is room; what it lacks to replace content that is there it is lent out of the
+    /// host's reserve. Returns what was added.
+    pub fn allow(
+        &mut self,
+        session: SessionId,
+        held: (u64, u64),
+        want: (u64, u64),
+        replaces: u64,
+    ) -> (u64, u64) {
         let Some(current) = self.all.get_mut(&session) else { return (0, 0) };
         // What it no longer claims is free again; what it claims beyond what it was given was not given.
         current.allowance = (held.0.min(current.allowance.0), held.1.min(current.allowance.1));
         let (bytes, files) = current.allowance;
-        let left = self.left();
-        let more_bytes = want.0.saturating_sub(held.0.max(bytes)).min(left / SHARE_OF_LEFT);
+        let given = want.0.saturating_sub(held.0.max(bytes)).min(self.left() / SHARE_OF_LEFT);
+        let more_bytes = given.max(replaces.min(self.space.lends.saturating_sub(self.lent)));
+        self.lent = self.lent.saturating_add(more_bytes - given);
         let more_files = want.1.min(FILES_ALLOWANCE_MAX).saturating_sub(held.1.max(files));
         if let Some(current) = self.all.get_mut(&session) {
             current.allowance = (bytes + more_bytes, files + more_files);
@@ -302,11 +312,35 @@ mod tests {
     fn what_was_accepted_fits_and_no_more() {
         let mut sessions = Sessions::new(2);
         let session = sessions.open(Time(0), MachineId(1), 1, Rights::FULL);
-        sessions.measured(Space { total: 1 << 30, free: 1000, files: 0 });
+        sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));
         // What was spent is gone until the host has measured again.
         assert_eq!(sessions.left(), 0);
         assert_eq!(sessions.spend(session, (1 + GRACE_BYTES, 0)), Err(Error::NoSpace));
+    }
+
+    /// What the reserve lends is bounded until the host has measured again, and for those that replace content alone.
+    #[test]
+    fn who_replaces_content_is_lent_what_a_full_disk_has_in_reserve() {
+        let mut sessions = Sessions::new(2);
+        let [one, two] = [1, 2].map(|id| sessions.open(Time(0), MachineId(id), 1, Rights::FULL));
+        let full = Space { total: 1 << 30, free: 0, files: 0, lends: 10_000 };
+        sessions.measured(full);
+        let want = (1 << 28, 0);
+        assert_eq!(sessions.allow(one, (0, 0), want, 0), (0, 0), "it replaces nothing");
+        assert_eq!(sessions.allow(one, (0, 0), want, 1000), (1000, 0));
+        assert_eq!(sessions.allow(two, (0, 0), want, u64::MAX), (9000, 0));
+        assert_eq!(sessions.allow(two, (9000, 0), want, 1), (0, 0));
+        assert_eq!(sessions.spend(two, (9000, 0)), Ok(()));
+        assert_eq!(sessions.allow(two, (0, 0), want, 1), (0, 0), "nothing was freed that was measured");
+        sessions.measured(Space { lends: 500, ..full });
+        assert_eq!(sessions.allow(two, (0, 0), want, u64::MAX), (500, 0));
+        // What there is for all is no loan.
+        sessions.measured(Space { free: 1 << 20, ..full });
+        let (given, _) = sessions.allow(one, (0, 0), want, 1000);
+        assert!(given > 1000, "{given}");
+        sessions.measured(full);
+        assert_eq!(sessions.allow(two, (0, 0), want, u64::MAX), (10_000, 0));
     }
 }

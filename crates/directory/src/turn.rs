@@ -194,9 +194,9 @@ impl Turn<'_> {
                 self.send(session, ToClient::ReservedInodes { first, end });
                 Ok(())
             }
-            ToServer::Allow { held, want } => {
+            ToServer::Allow { held, want, replaces } => {
                 let (bytes, files) = match self.may_write(session) {
-                    true => self.state.sessions.allow(session, held, want),
+                    true => self.state.sessions.allow(session, held, want, replaces),
                     false => (0, 0),
                 };
                 let space = self.state.sessions.space(self.state.files);

@@ -227,8 +227,8 @@ impl Keeper {
         if self.is_alone() { vec![None; shares.len()] } else { ledger.publishers(shares) }
     }
 
-    /// Stores what `machine` uploads, but for what a file refers to already: whoever published that has it stored, and others have no business with it. Nothing of a session that has
-    /// not begun: no look would find that over.
+    /// Stores what `machine` uploads, if it has the right to, but for what a file refers to already: whoever published that has it stored, and others have no business with it. Nothing of a
+    /// session that has not begun: no look would find that over. What is stored of a machine that is expelled meanwhile goes with the rest of it.
     fn take_in(
         &self,
         machine: MachineId,
@@ -244,10 +244,17 @@ impl Keeper {
             );
             return vec![Err(Error::CutOff); shares.len()];
         }
+        if !ledger.may_upload(machine) {
+            tracing::warn!(machine = machine.0, "refused an upload of a machine that may store nothing");
+            return vec![Err(Error::NotPermitted); shares.len()];
+        }
         let ids: Vec<ShareId> = shares.iter().map(|share| share.id).collect();
         let taken = ledger.refers_to(&ids);
         let free = shares.into_iter().zip(&taken).filter_map(|(share, taken)| (!taken).then_some(share));
         let mut stored = self.shares.store(machine, session, free.collect()).into_iter();
+        if !ledger.may_upload(machine) {
+            self.expelled(machine);
+        }
         let result = |(taken, share): (bool, ShareId)| {
             if taken {
                 // Its publisher's may come late, to a host that others were quicker than.

@@ -23,6 +23,9 @@ pub(crate) trait Ledger: Send + Sync {
     /// Whether that session has begun, as far as the state here is: a replica may be behind.
     fn has_begun(&self, session: SessionId) -> bool;
 
+    /// Whether that machine may store anything: it belongs to the cluster, and its rights are not only to read.
+    fn may_upload(&self, machine: MachineId) -> bool;
+
     /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have
     /// applied less of its log than before, until it has heard what is committed: by such a state nothing may be let go.
     fn is_current(&self) -> bool;
@@ -56,6 +59,11 @@ impl Ledger for Server {
 
     fn has_begun(&self, session: SessionId) -> bool {
         self.group().query(|directory, _| directory.has_begun(session))
+    }
+
+    fn may_upload(&self, machine: MachineId) -> bool {
+        let admitted = self.group().query(|directory, store| directory.admits(machine, store));
+        admitted.is_ok_and(|rights| !rights.read_only)
     }
 
     fn is_current(&self) -> bool {

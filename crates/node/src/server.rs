@@ -451,7 +451,7 @@ impl Server {
         let Ok(here) = space::measure(&self.dir) else { return };
         let used_up = self.group().query(|directory, _| directory.used_up());
         let space = self.room(here);
-        if self.measured.lock().is_due(Instant::now(), space.free, used_up) {
+        if self.measured.lock().is_due(Instant::now(), space.free + space.lends, used_up) {
             self.group().propose(Input::Space(space));
         }
     }

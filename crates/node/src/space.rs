@@ -27,7 +27,7 @@ const MATTERS: (u64, u64, u64) = (256, 256 << 10, 64 << 20);
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// Of a store elsewhere, which does not fill.
-pub(crate) const ELSEWHERE: Space = Space { total: 1 << 50, free: 1 << 50, files: 0 };
+pub(crate) const ELSEWHERE: Space = Space { total: 1 << 50, free: 1 << 50, files: 0, lends: 0 };
 
 /// What the file system below `dir` has, less the reserve.
 pub fn measure(dir: &Path) -> Result<Space, rustix::io::Errno> {
@@ -42,7 +42,9 @@ fn usable(total: u64, free: u64, available: u64) -> Space {
     let reserve = RESERVE_BYTES.min(total / 8);
     let used = total.saturating_sub(free);
     let free = available.saturating_sub(reserve);
-    Space { total: used.saturating_add(free), free, files: 0 }
+    // The other half is never lent: the log, the store and the lease database need it to free anything.
+    let lends = available.min(reserve).saturating_sub(reserve / 2);
+    Space { total: used.saturating_add(free), free, files: 0, lends }
 }
 
 /// What is free once what sessions have uploaded and not published counts as free: their allowances have it, until they publish it. Counted twice it would keep them from writing.
@@ -151,9 +153,9 @@ pub(crate) fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here
     }
     let (copies, needed) = (hosts.copies_of(Spread::Usual), hosts.needed_of(Spread::Usual));
     let fits = |of: fn(&Space) -> u64| content::room(rooms.iter().map(of).collect(), copies, needed);
-    let (total, free) = (fits(|room| room.total), fits(|room| room.free));
-    let free = if here.free < ROWS_BYTES { free.min(here.free) } else { free };
-    Space { total, free, files: 0 }
+    let most = if here.free < ROWS_BYTES { (here.free, here.lends) } else { (u64::MAX, u64::MAX) };
+    let (free, lends) = (fits(|room| room.free).min(most.0), fits(|room| room.lends).min(most.1));
+    Space { total: fits(|room| room.total), free, files: 0, lends }
 }
 
 #[cfg(test)]
@@ -173,7 +175,7 @@ mod tests {
     }
 
     fn gib(total: u64, free: u64) -> Space {
-        Space { total: total << 30, free: free << 30, files: 0 }
+        Space { total: total << 30, free: free << 30, files: 0, lends: 0 }
     }
 
     /// On ext4 a part of the disk is root's: `df` says nothing of that, as it does not of the disk itself.
@@ -183,8 +185,11 @@ mod tests {
         let space = usable(gib(100), gib(60), gib(55));
         assert_eq!((space.total - space.free, space.free), (gib(40), gib(55) - RESERVE_BYTES));
         let little = usable(800, 700, 700);
-        assert_eq!((little.total - little.free, little.free), (100, 600));
-        assert_eq!(usable(gib(100), 0, 0), Space { total: gib(100), free: 0, files: 0 });
+        assert_eq!((little.total - little.free, little.free, little.lends), (100, 600, 50));
+        // A full disk lends as much as it still has, down to half of what it keeps back.
+        let lends = [0, 50, 51, 75, 100, 200].map(|available| usable(800, available, available).lends);
+        assert_eq!(lends, [0, 0, 1, 25, 50, 50]);
+        assert_eq!(usable(gib(100), 0, 0), Space { total: gib(100), free: 0, files: 0, lends: 0 });
     }
 
     #[test]
@@ -219,7 +224,7 @@ mod tests {
         // A store elsewhere does not fill, but the names do.
         let lone = list(&[1], 1);
         assert_eq!(cluster(&lone, &rooms(&[ELSEWHERE]), here), ELSEWHERE);
-        let little = Space { total: 10 << 30, free: 5 << 20, files: 0 };
+        let little = Space { total: 10 << 30, free: 5 << 20, files: 0, lends: 0 };
         assert_eq!(cluster(&lone, &rooms(&[ELSEWHERE]), little).free, 5 << 20);
         assert_eq!(cluster(&lone, &rooms(&[little]), little), little);
     }

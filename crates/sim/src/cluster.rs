@@ -150,7 +150,7 @@ impl Cluster {
         self.input(client::Input::Greeting);
         let free = self.space.saturating_sub(self.used());
         self.to_server.push_back(Input::Lead);
-        self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0 }));
+        self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0, lends: 0 }));
         self.to_server.push_back(Input::Open {
             machine: MACHINE,
             incarnation: self.incarnation,
@@ -382,7 +382,7 @@ impl Cluster {
         }
         if self.one_in(16) {
             let free = self.space.saturating_sub(self.used());
-            self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0 }));
+            self.to_server.push_back(Input::Space(Space { total: self.space, free, files: 0, lends: 0 }));
         }
     }
 

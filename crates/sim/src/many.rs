@@ -439,7 +439,7 @@ impl Machine {
         self.client.handle(now, client::Input::Greeting, &mut Vec::new());
         self.incarnation += 1;
         self.session = None;
-        self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+        self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
         let (machine, incarnation) = (self.id, self.incarnation);
         self.to_server.push_back(Input::Open { machine, incarnation, session: None, connection: 0 });
     }

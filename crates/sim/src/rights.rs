@@ -45,7 +45,7 @@ impl Lab {
         let (clients, to_server, answers, sent) = Default::default();
         let now = NOW;
         let mut lab = Lab { directory, store, now, clients, to_server, answers, sent, refused_updates: 0 };
-        lab.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+        lab.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
         lab.greet();
         lab
     }

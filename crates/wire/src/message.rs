@@ -57,7 +57,8 @@ pub enum ToServer {
     /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what is set aside for content not yet published
     /// and updates not yet applied. The server takes `held` for what is outstanding and adds what it grants, so accounts cannot drift
     /// apart however often a client overwrites what it was charged for.
-    Allow { held: (u64, u64), want: (u64, u64) },
+    /// `replaces` is what of that it lacks to replace content that is there: of a full disk it is lent so much, since what it frees is more than the loan before long.
+    Allow { held: (u64, u64), want: (u64, u64), replaces: u64 },
     /// Wants inline content, or extents from `from` on, of `file`, under the content lease that it holds. Changes no state, so it is answered
     /// without a log entry.
     Extents { number: u64, file: FileId, from: u64 },
@@ -249,4 +250,6 @@ pub struct Space {
     pub free: u64,
     /// Files in all.
     pub files: u64,
+    /// Bytes that the hosts keep back and that may be lent to those that replace content: what they replace is free before long.
+    pub lends: u64,
 }

@@ -72,7 +72,7 @@ proptest! {
         world.checks = false;
         let writer = world.open(1, 1);
         let first = world.take_root(writer);
-        world.send(writer, ToServer::Allow { held: (0, 0), want: (1 << 34, 100_000) });
+        world.send(writer, ToServer::Allow { held: (0, 0), want: (1 << 34, 100_000), replaces: 0 });
         world.told(writer);
         let sizes = attributes.iter().map(|bytes| (*bytes, 0)).chain(pieces.iter().map(|pieces| (0, *pieces)));
         let files: Vec<(FileId, u32)> = (first..)

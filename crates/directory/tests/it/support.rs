@@ -77,7 +77,7 @@ impl World {
             next_number: 0,
             inodes: BTreeMap::new(),
         };
-        world.input(Input::Space(Space { total: 100 * GIB, free: 64 * GIB, files: 0 }));
+        world.input(Input::Space(Space { total: 100 * GIB, free: 64 * GIB, files: 0, lends: 0 }));
         world
     }
 

@@ -55,6 +55,10 @@ struct State {
     over: Mutex<BTreeSet<(MachineId, SessionId)>>,
     /// Sessions that have not begun, as far as hosts know.
     unknown: Mutex<BTreeSet<SessionId>>,
+    /// Machines that may not upload, or not any more.
+    readers: Mutex<BTreeSet<MachineId>>,
+    /// Happens before a host is told the next time whether a machine may upload.
+    storing: Mutex<Option<Meanwhile>>,
     /// Happens before a host is told the next time what files refer to.
     meanwhile: Mutex<Option<Meanwhile>>,
 }
@@ -88,6 +92,12 @@ impl Ledger for State {
 
     fn has_begun(&self, session: SessionId) -> bool {
         !self.unknown.lock().contains(&session)
+    }
+
+    fn may_upload(&self, machine: MachineId) -> bool {
+        let meanwhile = self.storing.lock().take();
+        meanwhile.into_iter().for_each(|meanwhile| meanwhile(self));
+        !self.readers.lock().contains(&machine)
     }
 
     fn is_current(&self) -> bool {

@@ -276,7 +276,12 @@ impl Machines {
         self.client(at, client::Input::Greeting)?;
         let machine = &mut self.machines[at];
         let (incarnation, session, connection) = (machine.incarnation, machine.begun, machine.connection);
-        machine.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+        machine.to_server.push_back(Input::Space(Space {
+            total: 1 << 40,
+            free: 1 << 40,
+            files: 0,
+            lends: 0,
+        }));
         machine.to_server.push_back(Input::Open {
             machine: MachineId(at as u64 + 1),
             incarnation,

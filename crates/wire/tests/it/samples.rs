@@ -154,7 +154,7 @@ every! { to_server -> ToServer {
     Log { first: 8, entries: oldest_log_entries(), answer: true },
     Reserve { dir: dir() },
     ReserveInodes { known: 8193 },
-    Allow { held: (1, 2), want: (300, 4) },
+    Allow { held: (1, 2), want: (300, 4), replaces: 5 },
     Extents { number: 9, file: file(), from: 1 << 20 },
     Goodbye,
 } }
@@ -289,7 +289,7 @@ fn variations() -> Vec<(String, Operation)> {
 }
 
 fn space() -> Space {
-    Space { total: 1 << 40, free: 1 << 39, files: 12 }
+    Space { total: 1 << 40, free: 1 << 39, files: 12, lends: 34 }
 }
 
 fn rights() -> Rights {

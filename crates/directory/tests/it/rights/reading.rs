@@ -48,7 +48,7 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
     }
     world.send(session, ToServer::Reserve { dir: tree.inside.clone() });
     world.send(session, ToServer::ReserveInodes { known: 0 });
-    world.send(session, ToServer::Allow { held: (0, 0), want: (1 << 20, 10) });
+    world.send(session, ToServer::Allow { held: (0, 0), want: (1 << 20, 10), replaces: 0 });
     let told = world.told(session);
     assert!(matches!(
         told.as_slice(),

@@ -127,7 +127,7 @@ fn label(name: &str) -> Label {
 fn grants_of_three() {
     for (dirs, files) in [(200, 500), (20_000, 1)] {
         let building = Building::new(3);
-        building.leader().propose(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+        building.leader().propose(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
         let mut maker = Talk::open(&building, 1 << 20);
         maker.lookup(&FileId::root(), "none");
         maker.hear(|message| matches!(message, ToClient::Granted { .. }).then_some(()));

@@ -128,6 +128,31 @@ fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
     assert_eq!((group.keeping(&shares[0]), leases(0, 0), leases(1, 0)), (vec![0, 1], 1, 1));
 }
 
+#[test]
+fn nothing_is_taken_of_a_machine_that_may_store_nothing() {
+    let group = Group::new(2);
+    group.state.readers.lock().insert(FORGER);
+    assert_eq!(forge(&group, 0, share(0)), Err(Error::NotPermitted));
+    assert_eq!(group.keeper(0).shares().sessions(), []);
+    assert!(group.keeper(0).shares().server().share(&share(0)).unwrap().is_none());
+}
+
+/// Its last upload is under way while the others are swept.
+#[test]
+fn what_a_machine_stores_that_is_expelled_meanwhile_goes_too() {
+    let group = Group::new(2);
+    let keeper = group.hosts[0].as_ref().unwrap().keeper.clone();
+    // It is expelled between the two questions whether it may.
+    *group.state.storing.lock() = Some(Box::new(move |state: &State| {
+        *state.storing.lock() = Some(Box::new(move |state: &State| {
+            keeper.expelled(FORGER);
+            state.readers.lock().insert(FORGER);
+        }));
+    }));
+    assert_eq!(forge(&group, 0, share(0)), Ok(()));
+    until("swept", || group.keeper(0).shares().server().leases_of(&share(0)).unwrap().is_empty());
+}
+
 /// It would be over when the number is another's, which may be never.
 #[test]
 fn nothing_is_taken_of_a_session_that_has_not_begun() {

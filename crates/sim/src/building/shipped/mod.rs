@@ -351,7 +351,7 @@ impl Building {
         if leads && !led {
             self.happened.elections += 1;
             self.notes(|| format!("server {at} leads"));
-            self.propose(at, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0 }));
+            self.propose(at, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
         } else if led && !leads {
             self.notes(|| format!("server {at} does not lead any more"));
             self.group.replicas[at].start += 1;
