@@ -42,9 +42,11 @@ check(left <= size / 8 + 48 * MIB + size / 8, "after %d MiB: %s, with %d of %d M
 for at in range(48): check(not refused(os.pwrite, wal, os.urandom(MIB), at * MIB), "no room for MiB %d of what was set aside" % at)
 check(not refused(os.fsync, wal), "fsync of what was set aside")
 os.unlink(top + "/ballast"); os.close(ballast); os.close(wal)
+def write_after():
+    with open(top + "/after", "wb") as after: after.write(os.urandom(8 * MIB))
 begun, why = time.time(), "no space"
 while why and time.time() < begun + 60:
-    with open(top + "/after", "wb") as after: why = refused(after.write, os.urandom(8 * MIB)) or refused(after.flush)
+    why = refused(write_after)
     time.sleep(0.2)
 check(not why and time.time() < begun + 20, "room again after %.1f s: %s" % (time.time() - begun, why))
 os.unlink(top + "/wal"); os.unlink(top + "/after")

@@ -247,10 +247,9 @@ impl Building {
 
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
-        // As the machine that ships: a program hears of nothing before all is on its way, or what it calls next would overtake that.
-        let (answers, before): (Vec<_>, Vec<_>) =
-            out.into_iter().partition(|output| matches!(output, Output::Answer { .. }));
-        for output in before.into_iter().chain(answers) {
+        // As in the machine that ships, a program makes no other call before all is on its way, or that would be overtaken.
+        let mut interrupted = Vec::new();
+        for output in out {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
             match output {
                 Output::Send(message) => self.says(at, message),
@@ -258,7 +257,10 @@ impl Building {
                     let Some((call, program)) = self.machines[at].calls.remove(&ticket) else {
                         return Err(format!("{ticket:?} of machine {at} is answered twice"));
                     };
-                    self.told(at, call, program, result, now)?;
+                    match result {
+                        Err(namespace::Error::Interrupted) => interrupted.push((call, program, result)),
+                        result => self.told(at, call, program, result, now)?,
+                    }
                 }
                 Output::Store(upload) => {
                     self.machines[at].unstored.insert(upload.upload, upload.clone());
@@ -288,7 +290,9 @@ impl Building {
                 Output::Unneeded(_) | Output::Settled(_) => {}
             }
         }
-        Ok(())
+        interrupted
+            .into_iter()
+            .try_for_each(|(call, program, result)| self.told(at, call, program, result, now))
     }
 
     /// The client says something to the server, if there is a connection.

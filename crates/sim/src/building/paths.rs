@@ -143,14 +143,20 @@ impl Building {
             return Err(format!("machine {at} waited {waited} ms for {call:?}"));
         }
         let life = self.machines[at].life;
-        let replaces = program == 0 && at < ALWAYS.len();
+        let (replaces, always_in) = (program == 0 && at < ALWAYS.len(), self.always_in());
         let Some(walk) = self.paths.walks.get_mut(&(at, program)).filter(|_| !replaces) else {
             return Ok(());
         };
+        // Programs have other calls, too.
         let ours = match call {
-            Call::Lookup { label: of, .. } => of == &label(walk.name.as_bytes()),
-            Call::Create { .. } | Call::Unlink { .. } => false,
-            _ => true,
+            Call::Lookup { dir, label: of } => *dir == always_in && of == &label(walk.name.as_bytes()),
+            Call::Open { file, .. }
+            | Call::SetAttributes { file, .. }
+            | Call::Access { file, .. }
+            | Call::GetXattr { file, .. }
+            | Call::Stat { file } => walk.found.as_ref() == Some(file),
+            Call::Close { file, .. } => walk.open.as_ref().is_some_and(|(open, _)| open == file),
+            _ => false,
         };
         if !ours {
             return Ok(());
