@@ -104,7 +104,13 @@ impl Building {
         new: &str,
     ) -> Call {
         let (new, walk) = (label(new.as_bytes()), self.paths.walks.remove(&(at, program)));
-        if walk.is_some() {
+        if let Some(walk) = walk {
+            if let Some(file) = walk.found.filter(|_| self.one_in(2)) {
+                // What replaces has content, which it is to bring along.
+                self.paths.walks.insert((at, program), Walk { found: None, ..walk });
+                let data = self.happened.calls.to_be_bytes().repeat(3).into();
+                return Call::Write { file, offset: 0, data, append: false };
+            }
             let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
             return Call::Rename {
                 from_dir,
@@ -144,9 +150,13 @@ impl Building {
         }
         let life = self.machines[at].life;
         let (replaces, always_in) = (program == 0 && at < ALWAYS.len(), self.always_in());
-        let Some(walk) = self.paths.walks.get_mut(&(at, program)).filter(|_| !replaces) else {
+        let Some(walk) = self.paths.walks.get_mut(&(at, program)) else { return Ok(()) };
+        if replaces {
+            if let (Call::Create { .. }, Ok(Reply::Node(entry, _))) = (call, result) {
+                walk.found = Some(entry.file.clone());
+            }
             return Ok(());
-        };
+        }
         // Programs have other calls, too.
         let ours = match call {
             Call::Lookup { dir, label: of } => *dir == always_in && of == &label(walk.name.as_bytes()),
