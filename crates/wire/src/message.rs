@@ -17,10 +17,6 @@ use std::fmt;
 pub struct MachineId(pub u64);
 
 /// Client to server, within its session.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the largest is the most frequent, and would be allocated each time"
-)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToServer {
     /// Keeps the session alive.
