@@ -94,8 +94,12 @@ def after_it_was_removed():
         os.unlink(side(handle.path))
         # What was looked up a moment ago stays good for who comes back, also if another removes it.
         time.sleep(5 if side(handle.path) != handle.path else 0)
-        forget()
-        e = error_of(handle.open)
+        # The kernel says what it has forgotten when it comes to that.
+        e, until = None, time.monotonic() + 20
+        while e != "ESTALE" and time.monotonic() < until:
+            forget()
+            e = outcome(handle.read)
+            time.sleep(0.1)
         check(e == "ESTALE", "a file that is removed: %s" % e)
         # Another under its name is another file.
         write(handle.path, b"another")

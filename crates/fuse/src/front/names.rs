@@ -358,7 +358,6 @@ impl Front {
     }
 
     /// The kernel is about to be given a file as `label` in `dir`, of which was asked when there had been so many [`Nodes::missed`](crate::nodes::Nodes::missed). Trap: what is taken back between that it is decided and that it is given is
-    /// taken back of nobody. So if anything was, the file is given for no time.
     /// taken back of nobody. So if anything was, the file is given for no time. Of a directory that the kernel has elsewhere and cannot move it is given nothing unless that may get another node (`anew`).
     pub(super) fn give(
         &self,
