@@ -18,7 +18,7 @@ named=("${named[@]%.py}")
 is_named() { [[ " ${named[*]} " == *" $1 "* ]]; }
 # These fill a file system, measure it or its speed, stop a machine of it, or have mounts in it, which do not survive the last resort against
 # programs of two machines that rename directories into each other (fuse/src/notices.rs): they have one to themselves, on a small disk.
-alone=(mounts_and_shells_within space_that_is_told space_that_was_promised suspended_and_resumed tree_that_another_made)
+alone=(space_that_is_told space_that_was_promised suspended_and_resumed tree_that_another_made mounts_and_shells_within)
 is_alone() { [[ " ${alone[*]} " == *" $1 "* ]]; }
 
 # begin NAME COMMAND...: starts a leasehold and waits until it is mounted.
