@@ -56,7 +56,8 @@ impl Settings {
 pub(crate) struct Allowance {
     pub bytes: u64,
     pub files: u64,
-    /// The request for more that is under way: for how many bytes and files at least, and how many bytes are lacking to replace content.
+    /// The request for more that is under way: for how many bytes and files at least, and how many
+    /// bytes are lacking to replace content.
     pub asking: Option<(u64, u64, u64)>,
 }
 
@@ -288,9 +289,7 @@ impl Client {
             self.files.apply(effect, true);
             match effect {
                 namespace::Effect::Death { file } => {
-                    self.forget_content(file);
-                    self.break_promise(file, 0..u64::MAX);
-                    self.tombstones.push_back((sequence, file.clone()));
+                    self.bury(sequence, file);
                     if self.is_short_of_space() {
                         // What that frees somebody may wait for.
                         self.unsent_since = Some(Time(0));
@@ -304,6 +303,13 @@ impl Client {
                 _ => {}
             }
         }
+    }
+
+    /// Entry `sequence` of the log is the death of `file`.
+    pub(crate) fn bury(&mut self, sequence: u64, file: &FileId) {
+        self.forget_content(file);
+        self.break_promise(file, 0..u64::MAX);
+        self.tombstones.push_back((sequence, file.clone()));
     }
 
     fn knows_times(&self, dir: &FileId) -> bool {

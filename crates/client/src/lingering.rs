@@ -218,9 +218,7 @@ impl Client {
             known.remove_handle(HANDLE);
         }
         self.files.apply(&Effect::Death { file: file.clone() }, true);
-        self.forget_content(file);
-        self.break_promise(file, 0..u64::MAX);
-        self.tombstones.push_back((removed, file.clone()));
+        self.bury(removed, file);
         true
     }
 }
@@ -308,7 +306,7 @@ mod tests {
         };
     }
 
-    /// Whoever says that a file has gone, what was promised of it is anybody's.
+    /// The room that was promised of a file is anybody's once the file has gone, on whosever word.
     #[test]
     fn what_was_promised_of_a_file_ends_with_it() {
         let allocate = |client: &mut Client, file: &FileId| {

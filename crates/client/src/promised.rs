@@ -1,4 +1,5 @@
-//! Space that programs had set aside for ranges of files (posix_fallocate): it is taken out of the allowance, and no other write can have it, until it is written, cut off, or the file, its
+//! Space that programs had set aside for ranges of files (posix_fallocate): it is taken out of the
+//! allowance, and no other write can have it, until it is written, cut off, or the file, its
 //! content's lease or the session has gone. So what was promised fits when the disk is full.
 
 use crate::client::Client;

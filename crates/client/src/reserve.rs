@@ -100,8 +100,9 @@ impl Client {
         Err(Stop::Need(Need::Allowance { bytes, files, replaces }))
     }
 
-    /// Uses up space for a write of `range` of `file`, which costs so much. Of a range that is all promised, or that all has content, it is written whatever there is left: the little that
-    /// it takes beside, and what it takes until what it replaces is free, the server has in reserve.
+    /// Uses up space for a write of `range` of `file`, which costs so much. Of a range that is all
+    /// promised, or that all has content, it is written whatever there is left: the little that it
+    /// takes beside, and what it takes until what it replaces is free, the server has in reserve.
     pub(crate) fn charge_write(
         &mut self,
         now: Now,
@@ -151,7 +152,7 @@ impl Client {
             self.allowance.bytes + self.promised.bytes() + self.publishing.dirty_bytes() as u64 + log_bytes,
             self.allowance.files + log_files,
         );
-        // Who asks for nothing wants to know what there is.
+        // A request for nothing asks what there is.
         let more = match (bytes, files) {
             (0, 0) => (0, 0),
             _ => (bytes.max(ALLOWANCE_BYTES), files.max(ALLOWANCE_FILES)),
@@ -180,7 +181,8 @@ impl Client {
         (self.space, self.space_told) = (space, now.time);
     }
 
-    /// How much room there is. The server is asked if it has not said so lately, and can be: what was deleted a moment ago is to be seen.
+    /// How much room there is. The server is asked if it has not said so lately, and can be: what
+    /// was deleted a moment ago is to be seen.
     pub(crate) fn space(&self, now: Now, waiting: &Waiting) -> Tried {
         let is_old = now.time.ms_since(self.space_told) >= TOLD_MS && self.session.is_connected();
         if is_old && waiting.asked_allowance.is_none() {
@@ -331,7 +333,8 @@ mod tests {
         assert_eq!(total(&out), Some(77), "{out:?}");
     }
 
-    /// The server's answer frees nothing that is not free: what replaces content asks again until what it replaced is.
+    /// The server's answer frees nothing that is not free: what replaces content asks again until
+    /// what it replaced is.
     #[test]
     fn content_is_replaced_on_a_full_disk_as_soon_as_what_was_replaced_is_free() {
         for freed in [true, false] {

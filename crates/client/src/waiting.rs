@@ -47,7 +47,7 @@ pub(crate) enum Need {
     Allowance { bytes: u64, files: u64, replaces: bool },
     /// The server to say how much room there is.
     Space,
-    /// What was replaced to be free: then more can be set aside.
+    /// The room of replaced content to be free: then more can be set aside.
     Freed,
     /// Extents or inline content from an offset on.
     Extents { file: FileId, from: u64 },
@@ -234,7 +234,7 @@ impl Client {
                 On::Space
             }
             Need::Freed => {
-                // What it replaces is free only once that is published.
+                // The replaced content is free only once its successor is published.
                 self.publish_all(now, out);
                 waiting.asked_allowance = None;
                 On::Freed { until: now.time.after_ms(FREED_MS) }
@@ -422,7 +422,7 @@ impl Client {
                 .is_none_or(|children| children.next_integer().is_some()),
             On::Inodes => self.inodes.0 < self.inodes.1,
             On::Allowance => self.allowance.asking.is_none(),
-            // What was said last is better than an answer that may not come.
+            // The last word is better than an answer that may not come.
             On::Space => self.allowance.asking.is_none() || !self.session.is_connected(),
             On::Freed { until } => now.time >= *until,
             On::Applied(through) => self.log.applied() >= *through,

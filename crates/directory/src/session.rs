@@ -255,7 +255,8 @@ impl Sessions {
         self.allow(session, (0, 0), FIRST_ALLOWANCE, 0)
     }
 
-    /// Fills the allowance of `session`, which says that it still holds `held`, up to `want`, as far as there is room; what it lacks to replace content that is there it is lent out of the
+    /// Fills the allowance of `session`, which says that it still holds `held`, up to `want`, as
+    /// far as there is room; what it lacks to replace content that is there it is lent out of the
     /// host's reserve. Returns what was added.
     pub fn allow(
         &mut self,
@@ -320,7 +321,8 @@ mod tests {
         assert_eq!(sessions.spend(session, (1 + GRACE_BYTES, 0)), Err(Error::NoSpace));
     }
 
-    /// What the reserve lends is bounded until the host has measured again, and for those that replace content alone.
+    /// The reserve's loans are bounded until the host has measured again, and for those that
+    /// replace content alone.
     #[test]
     fn who_replaces_content_is_lent_what_a_full_disk_has_in_reserve() {
         let mut sessions = Sessions::new(2);
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(sessions.allow(two, (0, 0), want, 1), (0, 0), "nothing was freed that was measured");
         sessions.measured(Space { lends: 500, ..full });
         assert_eq!(sessions.allow(two, (0, 0), want, u64::MAX), (500, 0));
-        // What there is for all is no loan.
+        // Room that all have is no loan.
         sessions.measured(Space { free: 1 << 20, ..full });
         let (given, _) = sessions.allow(one, (0, 0), want, 1000);
         assert!(given > 1000, "{given}");

@@ -227,8 +227,10 @@ impl Keeper {
         if self.is_alone() { vec![None; shares.len()] } else { ledger.publishers(shares) }
     }
 
-    /// Stores what `machine` uploads, if it has the right to, but for what a file refers to already: whoever published that has it stored, and others have no business with it. Nothing of a
-    /// session that has not begun: no look would find that over. What is stored of a machine that is expelled meanwhile goes with the rest of it.
+    /// Stores what `machine` uploads, if it has the right to, but for what a file refers to
+    /// already: whoever published that has it stored, and others have no business with it. Nothing
+    /// of a session that has not begun: no look would find that over. What is stored of a machine
+    /// that is expelled meanwhile goes with the rest of it.
     fn take_in(
         &self,
         machine: MachineId,

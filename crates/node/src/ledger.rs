@@ -23,7 +23,8 @@ pub(crate) trait Ledger: Send + Sync {
     /// Whether that session has begun, as far as the state here is: a replica may be behind.
     fn has_begun(&self, session: SessionId) -> bool;
 
-    /// Whether that machine may store anything: it belongs to the cluster, and its rights are not only to read.
+    /// Whether that machine may store anything: it belongs to the cluster, and its rights are not
+    /// only to read.
     fn may_upload(&self, machine: MachineId) -> bool;
 
     /// Whether the state is at least as new as it ever was when this machine acted on it, before a restart too. A replica that has just started may have

@@ -42,7 +42,8 @@ fn usable(total: u64, free: u64, available: u64) -> Space {
     let reserve = RESERVE_BYTES.min(total / 8);
     let used = total.saturating_sub(free);
     let free = available.saturating_sub(reserve);
-    // The other half is never lent: the log, the store and the lease database need it to free anything.
+    // The other half is never lent: the log, the store and the lease database need it to free
+    // anything.
     let lends = available.min(reserve).saturating_sub(reserve / 2);
     Space { total: used.saturating_add(free), free, files: 0, lends }
 }

@@ -50,10 +50,12 @@ pub enum ToServer {
     /// Wants a block of inode numbers beyond those below `known`, where the last block that it was given ends. A block beyond that which it was given, and
     /// whose answer was lost, it is given again.
     ReserveInodes { known: u64 },
-    /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what is set aside for content not yet published
-    /// and updates not yet applied. The server takes `held` for what is outstanding and adds what it grants, so accounts cannot drift
-    /// apart however often a client overwrites what it was charged for.
-    /// `replaces` is what of that it lacks to replace content that is there: of a full disk it is lent so much, since what it frees is more than the loan before long.
+    /// Wants `want` (bytes, files) in all, and says what it still holds: what is unused, and what
+    /// is set aside for content not yet published and updates not yet applied. The server takes
+    /// `held` for what is outstanding and adds what it grants, so accounts cannot drift apart
+    /// however often a client overwrites what it was charged for. `replaces` is what of that it
+    /// lacks to replace content that is there: of a full disk it is lent so much, since what it
+    /// frees is more than the loan before long.
     Allow { held: (u64, u64), want: (u64, u64), replaces: u64 },
     /// Wants inline content, or extents from `from` on, of `file`, under the content lease that it holds. Changes no state, so it is answered
     /// without a log entry.
@@ -246,6 +248,7 @@ pub struct Space {
     pub free: u64,
     /// Files in all.
     pub files: u64,
-    /// Bytes that the hosts keep back and that may be lent to those that replace content: what they replace is free before long.
+    /// Bytes that the hosts keep back and that may be lent to those that replace content: what they
+    /// replace is free before long.
     pub lends: u64,
 }

@@ -92,7 +92,8 @@ struct Twin;
 struct Lost(String);
 
 impl Trust {
-    /// Of the member of that number, which starts now: the log says so from now on. A member whose disk is full starts when there is room, unless `queue` ends.
+    /// Of the member of that number, which starts now: the log says so from now on. A member whose
+    /// disk is full starts when there is room, unless `queue` ends.
     pub(super) async fn begin(
         member: u64,
         moved: bool,

@@ -247,7 +247,8 @@ impl Building {
 
     /// Does what the client wants done.
     pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
-        // As in the machine that ships, a program makes no other call before all is on its way, or that would be overtaken.
+        // As in the machine that ships, a program makes no other call before all is on its way, or
+        // that would be overtaken.
         let mut interrupted = Vec::new();
         for output in out {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));

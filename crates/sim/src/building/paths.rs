@@ -106,7 +106,7 @@ impl Building {
         let (new, walk) = (label(new.as_bytes()), self.paths.walks.remove(&(at, program)));
         if let Some(walk) = walk {
             if let Some(file) = walk.found.filter(|_| self.one_in(2)) {
-                // What replaces has content, which it is to bring along.
+                // The new file has content, which it is to bring along.
                 self.paths.walks.insert((at, program), Walk { found: None, ..walk });
                 let data = self.happened.calls.to_be_bytes().repeat(3).into();
                 return Call::Write { file, offset: 0, data, append: false };
