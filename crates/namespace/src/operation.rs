@@ -80,6 +80,15 @@ pub struct AttributeChange {
     pub atime: Option<SetTime>,
     /// Modification time (of content, or of a directory's entries).
     pub mtime: Option<SetTime>,
+    /// It is a chown that names neither owner nor group. That costs set-id bits, too (Linux' `chown_common`).
+    pub keeps_owner: bool,
+}
+
+impl AttributeChange {
+    /// Whether it is a chown.
+    pub fn chowns(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some() || self.keeps_owner
+    }
 }
 
 /// How setting an extended attribute treats an existing one.

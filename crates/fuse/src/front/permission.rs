@@ -22,9 +22,7 @@ const SET_GID: u16 = 0o2000;
 pub(super) fn is_decided_in_silence(call: &Call, may_have_set_ids: bool) -> bool {
     match call {
         Call::SetAttributes { change: AttributeChange { mode: Some(mode), .. }, .. } => mode & SET_GID != 0,
-        Call::SetAttributes { change: AttributeChange { uid, gid, .. }, .. } => {
-            may_have_set_ids && (uid.is_some() || gid.is_some())
-        }
+        Call::SetAttributes { change, .. } => may_have_set_ids && change.chowns(),
         Call::Create { kind, mode, .. } => *kind != FileKind::Directory && mode & SET_GID != 0,
         Call::SetXattr { name, .. } | Call::RemoveXattr { name, .. } => is_acl(name),
         _ => false,

@@ -253,8 +253,10 @@ fn seek(front: &Arc<Front>, asker: Asker, node: u64, offset: i64, whence: i32, r
 fn change(of: &SetAttr) -> Change {
     let mode = of.mode.map(|mode| (mode & 0o7777) as u16);
     let time = |time: Option<Option<_>>| time.map(|at| at.map_or(SetTime::Now, SetTime::At));
-    let attributes =
-        AttributeChange { mode, uid: of.uid, gid: of.gid, atime: time(of.atime), mtime: time(of.mtime) };
+    let (uid, gid, atime, mtime) = (of.uid, of.gid, time(of.atime), time(of.mtime));
+    // Nothing else asks for nothing.
+    let keeps_owner = (mode, uid, gid, of.size, atime, mtime) == (None, None, None, None, None, None);
+    let attributes = AttributeChange { mode, uid, gid, atime, mtime, keeps_owner };
     Change { attributes, size: of.size, through_handle: of.handle.is_some() }
 }
 

@@ -20,8 +20,7 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     time: Timestamp,
 ) -> Decided {
     // Modification times stand in other fields, so setting them alone writes no attributes.
-    let writes_attributes =
-        change.mode.is_some() || change.uid.is_some() || change.gid.is_some() || change.atime.is_some();
+    let writes_attributes = change.mode.is_some() || change.chowns() || change.atime.is_some();
     let old = case.attributes(file, if writes_attributes { Kind::Write } else { Kind::Read })?;
     may_set_owner(&old, change, cred)?;
     may_set_mode(&old, change, cred)?;
@@ -61,8 +60,7 @@ fn may_set_owner(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Res
 
 /// Whether set-id bits go with the old owner.
 fn costs_set_ids(old: &Attributes, change: &AttributeChange, cred: &Cred) -> bool {
-    let chowns = change.uid.is_some() || change.gid.is_some();
-    chowns && old.kind != FileKind::Directory && old.mode_after_chown(cred) != old.mode
+    change.chowns() && old.kind != FileKind::Directory && old.mode_after_chown(cred) != old.mode
 }
 
 fn may_set_mode(old: &Attributes, change: &AttributeChange, cred: &Cred) -> Result<(), Stop> {

@@ -319,5 +319,6 @@ fn change(c: &mut Choices<'_>) -> AttributeChange {
         gid: c.perhaps(|c| if c.rarely() { c.of(&IDS) } else { c.of(&[10, 20, 0]) }),
         atime: c.perhaps(set_time),
         mtime: c.perhaps(set_time),
+        keeps_owner: c.rarely(),
     }
 }

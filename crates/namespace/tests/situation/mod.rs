@@ -164,6 +164,7 @@ impl Situation {
             ["chown", owner, path] => self.set(path, cred, |change| {
                 let (uid, gid) = owner.split_once(':').unwrap();
                 (change.uid, change.gid) = (uid.parse().ok(), gid.parse().ok());
+                change.keeps_owner = owner == "-:-";
             }),
             ["utimens", atime, mtime, path] => self.set(path, cred, |change| {
                 (change.atime, change.mtime) = (set_time(atime), set_time(mtime));

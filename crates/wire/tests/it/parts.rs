@@ -196,7 +196,14 @@ fn new_file() -> NewFile {
 
 fn attribute_change() -> AttributeChange {
     let times = [SetTime::Now, SetTime::At(at(-2))].map(Some);
-    AttributeChange { mode: Some(0o600), uid: Some(1), gid: None, atime: times[0], mtime: times[1] }
+    AttributeChange {
+        mode: Some(0o600),
+        uid: Some(1),
+        gid: None,
+        atime: times[0],
+        mtime: times[1],
+        keeps_owner: false,
+    }
 }
 
 pub fn receipt() -> wire::Receipt {
