@@ -11,7 +11,7 @@ walk() {
     local tops=() i reference=$scratch/reference-$1
     mkdir "$reference" "${mounts[1]}/$1"
     for i in 1 2 3; do tops+=("${mounts[i]}/$1"); done
-    coproc walker { exec "$shared/lockstep" "$reference" "${tops[@]}"; }
+    coproc walker { exec "$shared/lockstep" "$reference" "${tops[@]}" 2> >(tee "$scratch/walk" >&2); }
     local pid=$walker_PID read_from=${walker[0]} write_to=${walker[1]} what machine status=0
     while read -r what machine <&"$read_from"; do
         case $what in
@@ -24,7 +24,7 @@ walk() {
         echo done >&"$write_to"
     done
     wait "$pid" || status=$?
-    [ $status = 0 ] || fail "$1: lockstep ended with $status, see above; again: SEED=$seed tests/e2e/lockstep.sh"
+    [ $status = 0 ] || fail "$1: lockstep ended with $status: $(cat "$scratch/walk"); again: SEED=$seed tests/e2e/lockstep.sh"
     rm -rf "$reference"
 }
 

@@ -15,7 +15,8 @@ run_as=() # a prefix that makes leasehold another user's, and execs
 
 say() { printf '%s: %s\n' "$name" "$*"; }
 context= # where the test is, said with a failure
-fail() { printf '%s: FAILED: %s\n' "$name" "$*${context:+ ($context)}" >&2; exit 1; }
+reason= # why it failed, said again at the very end, after all the logs
+fail() { reason="$*${context:+ ($context)}"; printf '%s: FAILED: %s\n' "$name" "$reason" >&2; exit 1; }
 skip() { printf '%s: SKIPPED: %s\n' "$name" "$*" >&2; exit 77; }
 
 # Whatever takes longer hangs: ten times and more what anything takes, also on a machine that is ten times slower.
@@ -76,6 +77,7 @@ at_exit() {
     if [ $status -ne 0 ] && [ $status -ne 77 ]; then
         [ ! -s "$log" ] || { echo "--- last lines of $log"; tail -n 30 "$log"; } >&2
         printf '%s: kept for a look: %s\n' "$name" "$scratch" >&2
+        [ -z "$reason" ] || printf '%s: FAILED: %s\n' "$name" "$reason" >&2
     else
         rm -rf "$scratch"
         [ -z "${PLAIN:-}" ] || rm -rf "$mnt"
