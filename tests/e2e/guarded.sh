@@ -46,7 +46,15 @@ kill_machine 3
 umount -l "${mounts[3]}"
 write "${mounts[1]}/dir4"
 start 3
+before=$(sha256sum <"$scratch/data1/authority.crt")
 lh 1 server remove machine2 >/dev/null
+# It has had the key that certifies machines: all have certificates by another one, and notice nothing.
+renewed() { [ "$(sha256sum <"$scratch/data$1/authority.crt")" != "$before" ]; }
+for i in 1 2 3; do wait_until "machine $i has a certificate by another authority" renewed "$i"; done
+[ ! -e "$scratch/data2/authority.key" ] && [ ! -e "$scratch/data2/server" ] || fail "the removed server kept what servers have"
+before=$(sha256sum <"$scratch/data1/authority.crt")
+lh 1 authority renew 2>/dev/null
+for i in 1 2 3; do wait_until "machine $i has a certificate by the next authority" renewed "$i"; done
 cat "${mounts[2]}/dir/small1" >/dev/null
 cut 2
 echo "$marker" >"${mounts[2]}/dir2/small1" &

@@ -278,6 +278,9 @@ impl Walk<'_> {
             if [machine, invitation].contains(first) {
                 crate::enrolment::check_row(key, value)?;
             }
+            if *first == Global::Authority as u8 {
+                crate::certification::check_row(key, value)?;
+            }
             return Ok(());
         }
         let (file, tag, sub) = keys::split(key)?;

@@ -10,7 +10,7 @@ use crate::session::{Misdeed, Sessions};
 use crate::through::Through;
 use crate::turn::{State, Turn};
 use crate::versions::{InUse, known_to};
-use crate::{Corrupt, Fault, Inspector, LeaseReport, MachineReport, WaitReport};
+use crate::{CertificateAuthority, Corrupt, Fault, Inspector, Known, LeaseReport, MachineReport, WaitReport};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
@@ -185,6 +185,24 @@ impl Directory {
     /// Whether `machine` may have a session.
     pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
         self.read(store, |files| files.admit(machine))
+    }
+
+    /// The authorities that certify machines by number, the latest last. Empty before the founder has led.
+    pub fn authorities(&self, store: &dyn Store) -> Vec<(u64, CertificateAuthority)> {
+        self.read(store, |files| files.authorities())
+    }
+
+    /// By what a machine is known, if there is one of that number.
+    pub fn known(&self, machine: MachineId, store: &dyn Store) -> Option<Known> {
+        self.read(store, |files| files.machine(machine).map(|machine| machine.known))
+    }
+
+    /// The same of all machines, expelled ones among them.
+    pub fn all_known(&self, store: &dyn Store) -> Vec<(MachineId, Known)> {
+        let known = |files: &Files<'_>| {
+            files.machines().into_iter().map(|(machine, row)| (machine, row.known)).collect()
+        };
+        self.read(store, known)
     }
 
     /// Whether nothing that `machine` uploads in `session` will be published any more: the session is over, or never was the machine's. One that this state has not heard of yet may have begun.

@@ -3,6 +3,7 @@
 //! A machine joins with a secret that was made for it, of which only the hash is here, and is known by its number from then on: its certificate says it, and no
 //! number is given twice. Whoever did not hear the answer shows the secret with the same key again, and is enrolled as the same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
+use crate::certification::Known;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::exact;
@@ -33,6 +34,7 @@ pub(crate) struct Machine {
     pub rights: Rights,
     pub since: Time,
     pub expelled: Option<Time>,
+    pub known: Known,
 }
 
 /// A row of [`Global::Invitation`].
@@ -62,7 +64,8 @@ pub(crate) struct Enrolment {
 /// Writes the founder down in a new store.
 pub(crate) fn found(store: &mut dyn Store) -> Enrolment {
     let name = FOUNDER_NAME.to_owned();
-    let machine = Machine { name, rights: Rights::FULL, since: Time::default(), expelled: None };
+    let (since, known) = (Time::default(), Known::default());
+    let machine = Machine { name, rights: Rights::FULL, since, expelled: None, known };
     store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), to_bytes(&machine));
     Enrolment { machines: 1, invitations: 0 }
 }
@@ -93,7 +96,7 @@ impl Files<'_> {
         }
     }
 
-    fn set_machine(&mut self, machine: MachineId, row: Option<&Machine>) {
+    pub fn set_machine(&mut self, machine: MachineId, row: Option<&Machine>) {
         self.set_global(Global::Machine, &key_of(machine), row.map(to_bytes));
     }
 
@@ -162,7 +165,8 @@ impl Turn<'_> {
             return;
         }
         let (since, expelled) = (self.now, Some(self.now));
-        let nobody = Machine { name: RESTORED_NAME.to_owned(), rights: Rights::FULL, since, expelled };
+        let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, Known::default());
+        let nobody = Machine { name, rights, since, expelled, known };
         self.files.set_machine(highest, Some(&nobody));
         self.state.enrolment.machines += 1;
     }
@@ -212,7 +216,9 @@ impl Turn<'_> {
             let highest = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0);
             (MachineId(highest.saturating_add(1)), self.now)
         });
-        let machine = Machine { name, rights: rights.clone(), since, expelled: None };
+        let holds = self.files.machine(number).map_or(0, |before| before.known.holds);
+        let known = Known { key: Some(key), certified: self.files.latest_authority(), holds };
+        let machine = Machine { name, rights: rights.clone(), since, expelled: None, known };
         self.files.set_machine(number, Some(&machine));
         let used = Some(Used { machine: number, key });
         let used = to_bytes(&Invitation { used, ..invitation });
@@ -248,6 +254,7 @@ impl Turn<'_> {
         self.files.set_machine(machine, Some(&Machine { expelled: Some(self.now), ..row }));
         self.speaks_no_more(machine);
         self.forget_expelled();
+        self.forget_authorities();
         Ok(())
     }
 

@@ -51,6 +51,8 @@ pub(crate) enum Global {
     Invitation = 0x09,
     /// The cluster's version, if it is not the oldest ([`crate::versions`]): one row.
     Version = 0x0a,
+    /// An authority that certifies machines ([`crate::certification`]); then its number.
+    Authority = 0x0b,
 }
 
 /// The key of a row of `file` that has no sub-key, or the first possible key of those that have.

@@ -5,6 +5,7 @@
 
 mod ask;
 mod authority;
+mod certification;
 mod check;
 mod corrupt;
 mod desk;
@@ -34,6 +35,7 @@ mod turn;
 mod values;
 mod versions;
 
+pub use certification::{CertificateAuthority, Known};
 pub use check::{Inspector, Violation};
 pub use corrupt::{Corrupt, Fault};
 pub use directory::{Directory, Policy, Status};

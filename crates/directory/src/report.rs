@@ -112,7 +112,7 @@ pub(crate) fn machines(state: &State, now: Time, files: &Files<'_>) -> Vec<Machi
         sessions.insert(session.machine, report);
     }
     let report = |(machine, row): (MachineId, crate::enrolment::Machine)| {
-        let crate::enrolment::Machine { name, rights, since, expelled } = row;
+        let crate::enrolment::Machine { name, rights, since, expelled, .. } = row;
         MachineReport { machine, name, rights, since, expelled, session: sessions.get(&machine).copied() }
     };
     files.machines().into_iter().map(report).collect()

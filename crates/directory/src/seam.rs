@@ -1,5 +1,6 @@
 //! What the host gives the server and takes from it.
 
+use crate::certification::{CertificateAuthority, Known};
 use lease::SessionId;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,22 @@ pub enum Input {
         /// What it speaks.
         version: Version,
     },
+    /// Another authority certifies machines from now on, if its number is the next one.
+    Authorize {
+        /// Its number, from 1 on.
+        number: u64,
+        /// With its key, which only servers have.
+        authority: CertificateAuthority,
+    },
+    /// A machine has shown a certificate, or has had an authority's key.
+    Known {
+        /// The machine.
+        machine: MachineId,
+        /// With which key, and of which authority.
+        known: Known,
+        /// It is the machine that leads.
+        itself: bool,
+    },
 }
 
 /// What is to be done about a share's lease for this server's account. Idempotent.
@@ -176,6 +193,13 @@ pub enum Output {
     Raised {
         /// What the version is now.
         version: Version,
+    },
+    /// Answers [`Input::Authorize`]: machines are to greet anew, since in answer to that they are given certificates.
+    Authorized {
+        /// The authority's number.
+        number: u64,
+        /// Whether it was the next one.
+        done: bool,
     },
     /// To a client.
     Send {

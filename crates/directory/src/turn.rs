@@ -135,6 +135,8 @@ impl Turn<'_> {
             Input::Restored { at } => self.restored(at),
             Input::Raise { to } => self.raise(to),
             Input::Speaks { machine, version } => self.speaks(machine, version),
+            Input::Authorize { number, authority } => self.authorize(number, authority),
+            Input::Known { machine, known, itself } => self.known(machine, known, itself),
         }
     }
 

@@ -4,6 +4,7 @@
 #![deny(clippy::print_stdout)]
 
 mod answer;
+mod authority;
 mod backup;
 mod bench;
 mod check;
@@ -57,6 +58,9 @@ enum Command {
     Server(server::Server),
     /// Have other servers keep what content a server keeps, so that it can go. Returns when they do.
     Drain(server::Drain),
+    /// What certifies the cluster's machines.
+    #[command(subcommand)]
+    Authority(authority::Authority),
     /// How content is spread over servers: in copies, or in fragments of which some may be lost.
     #[command(subcommand)]
     Policy(policy::Policy),
@@ -155,6 +159,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Expel(expel) => expel.run(),
         Command::Server(server) => server.run(),
         Command::Drain(drain) => drain.run(),
+        Command::Authority(authority) => authority.run(),
         Command::Policy(policy) => policy.run(),
         Command::Leases(leases) => leases.run(),
         Command::Salvage(salvage) => salvage.run(),

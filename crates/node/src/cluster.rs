@@ -1,7 +1,7 @@
 //! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on a file.
 
 use crate::machine::fill_random;
-use crate::net::{Listener, Token};
+use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
 use crate::shares_server::utc_secs;
 use directory::{Input, Standing};
@@ -96,6 +96,7 @@ impl Server {
             none if none.is_empty() => reachable_at(listener.address()),
             some => some,
         };
+        let authority = fingerprint(self.authority()?.certificate());
         let token = Token::hash(&secret);
         let (tell, told) = sync_channel(1);
         self.waiting().lock().invited.insert(token, tell);
@@ -104,7 +105,7 @@ impl Server {
         self.group().propose(Input::Invite { token, rights, at, until });
         let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
         result.map_err(|error| error.to_string())?;
-        Ok(Token { addresses, authority: listener.authority(), secret })
+        Ok(Token { addresses, authority, secret })
     }
 
     /// Expels a machine, by its name or its number, and hangs up on it.

@@ -45,6 +45,7 @@ enum Request {
     AddServer(String),
     RemoveServer(String),
     Drain(String),
+    RenewAuthority,
     Backup(BackupOrder),
     Shares(SharesRequest),
 }
@@ -149,7 +150,7 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
                     let _ = stream.write_all(line);
                 };
                 let asked = part.credentials().map_err(|error| error.to_string()).and_then(|own| {
-                    ask_control(&leader, &own, line.clone(), &mut tell).map_err(|e| e.to_string())
+                    ask_control(&leader, &own.caller(), line.clone(), &mut tell).map_err(|e| e.to_string())
                 });
                 if let Err(why) = asked {
                     let _ = send(&mut stream, &Reply::Failed(why));
@@ -181,7 +182,8 @@ impl Request {
             | Request::Servers
             | Request::AddServer(_)
             | Request::RemoveServer(_)
-            | Request::Drain(_) => false,
+            | Request::Drain(_)
+            | Request::RenewAuthority => false,
         }
     }
 }
@@ -238,6 +240,10 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
         }
         Request::Drain(who) => {
             server?.drain(&who, progress)?;
+            Reply::Done
+        }
+        Request::RenewAuthority => {
+            server?.renew_authority(progress)?;
             Reply::Done
         }
         Request::Backup(order) => {
@@ -388,6 +394,11 @@ pub fn remove_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> 
 /// Empties the server `who` of shares.
 pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
     done(data, &Request::Drain(who.to_owned()), progress)
+}
+
+/// Has another authority certify machines from now on, with a key that nobody had before.
+pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
+    done(data, &Request::RenewAuthority, progress)
 }
 
 fn done(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {

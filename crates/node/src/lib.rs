@@ -29,6 +29,7 @@ mod peers;
 mod pieces;
 mod placed;
 mod receipts;
+mod renewal;
 mod repair;
 mod routes;
 mod salvage;
@@ -57,7 +58,7 @@ pub use backup::{
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{
     AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
-    scrub, servers, shares,
+    renew_authority, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity};
 pub use disk::{Disk, DiskFile};

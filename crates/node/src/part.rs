@@ -11,15 +11,14 @@ use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
-    Authority, CertificateError, Credentials, Link, LinkStatus, Listener, MemberNet, NetThread, ServeError,
-    ask_to_serve, tell_ready,
+    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread,
+    ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::placed::Placed;
 use crate::receipts::Receipts;
 use crate::server::{Server, servers};
 use crate::shares_server::{SharesError, utc_secs, wall_clock};
-use crate::small::remove_file;
 use crate::store::stop;
 use crate::upstream::Upstream;
 use directory::Input;
@@ -48,6 +47,8 @@ pub(crate) struct Part {
     settings: MachineSettings,
     engine: Arc<Engine>,
     peers: Arc<Peers>,
+    /// Once it has some.
+    credentials: Mutex<Option<Arc<CredentialStore>>>,
     serving: Mutex<Option<Serving>>,
     link: Mutex<Option<(Arc<Link>, NetThread)>>,
     /// Held by a thread that changes what the machine is.
@@ -79,6 +80,7 @@ impl Part {
             settings,
             engine,
             peers,
+            credentials: Mutex::default(),
             serving: Mutex::new(None),
             link: Mutex::new(None),
             changing: Mutex::default(),
@@ -169,9 +171,15 @@ impl Part {
         self.link.lock().as_ref().map(|(link, _)| link.status())
     }
 
-    /// Its own certificate and keys.
-    pub(crate) fn credentials(&self) -> Result<Credentials, CertificateError> {
-        Ok(Credentials::open(&self.dir)?.of_who_knows(self.settings.knows))
+    /// By what it calls others, and is called.
+    pub(crate) fn credentials(&self) -> Result<Arc<CredentialStore>, CertificateError> {
+        let mut credentials = self.credentials.lock();
+        if let Some(credentials) = &*credentials {
+            return Ok(credentials.clone());
+        }
+        let opened = CredentialStore::open(&self.dir, self.settings.knows)?;
+        *credentials = Some(opened.clone());
+        Ok(opened)
     }
 
     /// Starts the server `member`, which listened there before.
@@ -181,21 +189,20 @@ impl Part {
             Authority::found(&self.dir)?.credentials(&self.dir, self.machine)?;
         }
         // What is missing is found before anything is made.
-        let authority = Authority::open(&self.dir)?;
+        let credentials = self.credentials()?;
         if identity.older && !self.settings.accepts_older {
             return Err(MachineError::Older(
                 "this server was found to have forgotten what it had acknowledged".to_owned(),
             ));
         }
-        let receipts = Receipts::by(&authority.secret(), self.settings.accepts_older);
-        let credentials = self.credentials()?;
+        let receipts = Receipts::new(self.settings.accepts_older);
         // People may say that it goes on with less: other hosts have copies, and this one's are made anew.
         if !self.settings.accepts_older {
             has_shares(&self.dir, identity)?;
         }
         let placed = self.placed()?;
-        let wires = Arc::new(MemberNet::new(&credentials, self.settings.at.clone())?);
-        self.peers.know(&credentials)?;
+        let wires = Arc::new(MemberNet::new(credentials.caller(), self.settings.at.clone()));
+        self.peers.know(credentials.caller());
         if member == FOUNDER {
             // Unless the group says otherwise.
             self.peers
@@ -218,8 +225,8 @@ impl Part {
                 part.change(move |part| part.lose(&why));
             }
         });
-        let server =
-            Server::new(&self.dir, keeper.clone(), self.settings.raises, receipts, standing, damaged);
+        let (raises, with) = (self.settings.raises, (receipts, credentials.clone()));
+        let server = Server::new(&self.dir, keeper.clone(), raises, with, standing, damaged);
         let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
         let place = Place {
@@ -244,6 +251,7 @@ impl Part {
             server.group().shutdown();
             return Err(error.into());
         }
+        server.tend_certificates();
         let ledger: Arc<dyn Ledger> = server.clone();
         let (ticker, surveyor, scrub) = (server.clone(), server.clone(), server.clone());
         let (dir, settling) = (self.dir.clone(), server.clone());
@@ -255,7 +263,7 @@ impl Part {
             thread("scrub", move || scrub.run_scrub())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
-        match self.listen(&serving, listened, &credentials) {
+        match self.listen(&serving, listened, credentials) {
             Ok(listener) => {
                 serving.listener = listener;
                 if let Some(listener) = &serving.listener {
@@ -288,7 +296,7 @@ impl Part {
         &self,
         serving: &Serving,
         listened: Option<SocketAddr>,
-        credentials: &Credentials,
+        credentials: Arc<CredentialStore>,
     ) -> Result<Option<Arc<Listener>>, MachineError> {
         let only = serving.member == FOUNDER;
         let places = match self.settings.listen {
@@ -300,8 +308,7 @@ impl Part {
         };
         let mut last = Ok(None);
         for place in places {
-            let authority = Authority::open(&self.dir)?;
-            match Listener::start(self.me.clone(), serving.server.clone(), authority, credentials, place) {
+            match Listener::start(self.me.clone(), serving.server.clone(), credentials.clone(), place) {
                 Ok(listener) => return Ok(Some(Arc::new(listener))),
                 Err(error) => last = Err(error.into()),
             }
@@ -353,8 +360,8 @@ impl Part {
                 part.hear(servers, serve);
             }
         });
-        let credentials = self.credentials()?;
-        self.peers.know(&credentials)?;
+        let caller = self.credentials()?.caller();
+        self.peers.know(caller.clone());
         if self.peers.hosts().now().all().is_empty() {
             // Until it is told who else there is.
             let founder =
@@ -368,7 +375,7 @@ impl Part {
         let part = self.me.clone();
         let later =
             Box::new(move |incarnation| part.upgrade().is_some_and(|part| part.counts_from(incarnation)));
-        let (link, thread) = Link::start(addresses, beside, &credentials, engine, (servers, later))?;
+        let (link, thread) = Link::start(addresses, beside, caller, engine, (servers, later))?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));
@@ -482,10 +489,10 @@ impl Part {
             return Ok(());
         }
         let credentials = self.credentials()?;
-        let (member, certificate, authority_key) = ask_to_serve(&self.leader(), &credentials)?;
+        let (member, (certificate, authority)) = ask_to_serve(&self.leader(), &credentials.caller())?;
         // What an earlier member on this machine knew is not this one's.
         discard(&self.dir)?;
-        Credentials::keep_server(&self.dir, &certificate, &authority_key)?;
+        credentials.take(certificate, authority)?;
         let before = Cluster::of(&self.dir)?.unwrap_or_default();
         let serving = self.serve(member, before.listens);
         let serving = serving.map_err(|error| ServeError::Machine(Box::new(error)))?;
@@ -514,7 +521,7 @@ impl Part {
     fn tell_leader(&self) -> Result<(), ServeError> {
         let Some(member) = self.serving.lock().as_ref().map(|serving| serving.member) else { return Ok(()) };
         let Some(addresses) = self.addresses() else { return Ok(()) };
-        tell_ready(&self.leader(), &self.credentials()?, member, addresses)
+        tell_ready(&self.leader(), &self.credentials()?.caller(), member, addresses)
     }
 
     /// Is no server any more: the others have removed it.
@@ -526,8 +533,8 @@ impl Part {
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         let kept =
             Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));
-        // What certifies machines is for servers.
-        let kept = kept.and_then(|()| remove_file(&self.dir, "authority.key"));
+        let kept = kept.map_err(CertificateError::from);
+        let kept = kept.and_then(|()| self.credentials().and_then(|credentials| credentials.retire()));
         if let Err(error) = kept {
             tracing::error!(
                 error = &error as &dyn std::error::Error,

@@ -1,9 +1,7 @@
 //! This machine's connections to the share servers of others: one for each host, made when it is first wanted.
 
 use crate::hosts::{HostList, Hosts};
-use crate::net::{
-    Caller, CertificateError, Credentials, NetThread, Pending, ShareClient, ShareLink, client_config,
-};
+use crate::net::{Caller, NetThread, Pending, ShareClient, ShareLink};
 use bytes::Bytes;
 use namespace::Error;
 use parking_lot::Mutex;
@@ -50,10 +48,9 @@ impl Peers {
         &self.hosts
     }
 
-    /// From now on it calls with these.
-    pub(crate) fn know(&self, credentials: &Credentials) -> Result<(), CertificateError> {
-        self.connections.lock().config = Some(client_config(credentials)?);
-        Ok(())
+    /// From now on it calls so.
+    pub(crate) fn know(&self, caller: Caller) {
+        self.connections.lock().config = Some(caller);
     }
 
     /// Ends all connections: whoever waits is told that there is no answer.

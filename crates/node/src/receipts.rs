@@ -10,7 +10,8 @@ use wire::{Receipt, ToClient};
 
 /// See the module.
 pub(crate) struct Receipts {
-    key: [u8; 32],
+    /// Of the servers; none before they have a secret.
+    key: Mutex<Option<[u8; 32]>>,
     /// A state that is older is accepted, whatever it has forgotten.
     accepts_older: bool,
     /// What was acknowledged and no receipt was given for.
@@ -18,10 +19,15 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    /// Of servers that share a secret.
-    pub(crate) fn by(secret: &[u8], accepts_older: bool) -> Receipts {
+    /// Of servers whose secret is told later.
+    pub(crate) fn new(accepts_older: bool) -> Receipts {
+        Receipts { key: Mutex::default(), accepts_older, due: Mutex::default() }
+    }
+
+    /// The servers have that secret in common from now on. What rests on an earlier one counts for nothing: who was a server once can make that.
+    pub(crate) fn are_by(&self, secret: &[u8]) {
         let key = blake3::derive_key("leasehold receipts of what servers acknowledge", secret);
-        Receipts { key, accepts_older, due: Mutex::default() }
+        *self.key.lock() = Some(key);
     }
 
     /// That is said to a session.
@@ -40,24 +46,26 @@ impl Receipts {
 
     /// What is to be given, by the member of that number which has drawn that at its start.
     pub(crate) fn due(&self, server: (u64, u64)) -> Vec<Receipt> {
+        let Some(key) = *self.key.lock() else { return Vec::new() };
         let due = std::mem::take(&mut *self.due.lock());
-        due.into_iter().map(|(session, through)| self.sealed(session, through, server)).collect()
+        due.into_iter().map(|(session, through)| sealed(&key, session, through, server)).collect()
     }
 
     /// Whether one of these servers has made it, and it counts.
     pub(crate) fn are_of(&self, receipt: &Receipt) -> bool {
-        !self.accepts_older && self.sealed(receipt.session, receipt.through, receipt.server) == *receipt
+        let made = |key: [u8; 32]| sealed(&key, receipt.session, receipt.through, receipt.server) == *receipt;
+        !self.accepts_older && self.key.lock().is_some_and(made)
     }
+}
 
-    fn sealed(&self, session: SessionId, through: u64, server: (u64, u64)) -> Receipt {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        for number in [session.0, through, server.0, server.1] {
-            hasher.update(&number.to_le_bytes());
-        }
-        let mut seal = [0; 16];
-        hasher.finalize_xof().fill(&mut seal);
-        Receipt { session, through, server, seal }
+fn sealed(key: &[u8; 32], session: SessionId, through: u64, server: (u64, u64)) -> Receipt {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for number in [session.0, through, server.0, server.1] {
+        hasher.update(&number.to_le_bytes());
     }
+    let mut seal = [0; 16];
+    hasher.finalize_xof().fill(&mut seal);
+    Receipt { session, through, server, seal }
 }
 
 #[cfg(test)]
@@ -66,12 +74,22 @@ mod tests {
 
     #[test]
     fn nobody_else_can_make_one() {
-        let (ours, others) = (Receipts::by(b"secret", false), Receipts::by(b"another", false));
+        let by = |secret: &[u8], accepts_older| {
+            let receipts = Receipts::new(accepts_older);
+            receipts.are_by(secret);
+            receipts
+        };
+        let (ours, others) = (by(b"secret", false), by(b"another", false));
+        let nobodys = Receipts::new(false);
+        nobodys.note(SessionId(3), &ToClient::Applied { through: 7, rejected: Vec::new() });
+        assert!(nobodys.due((1, 5)).is_empty());
         ours.note(SessionId(3), &ToClient::Applied { through: 7, rejected: Vec::new() });
         let given = ours.due((1, 5));
         assert_eq!(given.len(), 1);
         assert!(ours.are_of(&given[0]) && !others.are_of(&given[0]) && ours.due((1, 5)).is_empty());
         assert!(!ours.are_of(&Receipt { through: 8, ..given[0] }));
-        assert!(!Receipts::by(b"secret", true).are_of(&given[0]));
+        assert!(!by(b"secret", true).are_of(&given[0]) && !nobodys.are_of(&given[0]));
+        ours.are_by(b"renewed");
+        assert!(!ours.are_of(&given[0]));
     }
 }

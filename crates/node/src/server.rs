@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
+use crate::net::CredentialStore;
 use crate::receipts::Receipts;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
@@ -17,7 +18,7 @@ use crate::waits::{LONG_MS, LongWaits};
 use directory::{Input, Output};
 use lease::SessionId;
 use namespace::Attributes;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -56,6 +57,11 @@ pub(crate) struct Server {
     /// Whether it raises the cluster's version when it can.
     raises: bool,
     receipts: Receipts,
+    credentials: Arc<CredentialStore>,
+    /// Who is known to have the latest authority's key, and its number.
+    holders: Mutex<(Vec<MachineId>, u64)>,
+    /// Whether there is another authority than machines have heard of, and who is told of that.
+    renewed: (Mutex<bool>, Condvar),
     dir: PathBuf,
 }
 
@@ -70,6 +76,7 @@ pub(crate) type Damaged = Box<dyn Fn(String) + Send + Sync>;
 pub(crate) struct Waiting {
     pub invited: BTreeMap<[u8; 32], SyncSender<Result<(), InviteError>>>,
     pub expelled: BTreeMap<MachineId, SyncSender<Result<(), ExpelError>>>,
+    pub authorized: BTreeMap<u64, SyncSender<bool>>,
 }
 
 impl Server {
@@ -78,7 +85,7 @@ impl Server {
         dir: &Path,
         keeper: Arc<Keeper>,
         raises: bool,
-        receipts: Receipts,
+        (receipts, credentials): (Receipts, Arc<CredentialStore>),
         standing: Standings,
         damaged: Damaged,
     ) -> Arc<Server> {
@@ -99,6 +106,9 @@ impl Server {
             stopping: AtomicBool::new(false),
             raises,
             receipts,
+            credentials,
+            holders: Mutex::default(),
+            renewed: (Mutex::new(false), Condvar::new()),
             dir: dir.to_path_buf(),
         })
     }
@@ -150,6 +160,7 @@ impl Server {
         } else if !before.0 {
             *self.measured.lock() = Measured::default();
             self.measure_at_first();
+            self.renewed.1.notify_all();
         }
         (self.standing)(&standing);
     }
@@ -162,6 +173,19 @@ impl Server {
     /// The machine's data directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// By what this machine calls others, and is called.
+    pub(crate) fn credentials(&self) -> &Arc<CredentialStore> {
+        &self.credentials
+    }
+
+    pub(crate) fn receipts(&self) -> &Receipts {
+        &self.receipts
+    }
+
+    pub(crate) fn holders(&self) -> &Mutex<(Vec<MachineId>, u64)> {
+        &self.holders
     }
 
     pub(crate) fn rooms(&self) -> &Mutex<BTreeMap<MachineId, Space>> {
@@ -286,6 +310,7 @@ impl Server {
                 Output::Shares(work) => self.keeper.work(work),
                 Output::Opened { machine, session, .. } => opened = Some((session, machine)),
                 Output::Expelled { machine, result: Ok(()) } => self.keeper.expelled(machine),
+                Output::Authorized { done: true, .. } => self.is_renewed(),
                 Output::Send { session, message: ToClient::Opened { .. } } => {
                     if let Some((_, machine)) = opened.filter(|(opened, _)| *opened == session) {
                         self.keeper.begin(machine, session);
@@ -352,6 +377,11 @@ impl Server {
                 Output::Again => self.group().propose(Input::Tick),
                 Output::Sync => {}
                 Output::Raised { version } => raised = Some(version),
+                Output::Authorized { number, done } => {
+                    let told = self.waiting.lock().authorized.remove(&number);
+                    told.map(|tell| tell.try_send(done));
+                    self.is_renewed();
+                }
             }
         }
         if let Some(version) = raised {
@@ -373,7 +403,12 @@ impl Server {
     pub(crate) fn tick(&self) {
         let mut said = LongWaits::default();
         while !self.is_stopping() {
-            std::thread::sleep(TICK);
+            self.tend_certificates();
+            if self.waits_for_renewal() {
+                self.tend_certificates();
+                // With the answers to their next greetings machines are given certificates.
+                self.routes.lock().hang_up();
+            }
             if !self.group().leads() {
                 continue;
             }
@@ -387,6 +422,21 @@ impl Server {
                 self.say_who_waits(&mut said);
             }
         }
+    }
+
+    /// There is another authority. Never blocks.
+    fn is_renewed(&self) {
+        *self.renewed.0.lock() = true;
+        self.renewed.1.notify_all();
+    }
+
+    /// For a moment. Whether there is another authority.
+    fn waits_for_renewal(&self) -> bool {
+        let mut renewed = self.renewed.0.lock();
+        if !*renewed {
+            self.renewed.1.wait_for(&mut renewed, TICK);
+        }
+        mem::take(&mut *renewed)
     }
 
     /// Machines are told how far their logs have come, by what they can prove it.

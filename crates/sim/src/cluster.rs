@@ -300,6 +300,7 @@ impl Cluster {
                 // Of the founder only.
                 directory::Output::Refused { .. }
                 | directory::Output::Raised { .. }
+                | directory::Output::Authorized { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}

@@ -36,11 +36,8 @@ pub enum Purpose {
     Content,
     /// The server group's own talk. From members of the group, or who is about to be one.
     Peer,
-    /// To become a server, as [`Welcome::Session`] has said: a certificate for the key that the machine has.
-    Serve {
-        /// Its public key (Ed25519).
-        key: [u8; 32],
-    },
+    /// To become a server, as [`Welcome::Session`] has said.
+    Serve,
     /// The server is up, and may be made a member of the group.
     Ready {
         /// Its number in the group.
@@ -124,10 +121,8 @@ pub enum Welcome {
     Serve {
         /// Its number in the group.
         member: u64,
-        /// Its certificate as a server (DER).
-        certificate: Vec<u8>,
-        /// The authority's key (PKCS #8), with which a server lets machines in.
-        authority_key: Vec<u8>,
+        /// Its certificate as a server, and the authority's (DER).
+        certificates: (Vec<u8>, Vec<u8>),
     },
     /// It is done.
     Done,
@@ -142,6 +137,11 @@ pub enum Welcome {
     Started {
         /// Its latest start.
         incarnation: u64,
+    },
+    /// The machine has shown a certificate of an authority before the latest: it is to call again with another.
+    Certified {
+        /// Its certificate and the latest authority's (DER).
+        certificates: (Vec<u8>, Vec<u8>),
     },
 }
 

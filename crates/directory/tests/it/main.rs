@@ -4,6 +4,7 @@
 
 mod acknowledgment;
 mod background;
+mod certification;
 mod content;
 mod enrolment;
 mod grants;

@@ -31,6 +31,7 @@ pub struct World {
     /// Machines that got no session, and why.
     pub refused: Vec<Refusal>,
     pub raised: Vec<Version>,
+    pub authorized: Vec<(u64, bool)>,
     pub invited: Vec<Result<(), InviteError>>,
     pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
     pub expelled: Vec<Result<(), ExpelError>>,
@@ -69,6 +70,7 @@ impl World {
             checks: true,
             refused: Vec::new(),
             raised: Vec::new(),
+            authorized: Vec::new(),
             invited: Vec::new(),
             enrolled: Vec::new(),
             expelled: Vec::new(),
@@ -114,6 +116,7 @@ impl World {
                 Output::Again => self.again = true,
                 Output::Sync => self.syncs += 1,
                 Output::Raised { version } => self.raised.push(version),
+                Output::Authorized { number, done } => self.authorized.push((number, done)),
                 Output::Refused { why, .. } => self.refused.push(why),
                 Output::Invited { result, .. } => self.invited.push(result),
                 Output::Enrolled { result, .. } => self.enrolled.push(result),

@@ -43,10 +43,10 @@ struct Mark {
 }
 
 impl Archive {
-    /// To make a backup of the cluster whose authority has this certificate. Nobody else works there meanwhile.
-    pub(super) fn open_to_write(dir: &Path, authority: &[u8]) -> Result<Archive, BackupError> {
+    /// To make a backup of the cluster that is known by this. Nobody else works there meanwhile.
+    pub(super) fn open_to_write(dir: &Path, cluster: &[u8; 32]) -> Result<Archive, BackupError> {
         make_dir(dir)?;
-        let cluster = blake3::hash(authority).to_hex().to_string();
+        let cluster = data_encoding::HEXLOWER.encode(cluster);
         let known = match read_mark(dir)? {
             Some(known) => known == cluster,
             None => false,

@@ -32,6 +32,9 @@ pub enum BackupError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The server cannot say what belongs to a backup.
+    #[error("{0}")]
+    Server(String),
     /// Somebody else is at it.
     #[error("another backup or restore is at work in {dir}", dir = dir.display())]
     Busy {

@@ -10,7 +10,6 @@ use crate::part::Part;
 use crate::repair::whole;
 use crate::server::Server;
 use crate::shares_server::utc_secs;
-use crate::small::read_file;
 use bytes::Bytes;
 use client::Call;
 use namespace::{Cred, ShareId};
@@ -38,9 +37,8 @@ pub(crate) fn run(
 ) -> Result<BackupReport, BackupError> {
     let begun = Instant::now();
     let server = part.server().ok_or(BackupError::NoServer)?;
-    let key = read(part, "authority.key")?;
-    let certificate = read(part, "authority.crt")?;
-    let mut archive = Archive::open_to_write(&order.dir, &certificate)?;
+    let authority = server.latest_authority().map_err(BackupError::Server)?.1;
+    let mut archive = Archive::open_to_write(&order.dir, &authority.cluster)?;
     flush(part, progress);
     let mut made = None;
     for _ in 0..ATTEMPTS {
@@ -48,7 +46,7 @@ pub(crate) fn run(
             rows: crate::store::FORMAT,
             at: utc_secs(),
             time: lease::Time(0),
-            authority: (key.clone(), certificate.clone()),
+            authority: (authority.key.clone(), authority.certificate.clone()),
         };
         match (Making { part, server: &server, archive: &mut archive, progress }).attempt(about)? {
             Some(report) => {
@@ -65,11 +63,6 @@ pub(crate) fn run(
     }
     report.ms = begun.elapsed().as_millis() as u64;
     Ok(report)
-}
-
-fn read(part: &Part, name: &str) -> Result<Vec<u8>, BackupError> {
-    let missing = || io("read", &part.dir().join(name))(std::io::ErrorKind::NotFound.into());
-    read_file(part.dir(), name).map_err(BackupError::Data)?.ok_or_else(missing)
 }
 
 /// What programs on this machine have done is to be in the backup, though it may not be logged yet. That of other machines is logged within seconds.

@@ -8,7 +8,6 @@ use crate::fsck;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::net::join;
 use crate::salvage::SalvageStore;
-use crate::small::read_file;
 use client::{Call, Reply};
 use ident::FileId;
 use lease::{Label, Open};
@@ -363,8 +362,8 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     assert!(matches!(refused, BackupError::Busy { .. }), "{refused}");
     drop(held);
     // Who asks which there are is in nobody's way, nor is anybody in his.
-    let authority = read_file(site.machine.part().dir(), "authority.crt").unwrap().unwrap();
-    let made = super::archive::Archive::open_to_write(&site.backups(), &authority).unwrap();
+    let (_, authority) = site.machine.server().unwrap().latest_authority().unwrap();
+    let made = super::archive::Archive::open_to_write(&site.backups(), &authority.cluster).unwrap();
     assert_eq!(list(&site.backups()).unwrap().len(), 1);
     drop(made);
     // The cluster's own, once it is restored.

@@ -1,16 +1,19 @@
-//! Certificates: the cluster's authority, which founds machines' identities, and a machine's own.
+//! Certificates: those of the authorities, which certify machines one after the other, and a machine's own.
 //!
-//! A machine's certificate names its number (`machine-7.leasehold`); only the server's is also good for being called
-//! (`server.leasehold`, extended key usage), so that no machine can pass for the server.
+//! A machine's certificate names its number (`machine-7.leasehold`); only a server's is also good for being called
+//! (`server.leasehold`, extended key usage), so that no machine can pass for a server. Each authority before the latest has certified that one, too: by that a machine that knows only an earlier
+//! one knows the servers.
 
 use crate::data::{DataError, missing};
-use crate::small::{read_file, replace_file};
+use crate::small::{read_file, remove_file, replace_file};
+use directory::CertificateAuthority;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::Path;
+use std::sync::Arc;
 use wire::{MachineId, Versions};
 
 /// The name that clients call.
@@ -36,16 +39,17 @@ pub enum CertificateError {
 }
 
 /// A machine's key, its certificate and the authority's. In the data directory: `machine.key`, `machine.crt`, `authority.crt` (DER).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Credentials {
-    key: KeyPair,
+    key: Arc<KeyPair>,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) authority: CertificateDer<'static>,
     /// What this machine's program knows, or is held to: said with each greeting, as the certificate is shown.
     pub(super) knows: Versions,
 }
 
-/// The cluster's authority. Its key is in the data directories of servers (`authority.key`) and nowhere else: each of them must be able to let machines in when the others are gone.
+/// An authority of the cluster. Its key is in the servers' rows and nowhere else: each of them must be able to let machines in when the others are gone. Until there are rows the founder has
+/// it in `authority.key`.
 pub(crate) struct Authority {
     key: KeyPair,
     certificate: CertificateDer<'static>,
@@ -75,27 +79,52 @@ impl Authority {
     pub(crate) fn found(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_or_new(dir, "authority.key")?;
         if read_file(dir, "authority.crt")?.is_none() {
-            replace_file(dir, "authority.crt", authority_params()?.self_signed(&key)?.der())?;
+            replace_file(dir, "authority.crt", authority_params(1)?.self_signed(&key)?.der())?;
         }
         Authority::open(dir)
     }
 
-    /// A certificate for `machine`, whose public key is `key`.
-    pub(crate) fn sign(
-        &self,
-        machine: MachineId,
-        key: [u8; 32],
-    ) -> Result<CertificateDer<'static>, CertificateError> {
-        self.issue(machine, &Ed25519(key), false)
+    /// Another one.
+    pub(crate) fn generate() -> Result<Authority, CertificateError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let certificate = authority_params(1)?.self_signed(&key)?.der().clone();
+        Ok(Authority { key, certificate })
     }
 
-    /// A certificate for `machine`, whose public key is `key`, as a server; and the authority's own key (PKCS #8), which a server needs.
-    pub(crate) fn make_server(
+    /// That of a row.
+    pub(crate) fn of_row(row: &CertificateAuthority) -> Result<Authority, CertificateError> {
+        let key = PrivatePkcs8KeyDer::from(row.key.clone());
+        let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
+        Ok(Authority { key, certificate: row.certificate.clone().into() })
+    }
+
+    /// Its row, in the cluster that is known by `cluster`: by this authority, if it is the first.
+    pub(crate) fn to_row(&self, cluster: Option<[u8; 32]>) -> CertificateAuthority {
+        let cluster = cluster.unwrap_or_else(|| fingerprint(&self.certificate));
+        let (certificate, key) = (self.certificate.to_vec(), self.key.serialize_der());
+        CertificateAuthority { certificate, key, cluster }
+    }
+
+    /// It stands in the rows: the machine in `dir` needs no key of it beside.
+    pub(crate) fn forget(dir: &Path) -> Result<(), DataError> {
+        if dir.join("authority.key").exists() { remove_file(dir, "authority.key") } else { Ok(()) }
+    }
+
+    /// What a machine is given: a certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the authority's.
+    pub(crate) fn certify(
         &self,
         machine: MachineId,
         key: [u8; 32],
+        serves: bool,
     ) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
-        Ok((self.issue(machine, &Ed25519(key), true)?.to_vec(), self.key.serialize_der()))
+        Ok((self.issue(machine, &Ed25519(key), serves)?.to_vec(), self.certificate.to_vec()))
+    }
+
+    /// A certificate for the authority that comes after this one: by that whoever knows this one knows servers that the other certifies.
+    pub(super) fn introduce(&self, next: &Authority) -> Result<CertificateDer<'static>, CertificateError> {
+        let own = authority_params(1)?;
+        let certificate = authority_params(0)?.signed_by(&next.key, &Issuer::from_params(&own, &self.key))?;
+        Ok(certificate.der().clone())
     }
 
     /// What only servers know.
@@ -103,7 +132,7 @@ impl Authority {
         self.key.serialize_der()
     }
 
-    /// Their DER.
+    /// Its DER.
     pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
@@ -124,7 +153,7 @@ impl Authority {
             }
         };
         let authority = self.certificate.clone();
-        Ok(Credentials { key, certificate, authority, knows: Versions::KNOWN })
+        Ok(Credentials { key: Arc::new(key), certificate, authority, knows: Versions::KNOWN })
     }
 
     fn issue(
@@ -144,7 +173,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = usages;
         params.use_authority_key_identifier_extension = true;
-        let authority = authority_params()?;
+        let authority = authority_params(1)?;
         let issuer = Issuer::from_params(&authority, &self.key);
         Ok(params.signed_by(key, &issuer)?.der().clone())
     }
@@ -166,21 +195,21 @@ impl Credentials {
         public_key(&self.key)
     }
 
-    /// Keeps what makes the machine in `dir` a server.
-    pub(crate) fn keep_server(dir: &Path, certificate: &[u8], authority_key: &[u8]) -> Result<(), DataError> {
-        replace_file(dir, "authority.key", authority_key)?;
+    /// Keeps what an authority has given the machine in `dir`. The machine's own comes last: as long as it is the earlier one the machine is given another.
+    pub(crate) fn keep(dir: &Path, certificate: &[u8], authority: &[u8]) -> Result<(), DataError> {
+        replace_file(dir, "authority.crt", authority)?;
         replace_file(dir, "machine.crt", certificate)
     }
 
-    /// Keeps what the authority has given a machine that joins.
-    pub(crate) fn keep(dir: &Path, certificate: &[u8], authority: &[u8]) -> Result<(), DataError> {
-        replace_file(dir, "machine.crt", certificate)?;
-        replace_file(dir, "authority.crt", authority)
+    /// The same machine's, by another authority.
+    pub(super) fn certified(&self, certificate: Vec<u8>, authority: Vec<u8>) -> Credentials {
+        let (key, knows) = (self.key.clone(), self.knows);
+        Credentials { key, certificate: certificate.into(), authority: authority.into(), knows }
     }
 
     /// Those of a machine that has joined.
     pub(crate) fn open(dir: &Path) -> Result<Credentials, CertificateError> {
-        let key = key_in(dir, "machine.key")?;
+        let key = Arc::new(key_in(dir, "machine.key")?);
         let certificate = read(dir, "machine.crt")?.into();
         let authority = read(dir, "authority.crt")?.into();
         Ok(Credentials { key, certificate, authority, knows: Versions::KNOWN })
@@ -192,7 +221,7 @@ impl Credentials {
 }
 
 /// By what a token knows the authority.
-pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
     *blake3::hash(certificate).as_bytes()
 }
 
@@ -211,11 +240,18 @@ pub(super) fn is_server(certificate: &CertificateDer<'_>) -> bool {
     certificate.is_ok_and(|certificate| certificate.valid_dns_names().any(|name| name == SERVER_NAME))
 }
 
-/// Always the same, since the issuer's name is taken from it.
-fn authority_params() -> Result<CertificateParams, rcgen::Error> {
+/// The public key that a certificate is for, as all of ours are.
+pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<[u8; 32]> {
+    let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
+    // Of Ed25519 it is what comes last (RFC 8410).
+    certificate.subject_public_key_info().last_chunk().copied()
+}
+
+/// All have one name, since the issuer's is taken from it. `below`: authorities that it may have introduced between itself and a machine.
+fn authority_params(below: u8) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "leasehold cluster authority");
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     Ok(params)
 }

@@ -1,9 +1,9 @@
 //! A program's way to one share server, as the machine that it runs on: one question after the other, on the thread that asks.
 
-use super::authority::Credentials;
+use super::CertificateError;
+use super::credential_store::Caller;
 use super::frames::{self, Frames};
-use super::link::{End, Stream, agree, call};
-use super::{CertificateError, tls};
+use super::link::{End, Stream, ask};
 use bytes::Bytes;
 use namespace::Error;
 use std::time::Duration;
@@ -51,14 +51,12 @@ pub(crate) struct ShareCarrier {
 
 impl ShareCarrier {
     /// Calls the share server at `address`.
-    pub(crate) fn connect(address: &str, credentials: &Credentials) -> Result<ShareCarrier, CarrierError> {
+    pub(crate) fn connect(address: &str, config: &Caller) -> Result<ShareCarrier, CarrierError> {
         let asking = |end: End| CarrierError::Asking { address: address.to_owned(), why: end.to_string() };
-        let config = tls::client(credentials)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| asking(error.into()))?;
         let greeted = async {
-            let mut frames = frames::greetings(call(address, &config).await?);
-            let (version, welcome) = agree(&mut frames, config.knows, &Purpose::Content).await?;
+            let (mut frames, version, welcome) = ask(address, config, &Purpose::Content).await?;
             if welcome != Welcome::Content {
                 return Err(End::from(GreetingError::Foreign));
             }

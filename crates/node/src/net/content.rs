@@ -3,11 +3,12 @@
 //! Every request may be done twice, so what is unanswered when a connection breaks is sent again over the next one. If there is none to be had, whoever
 //! asked is told so, and may ask another host.
 
+use super::credential_store::Caller;
 use super::frames;
 use super::link::{End, Stream, agree, is_at};
 use super::reach;
 use super::socket::Socket;
-use super::tls::{self, Caller};
+use super::tls;
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
@@ -246,12 +247,11 @@ impl ShareLink {
     async fn connect(&self, address: &str, config: &Caller) -> Result<(Frames, Version), End> {
         let tcp = TcpStream::connect(address).await?;
         frames::prepare(&tcp)?;
-        let stream =
-            TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp)).await?;
+        let stream = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp)).await?;
         // Two hosts that are one would be one copy.
         is_at(&stream, self.machine)?;
         let mut frames = frames::greetings(stream);
-        let (version, welcome) = agree(&mut frames, config.knows, &Purpose::Content).await?;
+        let (version, welcome) = agree(&mut frames, config, &Purpose::Content).await?;
         if welcome != Welcome::Content {
             return Err(GreetingError::Foreign.into());
         }

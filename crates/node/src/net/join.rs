@@ -1,8 +1,9 @@
 //! Becoming a machine of a cluster.
 
 use super::authority::{CertificateError, Credentials};
-use super::link::{End, call, greet};
-use super::{NetThread, Token, frames, tls};
+use super::credential_store::Caller;
+use super::link::{End, ask};
+use super::{NetThread, Token};
 use crate::data::{DataDir, DataError};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -44,7 +45,7 @@ pub enum JoinError {
 pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinError> {
     let data = DataDir::begin_join(dir)?;
     let key = Credentials::key_to_join(dir)?;
-    let config = tls::stranger(token.authority)?;
+    let config = Caller::stranger(token.authority)?;
     let (told, answer) = mpsc::channel();
     let (addresses, secret, name) = (token.addresses.clone(), token.secret, name.to_owned());
     let thread = NetThread::spawn("join", move || async move {
@@ -52,11 +53,9 @@ pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinErro
         let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();
         let mut told_elsewhere = 0;
         while let Some(address) = to_ask.pop_front() {
-            let asked = async {
-                let mut frames = frames::greetings(call(&address, &config).await?);
-                greet(&mut frames, config.knows, &Purpose::Join { secret, name: name.clone(), key }).await
-            };
-            match timeout(TIMEOUT, asked).await.map_err(End::from).and_then(|asked| asked) {
+            let purpose = Purpose::Join { secret, name: name.clone(), key };
+            let asked = timeout(TIMEOUT, ask(&address, &config, &purpose)).await;
+            match asked.map_err(End::from).and_then(|asked| Ok(asked?.2)) {
                 Ok(Welcome::Joined { machine, certificates }) => {
                     return drop(told.send(Ok((machine, certificates))));
                 }

@@ -184,7 +184,9 @@ fn poll_listen(
 mod tests {
     use super::*;
     use crate::net::authority::Authority;
-    use crate::net::{frames, link, tls};
+    use crate::net::credential_store::CredentialStore;
+    use crate::net::tls::Reception;
+    use crate::net::{frames, link};
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
     use std::time::Duration;
@@ -200,8 +202,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let credentials =
             Authority::found(dir.path()).unwrap().credentials(dir.path(), MachineId(1)).unwrap();
-        let (caller, acceptor) =
-            (tls::client(&credentials).unwrap(), TlsAcceptor::from(tls::server(&credentials).unwrap()));
+        let acceptor = TlsAcceptor::from(Reception::new(&credentials, &[], &[]).unwrap().tls);
+        let caller = CredentialStore::of(dir.path(), credentials).unwrap().caller();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         set_socket_recv_buffer_size(&listener, 4096).unwrap();
         let address = listener.local_addr().unwrap().to_string();

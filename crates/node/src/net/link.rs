@@ -1,11 +1,12 @@
 //! A machine's connection to its server: opened again and again for as long as the machine is up.
 
 use super::NetThread;
-use super::authority::{CertificateError, Credentials, machine_of};
+use super::authority::{CertificateError, machine_of};
+use super::credential_store::Caller;
 use super::frames::{self, Frames};
 use super::line::Line;
 use super::socket::Socket;
-use super::tls::{self, Caller};
+use super::tls;
 use crate::engine::{Engine, Greeting};
 use crate::routes::Down;
 use bytes::BytesMut;
@@ -18,9 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use wire::{
-    GreetingError, MachineId, Purpose, ServerAt, ToClient, ToServer, Version, Versions, Welcome, decode,
-};
+use wire::{GreetingError, MachineId, Purpose, ServerAt, ToClient, ToServer, Version, Welcome, decode};
 
 /// How long a server may take to take a call. What is said after that may take longer: a link may lose some of it.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,6 +64,10 @@ pub(super) enum End {
     Elsewhere(Vec<String>),
     #[error("the server has gone silent")]
     Gone,
+    #[error("the server has given this machine other certificates: it calls again with those")]
+    Certified,
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     #[error("the machine has stopped")]
     Stopped,
 }
@@ -124,11 +127,10 @@ impl Link {
     pub(crate) fn start(
         addresses: Vec<String>,
         beside: Vec<String>,
-        credentials: &Credentials,
+        config: Caller,
         engine: Weak<Engine>,
         (servers, later): (Servers, Later),
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
-        let config = tls::client(credentials)?;
         let addresses = each_once(addresses.iter().chain(&beside));
         let status = LinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
@@ -314,7 +316,7 @@ impl Link {
         let Greeting { start, session, receipt, .. } = client.greet();
         drop(client);
         let purpose = Purpose::Session { start, session, receipt };
-        let welcome = timeout(limit * GREETING, greet(&mut frames, config.knows, &purpose)).await??;
+        let welcome = timeout(limit * GREETING, greet(&mut frames, config, &purpose)).await??;
         let (session, servers, serve) = match welcome {
             Welcome::Session { session, servers, serve } => (session, servers, serve),
             Welcome::Elsewhere { addresses } => return Err(End::Elsewhere(addresses)),
@@ -407,7 +409,7 @@ fn tell(engine: &Engine, frames: Vec<BytesMut>) -> Result<(), End> {
 pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> {
     let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
     frames::prepare(&tcp)?;
-    let connecting = TlsConnector::from(config.tls.clone()).connect(tls::server_name(), Socket::new(tcp));
+    let connecting = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp));
     let connected = timeout(frames::SILENCE, connecting).await?;
     connected.map_err(|error| if tls::is_before_all(&error) { End::Clock } else { End::Io(error) })
 }
@@ -421,24 +423,42 @@ pub(super) fn is_at(stream: &Stream, machine: MachineId) -> Result<(), End> {
     Err(End::Refused("another machine answers at this address".to_owned()))
 }
 
+/// Calls `address` and says what for; once more if it is given other certificates.
+pub(super) async fn ask(
+    address: &str,
+    caller: &Caller,
+    purpose: &Purpose,
+) -> Result<(Frames<Stream>, Version, Welcome), End> {
+    let mut again = true;
+    loop {
+        let mut frames = frames::greetings(call(address, caller).await?);
+        match agree(&mut frames, caller, purpose).await {
+            Err(End::Certified) if std::mem::take(&mut again) => {}
+            agreed => return agreed.map(|(version, welcome)| (frames, version, welcome)),
+        }
+    }
+}
+
 /// Says what for.
 pub(super) async fn greet(
     frames: &mut Frames<Stream>,
-    knows: Versions,
+    caller: &Caller,
     purpose: &Purpose,
 ) -> Result<Welcome, End> {
-    Ok(agree(frames, knows, purpose).await?.1)
+    Ok(agree(frames, caller, purpose).await?.1)
 }
 
 /// The same; and the version that is spoken from here on.
 pub(super) async fn agree(
     frames: &mut Frames<Stream>,
-    knows: Versions,
+    caller: &Caller,
     purpose: &Purpose,
 ) -> Result<(Version, Welcome), End> {
-    frames::send(frames, wire::greeting(knows, purpose)).await?;
-    match wire::read_answer(knows, &frames::receive(frames).await?)? {
+    frames::send(frames, wire::greeting(caller.knows, purpose)).await?;
+    match wire::read_answer(caller.knows, &frames::receive(frames).await?)? {
         (_, Welcome::Refused { why }) => Err(End::Refused(why)),
+        // Whoever calls tries again anyway.
+        (_, Welcome::Certified { certificates }) => Err(caller.take(certificates)?),
         agreed => Ok(agreed),
     }
 }

@@ -1,11 +1,13 @@
 //! The server's side of connections: who calls, and what for.
 
-use super::authority::{Authority, CertificateError, Credentials, fingerprint, is_server, machine_of};
+use super::authority::CertificateError;
+use super::credential_store::CredentialStore;
 use super::frames::{self, Frames};
 use super::movable::Movable;
 use super::serving::serve_shares;
 use super::strangers::{Stranger, Strangers};
-use super::{NetThread, Token, tls};
+use super::tls::Shown;
+use super::{NetThread, Token};
 use crate::control::answer_server;
 use crate::ledger::Ledger;
 use crate::part::Part;
@@ -57,8 +59,6 @@ pub(super) type Stream = TlsStream<Movable>;
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
-    /// The authority's fingerprint.
-    authority: [u8; 32],
     _thread: NetThread,
     _listening: DropGuard,
 }
@@ -70,6 +70,8 @@ pub(super) enum End {
     Io(io::Error),
     #[error(transparent)]
     Greeting(#[from] GreetingError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     #[error("a misdeed: {0}")]
     Frame(#[from] wire::FrameError),
     #[error("{0}")]
@@ -90,7 +92,7 @@ impl From<io::Error> for End {
 struct Host {
     part: Weak<Part>,
     server: Arc<Server>,
-    authority: Authority,
+    credentials: Arc<CredentialStore>,
     knows: Versions,
     /// Cancelled when the listener is dropped.
     listening: CancellationToken,
@@ -101,11 +103,11 @@ impl Listener {
     pub(crate) fn start(
         part: Weak<Part>,
         server: Arc<Server>,
-        authority: Authority,
-        credentials: &Credentials,
+        credentials: Arc<CredentialStore>,
         address: SocketAddr,
     ) -> Result<Listener, ListenError> {
-        let acceptor = TlsAcceptor::from(tls::server(credentials)?);
+        // What cannot be used is said here.
+        credentials.reception()?;
         let socket =
             std::net::TcpListener::bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let listening = |source| ListenError::Bind { address, source };
@@ -113,23 +115,17 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG).map_err(|errno| listening(errno.into()))?;
         socket.set_nonblocking(true).map_err(listening)?;
         let address = socket.local_addr().map_err(listening)?;
-        let fingerprint = fingerprint(authority.certificate());
         let token = CancellationToken::new();
-        let host =
-            Arc::new(Host { part, server, authority, knows: credentials.knows, listening: token.clone() });
-        let thread = NetThread::spawn("listen", move || accept(host, acceptor, socket)).map_err(listening)?;
+        let knows = credentials.caller().knows;
+        let host = Arc::new(Host { part, server, credentials, knows, listening: token.clone() });
+        let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
-        Ok(Listener { address, authority: fingerprint, _thread: thread, _listening })
+        Ok(Listener { address, _thread: thread, _listening })
     }
 
     /// Where.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
-    }
-
-    /// By what tokens know the cluster's authority.
-    pub(crate) fn authority(&self) -> [u8; 32] {
-        self.authority
     }
 }
 
@@ -150,7 +146,7 @@ pub enum ListenError {
     Certificate(#[from] CertificateError),
 }
 
-async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpListener) {
+async fn accept(host: Arc<Host>, socket: std::net::TcpListener) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
@@ -165,9 +161,9 @@ async fn accept(host: Arc<Host>, acceptor: TlsAcceptor, socket: std::net::TcpLis
                 continue;
             }
         };
-        let (host, acceptor, stranger) = (host.clone(), acceptor.clone(), strangers.enter(peer.ip()));
+        let (host, stranger) = (host.clone(), strangers.enter(peer.ip()));
         tokio::task::spawn_local(async move {
-            let greeting = timeout(GREETING_TIMEOUT, greet(&acceptor, host.knows, tcp, &stranger));
+            let greeting = timeout(GREETING_TIMEOUT, greet(&host, tcp, &stranger));
             let greeted = tokio::select! {
                 greeted = greeting => greeted,
                 () = stranger.has_to_leave() => return say_why(peer, Err(End::Crowded)),
@@ -191,33 +187,27 @@ fn say_why(peer: SocketAddr, ended: Result<(), End>) {
 /// Who has greeted.
 struct Greeted {
     frames: Frames<Stream>,
-    machine: Option<MachineId>,
-    /// It has a server's certificate.
-    serves: bool,
+    shown: Option<Shown>,
     version: Version,
     purpose: Purpose,
 }
 
-async fn greet(
-    acceptor: &TlsAcceptor,
-    knows: Versions,
-    tcp: TcpStream,
-    stranger: &Stranger,
-) -> Result<Greeted, End> {
+async fn greet(host: &Host, tcp: TcpStream, stranger: &Stranger) -> Result<Greeted, End> {
     frames::prepare(&tcp)?;
     // Nothing is set up for whom nothing is heard of.
     timeout(FIRST_WORD_TIMEOUT, tcp.readable()).await??;
     stranger.speaks();
-    let stream = acceptor.accept(Movable::Here(tcp)).await?;
+    let (reception, knows) = (host.credentials.reception()?, host.knows);
+    let stream = TlsAcceptor::from(reception.tls.clone()).accept(Movable::Here(tcp)).await?;
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let (machine, serves) = (certificate.and_then(machine_of), certificate.is_some_and(is_server));
-    if machine.is_some() {
+    let shown = certificate.and_then(|certificate| reception.shown(certificate));
+    if shown.is_some() {
         stranger.is_a_machine();
     }
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;
     match wire::read_greeting(knows, &greeting) {
-        Ok((version, purpose)) => Ok(Greeted { frames, machine, serves, version, purpose }),
+        Ok((version, purpose)) => Ok(Greeted { frames, shown, version, purpose }),
         Err(error) => {
             if matches!(error, GreetingError::Version { .. }) {
                 frames::send(&mut frames, wire::answer_other_version(knows)).await?;
@@ -228,13 +218,23 @@ async fn greet(
 }
 
 async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(), End> {
-    let Greeted { mut frames, machine, serves, version, purpose } = greeted;
-    let is_the_leaders = !matches!(purpose, Purpose::Content | Purpose::Peer);
-    if is_the_leaders && !host.server.group().leads() {
+    let Greeted { mut frames, shown, version, purpose } = greeted;
+    let (leads, is_the_leaders) =
+        (host.server.group().leads(), !matches!(purpose, Purpose::Content | Purpose::Peer));
+    if let Some(answer) = shown.and_then(|shown| host.server.identify(&shown, leads || !is_the_leaders)) {
+        frames::send(&mut frames, wire::answer(version, answer.clone())).await?;
+        return match answer {
+            Welcome::Refused { why } => Err(End::Refused(why)),
+            _ => Ok(()),
+        };
+    }
+    if is_the_leaders && !leads {
         let leader = host.server.group().standing().leader().map(|leader| leader.addresses.clone());
         let elsewhere = Welcome::Elsewhere { addresses: leader.unwrap_or_default() };
         return Ok(frames::send(&mut frames, wire::answer(version, elsewhere)).await?);
     }
+    let serves = shown.is_some_and(|shown| shown.serves);
+    let machine = shown.map(|shown| shown.machine);
     let refused = match (purpose, machine) {
         (Purpose::Join { secret, name, key }, _) => match host.enrol(&secret, name, key).await {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
@@ -289,17 +289,13 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             Some(why) => why,
         },
         (Purpose::Peer | Purpose::Control { .. }, Some(_)) => NO_SERVER.to_owned(),
-        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(_))
-            if version < host.server.group().version() =>
-        {
+        (Purpose::Serve | Purpose::Ready { .. }, Some(_)) if version < host.server.group().version() => {
             too_old_to_serve(version, host.server.group().version())
         }
-        (Purpose::Serve { .. } | Purpose::Ready { .. }, Some(machine))
-            if host.server.refuses(machine).is_some() =>
-        {
+        (Purpose::Serve | Purpose::Ready { .. }, Some(machine)) if host.server.refuses(machine).is_some() => {
             host.server.refuses(machine).unwrap_or_default()
         }
-        (Purpose::Serve { key }, Some(machine)) => match host.make_server(machine, key) {
+        (Purpose::Serve, Some(machine)) => match host.make_server(machine, shown.map(|shown| shown.key)) {
             Ok(welcome) => return Ok(frames::send(&mut frames, wire::answer(version, welcome)).await?),
             Err(why) => why,
         },
@@ -353,9 +349,7 @@ impl Host {
         self.server.group().propose(Input::Enrol { token, name, key, at: utc_secs(), connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
-                let certificate = self.authority.sign(machine, key).map_err(|error| error.to_string())?;
-                let certificates = (certificate.to_vec(), self.authority.certificate().to_vec());
-                Ok(Welcome::Joined { machine, certificates })
+                Ok(Welcome::Joined { machine, certificates: self.server.certify(machine, key, false)? })
             }
             Ok(Some(Down::Refused(why))) => Err(why),
             _ => Err("the directory does not answer".to_owned()),
@@ -363,14 +357,13 @@ impl Host {
     }
 
     /// What a machine needs to be a server, if it has been chosen.
-    fn make_server(&self, machine: MachineId, key: [u8; 32]) -> Result<Welcome, String> {
-        let member = self
+    fn make_server(&self, machine: MachineId, key: Option<[u8; 32]>) -> Result<Welcome, String> {
+        let (member, key) = self
             .server
             .number_for(machine)
+            .zip(key)
             .ok_or("nobody has asked this machine to serve: leasehold server add")?;
-        let made = self.authority.make_server(machine, key).map_err(|error| error.to_string())?;
-        let (certificate, authority_key) = made;
-        Ok(Welcome::Serve { member, certificate, authority_key })
+        Ok(Welcome::Serve { member, certificates: self.server.certify(machine, key, true)? })
     }
 
     /// Why a server is not listened to as a member. One whose membership this one has not heard of yet must be: its vote may be what is missing.

@@ -1,10 +1,9 @@
 //! What members of the server group say to each other: over connections of their own, between machines that both have a server's certificate.
 
-use super::authority::Credentials;
+use super::credential_store::Caller;
 use super::frames::{self, Frames};
 use super::link::{End, Stream, agree, call, is_at};
 use super::reach;
-use super::tls::{self, Caller};
 use crate::group::{Asking, Wire, Wires};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -24,12 +23,9 @@ pub(crate) struct MemberNet {
 type Spoken = Arc<Mutex<BTreeMap<u64, (Version, String)>>>;
 
 impl MemberNet {
-    /// Of a machine with these credentials. Members may also be `at` these addresses.
-    pub(crate) fn new(
-        credentials: &Credentials,
-        at: Vec<String>,
-    ) -> Result<MemberNet, super::CertificateError> {
-        Ok(MemberNet { config: tls::client(credentials)?, at: at.into(), spoken: Spoken::default() })
+    /// Of a machine that calls so. Members may also be `at` these addresses.
+    pub(crate) fn new(config: Caller, at: Vec<String>) -> MemberNet {
+        MemberNet { config, at: at.into(), spoken: Spoken::default() }
     }
 }
 
@@ -94,7 +90,7 @@ impl MemberWire {
         // A server listens at its loopback address, too, and there everybody finds himself.
         is_at(&stream, self.machine)?;
         let mut frames = frames::greetings(stream);
-        match agree(&mut frames, self.config.knows, &Purpose::Peer).await? {
+        match agree(&mut frames, &self.config, &Purpose::Peer).await? {
             (version, Welcome::Peer) => Ok((frames, version, address)),
             _ => Err(wire::GreetingError::Foreign.into()),
         }

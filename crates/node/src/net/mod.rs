@@ -3,6 +3,7 @@
 mod authority;
 mod carrier;
 mod content;
+mod credential_store;
 mod frames;
 mod join;
 mod line;
@@ -23,17 +24,18 @@ mod tls;
 mod token;
 
 pub use authority::CertificateError;
-pub(crate) use authority::{Authority, Credentials};
+pub(crate) use authority::{Authority, fingerprint};
 pub use carrier::CarrierError;
 pub(crate) use carrier::ShareCarrier;
 pub(crate) use content::{Pending, ShareClient, ShareLink, Unanswered};
+pub(crate) use credential_store::{Caller, CredentialStore};
 pub use join::{JoinError, join};
 pub(crate) use link::{Link, LinkStatus};
 pub use listener::ListenError;
 pub(crate) use listener::Listener;
 pub(crate) use members::MemberNet;
 pub(crate) use serve::{ServeError, ask_control, ask_to_serve, tell_ready};
-pub(crate) use tls::{Caller, client as client_config};
+pub(crate) use tls::Shown;
 pub use token::{Token, TokenError};
 
 use std::io;

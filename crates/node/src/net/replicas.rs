@@ -4,11 +4,13 @@ mod accounts;
 mod coded;
 mod uploads;
 
+use super::NetThread;
 use super::authority::Authority;
+use super::credential_store::{Caller, CredentialStore};
 use super::frames;
 use super::movable::Movable;
 use super::serving::serve_shares;
-use super::{NetThread, tls};
+use super::tls::Reception;
 use crate::copies::Copies;
 use crate::hosts::Host;
 use crate::keeper::Keeper;
@@ -117,6 +119,12 @@ struct Running {
     _listening: NetThread,
 }
 
+/// As what a machine calls that the authority certifies.
+fn caller(authority: &Authority, dir: &Path, machine: MachineId) -> Caller {
+    let credentials = authority.credentials(dir, machine).unwrap();
+    CredentialStore::of(dir, credentials).unwrap().caller()
+}
+
 /// A cluster's hosts, and one client.
 struct Group {
     dirs: Vec<TempDir>,
@@ -138,7 +146,7 @@ impl Group {
         let dirs: Vec<TempDir> = (0..=count).map(|_| tempfile::tempdir().unwrap()).collect();
         let authority = Authority::found(dirs[0].path()).unwrap();
         let client = Peers::new(CLIENT);
-        client.know(&authority.credentials(dirs[0].path(), CLIENT).unwrap()).unwrap();
+        client.know(caller(&authority, dirs[0].path(), CLIENT));
         let mut group = Group {
             dirs,
             authority,
@@ -171,7 +179,7 @@ impl Group {
         let me = Group::machine(at);
         let credentials = self.authority.credentials(self.dir(at), me).unwrap();
         let peers = Peers::new(me);
-        peers.know(&credentials).unwrap();
+        peers.know(caller(&self.authority, self.dir(at), me));
         peers.hosts().set(self.list(), self.needed());
         let deadline = Instant::now() + Duration::from_secs(120);
         let (keeper, chores) = loop {
@@ -189,7 +197,7 @@ impl Group {
         let socket = std::net::TcpListener::bind(self.addresses[at]).unwrap();
         socket.set_nonblocking(true).unwrap();
         self.addresses[at] = socket.local_addr().unwrap();
-        let acceptor = tokio_rustls::TlsAcceptor::from(tls::server(&credentials).unwrap());
+        let acceptor = tokio_rustls::TlsAcceptor::from(Reception::new(&credentials, &[], &[]).unwrap().tls);
         let ledger: Arc<dyn Ledger> = self.state.clone();
         let (serves, frozen) = ((keeper.clone(), ledger), self.frozen[at].clone());
         let listening = NetThread::spawn("listen", move || accept(serves, acceptor, socket, frozen)).unwrap();
@@ -470,7 +478,7 @@ fn a_host_that_says_nothing_costs_one_wait() {
     let shares = store(&group.client(), 0..5);
     group.publish(&shares);
     let other = Peers::new(CLIENT);
-    other.know(&group.authority.credentials(group.dirs[0].path(), CLIENT).unwrap()).unwrap();
+    other.know(caller(&group.authority, group.dirs[0].path(), CLIENT));
     other.hosts().set(group.list(), 2);
     let client = Copies::new(other.clone());
     let is_down = || {
@@ -609,7 +617,7 @@ fn a_host_that_is_another_machine_is_not_talked_to() {
     // Both addresses are the first host's.
     list[1].addresses = list[0].addresses.clone();
     let peers = Peers::new(CLIENT);
-    peers.know(&group.authority.credentials(group.dirs[0].path(), CLIENT).unwrap()).unwrap();
+    peers.know(caller(&group.authority, group.dirs[0].path(), CLIENT));
     peers.hosts().set(list, 1);
     let (hosts, ask) = (peers.hosts().now(), |machine| {
         let hosts = peers.hosts().now();

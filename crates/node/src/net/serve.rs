@@ -1,8 +1,8 @@
 //! What a machine says to the leader on its way to being a server.
 
-use super::authority::Credentials;
-use super::link::{End, call, greet};
-use super::{CertificateError, frames, tls};
+use super::credential_store::Caller;
+use super::link::{self, End};
+use super::{CertificateError, frames};
 use std::io;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -31,13 +31,9 @@ impl From<End> for ServeError {
 }
 
 /// Asks at `address` for one thing. Blocks.
-fn ask(address: &str, credentials: &Credentials, purpose: &Purpose) -> Result<Welcome, ServeError> {
-    let config = tls::client(credentials)?;
-    let asked = async {
-        let mut frames = frames::greetings(call(address, &config).await?);
-        greet(&mut frames, config.knows, purpose).await
-    };
-    block_on(async { Ok(timeout(TIMEOUT, asked).await.map_err(End::from)??) })
+fn ask(address: &str, caller: &Caller, purpose: &Purpose) -> Result<Welcome, ServeError> {
+    let asked = async { timeout(TIMEOUT, link::ask(address, caller, purpose)).await.map_err(End::from)? };
+    block_on(async { Ok(asked.await?.2) })
 }
 
 /// Waits for `work` on this thread.
@@ -46,13 +42,10 @@ fn block_on<T>(work: impl Future<Output = Result<T, ServeError>>) -> Result<T, S
     runtime.map_err(End::Io)?.block_on(work)
 }
 
-/// Gets what makes this machine a server: its number in the group, its certificate, the authority's key. Blocks.
-pub(crate) fn ask_to_serve(
-    address: &str,
-    credentials: &Credentials,
-) -> Result<(u64, Vec<u8>, Vec<u8>), ServeError> {
-    match ask(address, credentials, &Purpose::Serve { key: credentials.public_key()? })? {
-        Welcome::Serve { member, certificate, authority_key } => Ok((member, certificate, authority_key)),
+/// Gets what makes this machine a server: its number in the group; its certificate and the authority's. Blocks.
+pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, (Vec<u8>, Vec<u8>)), ServeError> {
+    match ask(address, caller, &Purpose::Serve)? {
+        Welcome::Serve { member, certificates } => Ok((member, certificates)),
         other => Err(unexpected(other)),
     }
 }
@@ -60,11 +53,11 @@ pub(crate) fn ask_to_serve(
 /// Tells the leader that the server is up, and where. Returns when the group has it among its members. Blocks.
 pub(crate) fn tell_ready(
     address: &str,
-    credentials: &Credentials,
+    caller: &Caller,
     member: u64,
     addresses: Vec<String>,
 ) -> Result<(), ServeError> {
-    match ask(address, credentials, &Purpose::Ready { member, addresses })? {
+    match ask(address, caller, &Purpose::Ready { member, addresses })? {
         Welcome::Done => Ok(()),
         other => Err(unexpected(other)),
     }
@@ -80,20 +73,17 @@ fn unexpected(welcome: Welcome) -> ServeError {
 /// Asks the leader at `address` what people ask; each line of its answer goes to `line`. Blocks.
 pub(crate) fn ask_control(
     address: &str,
-    credentials: &Credentials,
+    caller: &Caller,
     request: String,
     line: &mut dyn FnMut(&[u8]),
 ) -> Result<(), ServeError> {
-    let config = tls::client(credentials)?;
     block_on(async {
-        let mut frames = frames::greetings(call(address, &config).await?);
-        match timeout(TIMEOUT, greet(&mut frames, config.knows, &Purpose::Control { request }))
-            .await
-            .map_err(End::from)??
-        {
-            Welcome::Control => {}
-            other => return Err(unexpected(other)),
-        }
+        let purpose = Purpose::Control { request };
+        let asked = timeout(TIMEOUT, link::ask(address, caller, &purpose)).await;
+        let mut frames = match asked.map_err(End::from)?? {
+            (frames, _, Welcome::Control) => frames,
+            (_, _, other) => return Err(unexpected(other)),
+        };
         frames::messages(&mut frames);
         // An empty frame is the end.
         loop {

@@ -1,9 +1,10 @@
 //! Peers that are not what they should be: each is refused by name, and the server is as it was.
 
 use super::authority::{Authority, Credentials};
+use super::credential_store::{Caller, CredentialStore};
 use super::frames::{self, Frames};
 use super::link::{self, End, Stream};
-use super::tls::{self, Caller};
+use super::tls;
 use super::{Token, join};
 use crate::cluster::Invitation;
 use crate::machine::{Listen, Machine, MachineSettings};
@@ -27,6 +28,8 @@ use wire::{
     AskMode, GreetingError, LogEntry, MachineId, Purpose, Receipt, Start, ToClient, ToServer, Version,
     Versions, Welcome,
 };
+
+mod renewal;
 
 /// A server, and the credentials of a machine that has joined it.
 struct Office {
@@ -85,7 +88,7 @@ fn began(incarnation: u64, session: Option<SessionId>) -> Purpose {
 }
 
 fn config_in(dir: &Path) -> Caller {
-    tls::client(&Credentials::open(dir).unwrap()).unwrap()
+    CredentialStore::open(dir, Versions::KNOWN).unwrap().caller()
 }
 
 fn run<T>(work: impl Future<Output = T>) -> T {
@@ -95,14 +98,14 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 
 async fn greeted(address: &str, config: &Caller, purpose: &Purpose) -> Result<Welcome, End> {
     let mut frames = frames::greetings(link::call(address, config).await?);
-    link::greet(&mut frames, config.knows, purpose).await
+    link::greet(&mut frames, config, purpose).await
 }
 
 /// A session that has begun.
 async fn session(address: &str, config: &Caller) -> (Frames<Stream>, ToClient) {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = began(1, None);
-    assert!(matches!(link::greet(&mut frames, config.knows, &purpose).await, Ok(Welcome::Session { .. })));
+    assert!(matches!(link::greet(&mut frames, config, &purpose).await, Ok(Welcome::Session { .. })));
     frames::messages(&mut frames);
     let opened = told(&mut frames).await.unwrap();
     (frames, opened)
@@ -153,9 +156,10 @@ fn a_clock_that_shows_a_time_before_all_certificates_is_said_to_be_wrong() {
     let mut office = Office::new();
     let (joined, address) = (office.join("unset"), office.address.clone());
     run(async {
-        for mut config in [tls::stranger(office.token().authority).unwrap(), joined] {
-            Arc::make_mut(&mut config.tls).time_provider = Arc::new(Unset);
-            let refused = greeted(&address, &config, &Purpose::Content).await;
+        for caller in [Caller::stranger(office.token().authority).unwrap(), joined] {
+            let mut tls = caller.tls();
+            Arc::make_mut(&mut tls).time_provider = Arc::new(Unset);
+            let refused = greeted(&address, &Caller::by(tls), &Purpose::Content).await;
             assert!(matches!(refused, Err(End::Clock)), "{refused:?}");
         }
     });
@@ -168,19 +172,18 @@ fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
     let authority = office.token().authority;
     let (address, forger) = (office.address.clone(), tempfile::tempdir().unwrap());
     run(async {
-        let nobody = tls::stranger(authority).unwrap();
+        let nobody = Caller::stranger(authority).unwrap();
         for purpose in [began(1, None), Purpose::Content] {
             let refused = greeted(&address, &nobody, &purpose).await;
             assert!(matches!(refused, Err(End::Refused(why)) if why.contains("must join")));
         }
         // A server that has not the authority that the token says is not talked to.
-        assert!(greeted(&address, &tls::stranger([7; 32]).unwrap(), &Purpose::Content).await.is_err());
+        assert!(greeted(&address, &Caller::stranger([7; 32]).unwrap(), &Purpose::Content).await.is_err());
         // Another authority's certificate for machine 1; it trusts the true server, so the refusal is the server's.
         let other = Authority::found(forger.path()).unwrap();
         let mut forged = other.credentials(forger.path(), MachineId(1)).unwrap();
-        let founder = Authority::open(office.dirs[0].path()).unwrap();
-        forged.authority = founder.certificate().clone();
-        let config = tls::client(&forged).unwrap();
+        forged.authority = Credentials::open(office.dirs[0].path()).unwrap().authority;
+        let config = CredentialStore::of(forger.path(), forged).unwrap().caller();
         let purpose = began(99, None);
         let refused = greeted(&address, &config, &purpose).await;
         // TLS' name for a signature that is not the authority's.
@@ -196,7 +199,7 @@ fn a_machine_cannot_pass_for_the_server() {
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "ambitious").unwrap();
     let its = Credentials::open(dir.path()).unwrap();
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls::server(&its).unwrap());
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls::Reception::new(&its, &[], &[]).unwrap().tls);
     let config = office.join("victim");
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -230,7 +233,7 @@ fn an_answer_to_joining_that_is_lost_costs_no_token() {
     let (dir, thief) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let key = Credentials::key_to_join(dir.path()).unwrap();
     let told = run(async {
-        let stranger = tls::stranger(token.authority).unwrap();
+        let stranger = Caller::stranger(token.authority).unwrap();
         let purpose = Purpose::Join { secret: token.secret, name: "unlucky".to_owned(), key };
         greeted(&address, &stranger, &purpose).await.unwrap()
     });
@@ -270,7 +273,7 @@ async fn goes_on(address: &str, config: &Caller, session: SessionId) -> bool {
 async fn sends(address: &str, config: &Caller, bytes: &[u8], ends: bool) -> SessionId {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = began(1, None);
-    let welcome = link::greet(&mut frames, config.knows, &purpose).await.unwrap();
+    let welcome = link::greet(&mut frames, &config, &purpose).await.unwrap();
     let Welcome::Session { session, .. } = welcome else { panic!("{welcome:?}") };
     frames::messages(&mut frames);
     assert!(matches!(told(&mut frames).await, Some(ToClient::Opened { .. })));
@@ -303,8 +306,7 @@ fn frames_that_are_none_end_the_session() {
         // A connection that breaks within a frame is nobody's misdeed.
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
         let purpose = began(1, None);
-        let Ok(Welcome::Session { session, .. }) = link::greet(&mut frames, config.knows, &purpose).await
-        else {
+        let Ok(Welcome::Session { session, .. }) = link::greet(&mut frames, &config, &purpose).await else {
             panic!()
         };
         frames.get_mut().write_all(&[0, 0, 1, 0, 7, 7]).await.unwrap();
@@ -502,7 +504,7 @@ fn of_two_copies_of_a_machine_one_is_up() {
     run(async {
         let first = by(8, 5, &[4]);
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
-        assert!(matches!(link::greet(&mut frames, config.knows, &first).await, Ok(Welcome::Session { .. })));
+        assert!(matches!(link::greet(&mut frames, &config, &first).await, Ok(Welcome::Session { .. })));
         // As often, more often, less often.
         for twin in [by(8, 6, &[4]), by(9, 6, &[3, 4]), by(3, 6, &[])] {
             let refused = greeted(&address, &config, &twin).await;
@@ -548,8 +550,8 @@ fn a_server_that_has_forgotten_is_told_so() {
     ];
     assert!(forged.iter().all(|forged| server.has_forgotten(forged).is_none()));
     // The same by a server that has the secret: this one as it was later.
-    let authority = Authority::open(office.dirs[0].path()).unwrap();
-    let later = Receipts::by(&authority.secret(), false);
+    let later = Receipts::new(false);
+    later.are_by(&server.authority().unwrap().secret());
     let prove = |session, through, server: (u64, u64)| {
         later.note(session, &ToClient::Applied { through, rejected: Vec::new() });
         later.due(server).remove(0)

@@ -1,11 +1,14 @@
 //! TLS 1.3 both ways: who may call whom.
 
-use super::authority::{CertificateError, Credentials, SERVER_NAME, fingerprint};
+use super::authority::{
+    CertificateError, Credentials, SERVER_NAME, fingerprint, is_server, key_of, machine_of,
+};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::TLS13;
 use rustls::{
     CertificateError as Wrong, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
@@ -13,51 +16,89 @@ use rustls::{
 };
 use std::io;
 use std::sync::Arc;
-use wire::Versions;
+use wire::MachineId;
 
-/// What the server expects: nobody, who may then only join; or a machine that the authority knows.
-pub(super) fn server(credentials: &Credentials) -> Result<Arc<ServerConfig>, CertificateError> {
-    let roots = roots(&credentials.authority)?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
-        .allow_unauthenticated()
-        .build()?;
-    let config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(verifier)
-        // The authority's goes along for who joins and knows no more of it than its fingerprint.
-        .with_single_cert(
-            vec![credentials.certificate.clone(), credentials.authority.clone()],
-            credentials.private_key(),
-        )?;
-    Ok(Arc::new(config))
+/// How a server takes calls: from nobody, who may then only join, or from a machine that one of the authorities certifies.
+pub(super) struct Reception {
+    pub(super) tls: Arc<ServerConfig>,
+    /// By number.
+    authorities: Vec<(u64, Arc<dyn ClientCertVerifier>)>,
 }
 
-/// How a machine calls others.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    /// Who it is, and whom it expects.
-    pub(super) tls: Arc<ClientConfig>,
-    /// What it greets with.
-    pub(super) knows: Versions,
+/// What the certificate of a caller says, which has the key that it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) machine: MachineId,
+    pub(crate) key: [u8; 32],
+    /// The number of the authority that says so; of one that this server has not heard of yet, none.
+    pub(crate) authority: Option<u64>,
+    /// It is a server's.
+    pub(super) serves: bool,
 }
 
-/// What a machine of the cluster expects: the cluster's server.
-pub(crate) fn client(credentials: &Credentials) -> Result<Caller, CertificateError> {
+impl Reception {
+    /// Of a server with these credentials, which knows these authorities. It shows `introductions` of its authority by earlier ones along.
+    pub(super) fn new(
+        credentials: &Credentials,
+        known: &[(u64, CertificateDer<'static>)],
+        introductions: &[CertificateDer<'static>],
+    ) -> Result<Reception, CertificateError> {
+        let mut all = roots(&credentials.authority)?;
+        let mut authorities = Vec::with_capacity(known.len());
+        for (number, authority) in known {
+            all.add(authority.clone())?;
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?.into(), provider());
+            authorities.push((*number, verifier.build()?));
+        }
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(all.into(), provider()).allow_unauthenticated();
+        let tls = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier.build()?)
+            .with_single_cert(chain(credentials, introductions), credentials.private_key())?;
+        Ok(Reception { tls: Arc::new(tls), authorities })
+    }
+
+    /// What a certificate says that TLS has let pass.
+    pub(super) fn shown(&self, certificate: &CertificateDer<'_>) -> Option<Shown> {
+        let says = |(_, verifier): &&(u64, Arc<dyn ClientCertVerifier>)| {
+            verifier.verify_client_cert(certificate, &[], UnixTime::now()).is_ok()
+        };
+        let authority = self.authorities.iter().find(says).map(|(number, _)| *number);
+        let (machine, key) = (machine_of(certificate)?, key_of(certificate)?);
+        Some(Shown { machine, key, authority, serves: is_server(certificate) })
+    }
+}
+
+/// The machine's certificate; its authority's, for who joins and knows no more of it than its fingerprint; and by what others know that one.
+fn chain(
+    credentials: &Credentials,
+    introductions: &[CertificateDer<'static>],
+) -> Vec<CertificateDer<'static>> {
+    let own = [credentials.certificate.clone(), credentials.authority.clone()];
+    own.into_iter().chain(introductions.iter().cloned()).collect()
+}
+
+/// As what a machine of the cluster calls, and whom it expects: a server of the cluster.
+pub(super) fn client(
+    credentials: &Credentials,
+    introductions: &[CertificateDer<'static>],
+) -> Result<Arc<ClientConfig>, CertificateError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(roots(&credentials.authority)?)
-        .with_client_auth_cert(vec![credentials.certificate.clone()], credentials.private_key())?;
-    Ok(Caller { tls: Arc::new(config), knows: credentials.knows })
+        .with_client_auth_cert(chain(credentials, introductions), credentials.private_key())?;
+    Ok(Arc::new(config))
 }
 
 /// What a machine that joins expects: a server of the cluster whose authority has this fingerprint.
-pub(super) fn stranger(authority: [u8; 32]) -> Result<Caller, CertificateError> {
+pub(super) fn stranger(authority: [u8; 32]) -> Result<Arc<ClientConfig>, CertificateError> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Pinned { authority, provider: provider() }))
         .with_no_client_auth();
-    Ok(Caller { tls: Arc::new(config), knows: Versions::KNOWN })
+    Ok(Arc::new(config))
 }
 
 /// Whom clients call.

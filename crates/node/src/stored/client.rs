@@ -1,14 +1,14 @@
 //! A share server as a program sees it that has an account's key. Its machine, which is one of the cluster, carries what it asks.
 
 use crate::machine::fill_random;
-use crate::net::{CarrierError, CertificateError, Credentials, ShareCarrier};
+use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
 use namespace::ShareId;
 use shares::{AccountSecret, SecretError, Usage, private};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest, ShareCall};
+use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest, ShareCall, Versions};
 
 /// Leases that are asked for at a time.
 const LEASED_TOGETHER: usize = 1000;
@@ -93,7 +93,8 @@ impl AccountClient {
     /// Calls the share server at `address` as the machine in `data`, for the account whose key is in `key`.
     pub fn connect(data: &Path, address: &str, key: &Path) -> Result<AccountClient, AccountClientError> {
         let secret = KeyFile::read(key)?;
-        let mut carrier = ShareCarrier::connect(address, &Credentials::open(data)?)?;
+        let caller = CredentialStore::open(data, Versions::KNOWN)?.caller();
+        let mut carrier = ShareCarrier::connect(address, &caller)?;
         let (_, store) = carrier.call(ShareCall::Which, &[])?;
         let store = store.as_ref().try_into().map_err(|_| AccountClientError::Foreign)?;
         Ok(AccountClient { carrier, store, secret, nonce: 0 })

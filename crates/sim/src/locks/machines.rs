@@ -334,6 +334,7 @@ impl Machines {
                 directory::Output::Shares(_)
                 | directory::Output::Sync
                 | directory::Output::Raised { .. }
+                | directory::Output::Authorized { .. }
                 | directory::Output::Refused { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }

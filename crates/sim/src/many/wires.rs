@@ -93,6 +93,7 @@ impl Office {
                 directory::Output::Refused { why, .. } => return Err(why.to_string()),
                 directory::Output::Sync
                 | directory::Output::Raised { .. }
+                | directory::Output::Authorized { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}

@@ -79,7 +79,7 @@ every! { purposes -> Purpose {
     },
     Content,
     Peer,
-    Serve { key: [3; 32] },
+    Serve,
     Ready { member: 300, addresses: vec!["10.0.0.7:7777".to_owned()] },
     Control { request: "\"Machines\"".to_owned() },
 } }
@@ -98,7 +98,8 @@ every! { welcomes -> Welcome {
     Joined { machine: MachineId(2), certificates: (b"its".to_vec(), b"the authority's".to_vec()) },
     Elsewhere { addresses: vec!["hall:7777".to_owned()] },
     Peer,
-    Serve { member: 300, certificate: b"its".to_vec(), authority_key: b"secret".to_vec() },
+    Serve { member: 300, certificates: (b"its".to_vec(), b"authority".to_vec()) },
+    Certified { certificates: (b"its".to_vec(), b"authority".to_vec()) },
     Done,
     Control,
     Refused { why: "no".to_owned() },

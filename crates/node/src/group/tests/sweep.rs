@@ -108,7 +108,7 @@ fn no_bit_that_flips_is_believed() {
         add(sweep(segment, bytes.len() as u64, 30, &known, entries), true);
     }
 
-    for name in ["machine.json", "machine.key", "machine.crt", "authority.key", "authority.crt"] {
+    for name in ["machine.json", "machine.key", "machine.crt", "authority.crt"] {
         let read = || read_file(data, name).ok().flatten();
         let known = read().unwrap();
         for file in [data.join(name), data.join("copies").join(name)] {

@@ -36,7 +36,7 @@ fn forge(group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
 
 fn forge_in(session: SessionId, group: &Group, at: usize, share: ShareId) -> Result<(), Error> {
     let (peers, dir) = (Peers::new(FORGER), tempfile::tempdir().unwrap());
-    peers.know(&group.authority.credentials(dir.path(), FORGER).unwrap()).unwrap();
+    peers.know(caller(&group.authority, dir.path(), FORGER));
     peers.hosts().set(group.list(), group.needed());
     let body = Bytes::from_static(b"something else");
     let store = ShareCall::Store { session, shares: vec![(share, body.len() as u32)] };

@@ -1,0 +1,33 @@
+//! `leasehold authority`: what certifies the cluster's machines.
+
+use crate::{Failure, places};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// See the command's help.
+#[derive(Debug, Subcommand)]
+pub enum Authority {
+    /// Have another key certify machines from now on, which nobody has had but the servers that there are.
+    ///
+    /// For when a server's disk was stolen or copied. Removing a server does so by itself. Machines that are up have new certificates at once, others when they are up again; earlier ones are
+    /// refused then. Invitations from before are void. A machine that was away while the key was renewed sixteen times joins anew.
+    Renew(Renew),
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Renew {
+    /// The data directory of a server on this machine.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Authority {
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let Authority::Renew(Renew { data }) = self;
+        node::renew_authority(&data.unwrap_or_else(places::data), &mut |text| eprintln!("{text}"))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

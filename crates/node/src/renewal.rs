@@ -1,0 +1,179 @@
+//! Which authority certifies machines, on a server: the first comes from the founder; another when people ask for one, and whenever a machine is no server any more, since it has had the key.
+//!
+//! Machines are given certificates as they greet, which those that are up do at once. Once a machine has shown its own, earlier ones count for nothing.
+
+use crate::net::{Authority, CertificateError, Shown};
+use crate::server::Server;
+use directory::{CertificateAuthority, Input, Known};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+use wire::{MachineId, Welcome};
+
+/// How long the directory may take to do what it is asked.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a server that has only just begun looks whether there is an authority.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A machine has shown a certificate that somebody made who had an authority's key.
+const FORGED: &str = "this certificate is for another key than the machine's own: whoever made it had the authority's key (leasehold authority renew)";
+const OUTDATED: &str = "this certificate is of an authority that was renewed, and the machine has been given a later one: the data directory is an older copy, so have the machine join anew with another";
+
+impl Server {
+    /// The authority that certifies machines now.
+    pub(crate) fn authority(&self) -> Result<Authority, String> {
+        Authority::of_row(&self.latest_authority()?.1).map_err(|error| error.to_string())
+    }
+
+    /// Its row, and its number. A server that has only just begun is waited for.
+    pub(crate) fn latest_authority(&self) -> Result<(u64, CertificateAuthority), String> {
+        let begun = Instant::now();
+        loop {
+            if let Some(latest) = self.authorities().pop() {
+                return Ok(latest);
+            }
+            if begun.elapsed() > TIMEOUT || self.is_stopping() {
+                return Err("this server has only just begun; try again".to_owned());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn authorities(&self) -> Vec<(u64, CertificateAuthority)> {
+        self.group().query(|directory, store| directory.authorities(store))
+    }
+
+    /// A certificate for `machine`, whose public key is `key`, as a server if it `serves`; and the authority's.
+    pub(crate) fn certify(
+        &self,
+        machine: MachineId,
+        key: [u8; 32],
+        serves: bool,
+    ) -> Result<(Vec<u8>, Vec<u8>), String> {
+        self.authority()?.certify(machine, key, serves).map_err(|error| error.to_string())
+    }
+
+    /// What is said to who shows this certificate, if that is not one to go on with. It is refused only if this server may say so: who leads knows all that others do.
+    pub(crate) fn identify(&self, shown: &Shown, may_refuse: bool) -> Option<Welcome> {
+        let machine = shown.machine;
+        let (latest, known, admitted) = self.group().query(|directory, store| {
+            let latest = directory.authorities(store).last().map(|(number, _)| *number);
+            (latest, directory.known(machine, store), directory.admits(machine, store).is_ok())
+        });
+        // Of whom nothing is known others decide.
+        let (latest, known) = latest.zip(known)?;
+        let number = shown.authority.unwrap_or(latest);
+        let refused = if known.key != Some(shown.key) {
+            Some(FORGED)
+        } else {
+            (number < known.certified).then_some(OUTDATED)
+        };
+        if let Some(why) = refused {
+            return may_refuse.then(|| Welcome::Refused { why: why.to_owned() });
+        }
+        if number < latest && admitted {
+            let serves = self.member_on(machine).is_some() || self.chosen().lock().contains_key(&machine);
+            return match self.certify(machine, shown.key, serves) {
+                Ok(certificates) => Some(Welcome::Certified { certificates }),
+                Err(why) => {
+                    tracing::warn!(why, machine = machine.0, "a machine cannot be certified");
+                    None
+                }
+            };
+        }
+        if number == latest && known.certified < latest && self.group().leads() {
+            let known = Known { certified: latest, ..known };
+            self.group().propose(Input::Known { machine, known, itself: false });
+        }
+        None
+    }
+
+    /// Has another authority certify machines from now on.
+    pub(crate) fn renew_authority(&self, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
+        let (latest, row) = self.latest_authority()?;
+        let number = latest + 1;
+        let (tell, told) = sync_channel(1);
+        self.waiting().lock().authorized.insert(number, tell);
+        self.propose_authority(number, row.cluster).map_err(|error| error.to_string())?;
+        let done = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
+        if !done {
+            return Err("the authority was renewed by somebody else at the same time".to_owned());
+        }
+        progress(
+            "another authority certifies machines; those that are up have its certificates in a moment, the others when they are",
+        );
+        progress("invitations from before are void; backups from before have the earlier authority's key");
+        Ok(())
+    }
+
+    fn propose_authority(&self, number: u64, cluster: [u8; 32]) -> Result<(), CertificateError> {
+        let authority = Authority::generate()?.to_row(Some(cluster));
+        self.group().propose(Input::Authorize { number, authority });
+        Ok(())
+    }
+
+    /// Sees to it that this server takes calls by the authorities that there are, and, while it leads, that there is one, and that this machine is known.
+    pub(crate) fn tend_certificates(&self) {
+        if let Err(error) = self.try_to_tend_certificates() {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "this server's certificates cannot be renewed yet; it is tried again"
+            );
+        }
+    }
+
+    fn try_to_tend_certificates(&self) -> Result<(), CertificateError> {
+        let me = self.keeper().peers().me();
+        let authorities = self.authorities();
+        self.credentials().serve(me, &authorities)?;
+        let latest = authorities.last();
+        if let Some((_, authority)) = latest {
+            self.receipts().are_by(&Authority::of_row(authority)?.secret());
+            Authority::forget(self.dir())?;
+        }
+        if !self.group().leads() {
+            return Ok(());
+        }
+        let Some((latest, row)) = latest else {
+            let authority = Authority::open(self.dir())?.to_row(None);
+            self.group().propose(Input::Authorize { number: 1, authority });
+            return Ok(());
+        };
+        let before = self.group().query(|directory, store| directory.known(me, store));
+        let before = before.unwrap_or_default();
+        let known = Known { key: Some(self.credentials().public_key()?), certified: *latest, ..before };
+        if before != known {
+            self.group().propose(Input::Known { machine: me, known, itself: true });
+        }
+        self.tend_holders(*latest, row.cluster)
+    }
+
+    /// Notes who has the latest authority's key, which servers have. Another authority takes its place if a machine has it that is no server any more, however that came about.
+    fn tend_holders(&self, latest: u64, cluster: [u8; 32]) -> Result<(), CertificateError> {
+        let mut servers: Vec<MachineId> = self.chosen().lock().keys().copied().collect();
+        let members = self.group().standing().members;
+        servers.extend(members.iter().map(|member| MachineId(member.host.machine)));
+        servers.sort_unstable();
+        let now = (servers, latest);
+        if members.is_empty() || *self.holders().lock() == now {
+            return Ok(());
+        }
+        let known = self.group().query(|directory, store| directory.all_known(store));
+        let is_server = |machine: &MachineId| now.0.contains(machine);
+        let unnoted = known.iter().filter(|(machine, known)| is_server(machine) && known.holds < latest);
+        let mut settled = true;
+        for (machine, known) in unnoted {
+            let (machine, known) = (*machine, Known { holds: latest, ..*known });
+            self.group().propose(Input::Known { machine, known, itself: false });
+            settled = false;
+        }
+        if known.iter().any(|(machine, known)| !is_server(machine) && known.holds == latest) {
+            settled = false;
+            tracing::info!("a machine that is no server any more has had the authority's key: it is renewed");
+            self.propose_authority(latest + 1, cluster)?;
+        }
+        if settled {
+            *self.holders().lock() = now;
+        }
+        Ok(())
+    }
+}
