@@ -72,6 +72,8 @@ pub struct Happened {
     pub heard: u64,
     /// The longest that a program waited which asked for what others replaced, ms.
     pub waited_ms: u64,
+    /// How often a name was replaced at most while somebody looked it up.
+    pub overtaken: u64,
     /// Messages that arrived.
     pub messages: u64,
     /// Times a session went on over another connection.
@@ -135,6 +137,7 @@ impl std::ops::AddAssign for Happened {
             stuck,
             heard,
             waited_ms,
+            overtaken,
             messages,
             resumed,
             fenced,
@@ -169,6 +172,7 @@ impl std::ops::AddAssign for Happened {
         self.stuck += stuck;
         self.heard += heard;
         self.waited_ms = self.waited_ms.max(waited_ms);
+        self.overtaken = self.overtaken.max(overtaken);
         self.messages += messages;
         self.resumed += resumed;
         self.fenced += fenced;

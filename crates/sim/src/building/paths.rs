@@ -19,13 +19,18 @@ const EXCLUSIVE: &str = "lock";
 /// The longest that a call may wait in fair weather, ms: about as long as the twenty calls before it take, each of which has to wait for two recalls over the slowest links.
 const WAITS_MAX_MS: u64 = 6_000;
 
+/// How often a name may be replaced in fair weather while somebody looks it up.
+const OVERTAKEN_MAX: u64 = 1000;
+
 /// What programs are at.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     /// By machine and program.
     walks: BTreeMap<(usize, usize), Walk>,
-    /// When each call of theirs was begun.
-    begun: BTreeMap<CallNumber, u64>,
+    /// When each call of theirs was begun, and how often each name had been replaced then.
+    begun: BTreeMap<CallNumber, (u64, [u64; ALWAYS.len()])>,
+    /// How often each name has been replaced.
+    replaced: [u64; ALWAYS.len()],
 }
 
 /// A call on a path under way.
@@ -130,7 +135,7 @@ impl Building {
     /// A program has begun a call.
     pub(super) fn path_begun(&mut self, number: CallNumber) {
         if self.weather.replaces > 0 {
-            self.paths.begun.insert(number, self.now);
+            self.paths.begun.insert(number, (self.now, self.paths.replaced));
         }
     }
 
@@ -142,18 +147,21 @@ impl Building {
         call: &Call,
         result: &Result<Reply, Error>,
     ) -> Result<(), Violation> {
-        let Some(begun) = self.paths.begun.remove(&number) else { return Ok(()) };
+        let Some((begun, before)) = self.paths.begun.remove(&number) else { return Ok(()) };
         let waited = self.now - begun;
         self.happened.waited_ms = self.happened.waited_ms.max(waited);
         if self.weather.is_fair() && waited > WAITS_MAX_MS {
             return Err(format!("machine {at} waited {waited} ms for {call:?}"));
         }
+        self.is_not_overtaken(at, call, before)?;
         let life = self.machines[at].life;
         let (replaces, always_in) = (program == 0 && at < ALWAYS.len(), self.always_in());
         let Some(walk) = self.paths.walks.get_mut(&(at, program)) else { return Ok(()) };
         if replaces {
-            if let (Call::Create { .. }, Ok(Reply::Node(entry, _))) = (call, result) {
-                walk.found = Some(entry.file.clone());
+            match (call, result) {
+                (Call::Create { .. }, Ok(Reply::Node(entry, _))) => walk.found = Some(entry.file.clone()),
+                (Call::Rename { .. }, Ok(_)) => self.paths.replaced[at] += 1,
+                _ => {}
             }
             return Ok(());
         }
@@ -185,6 +193,24 @@ impl Building {
                 return Err(format!("machine {at}, {call:?}, of a name that always exists: {error}"));
             }
             _ => _ = self.paths.walks.remove(&(at, program)),
+        }
+        Ok(())
+    }
+
+    /// Whoever looks a name up is answered after a few who replace it meanwhile, however fast they are: questions that have lost races are answered in the order in which they came.
+    fn is_not_overtaken(
+        &mut self,
+        at: usize,
+        call: &Call,
+        before: [u64; ALWAYS.len()],
+    ) -> Result<(), Violation> {
+        let Call::Lookup { dir, label: of } = call else { return Ok(()) };
+        let name = ALWAYS.iter().position(|(name, _)| label(name.as_bytes()) == *of);
+        let Some(name) = name.filter(|_| *dir == self.always_in()) else { return Ok(()) };
+        let overtaken = self.paths.replaced[name] - before[name];
+        self.happened.overtaken = self.happened.overtaken.max(overtaken);
+        if self.weather.is_fair() && overtaken > OVERTAKEN_MAX {
+            return Err(format!("machine {at} was overtaken by {overtaken} who replaced what it looks up"));
         }
         Ok(())
     }
