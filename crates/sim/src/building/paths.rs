@@ -156,12 +156,13 @@ impl Building {
         self.is_not_overtaken(at, call, before)?;
         let life = self.machines[at].life;
         let (replaces, always_in) = (program == 0 && at < ALWAYS.len(), self.always_in());
+        if replaces && matches!((call, result), (Call::Rename { .. }, Ok(_))) {
+            self.paths.replaced[at] += 1;
+        }
         let Some(walk) = self.paths.walks.get_mut(&(at, program)) else { return Ok(()) };
         if replaces {
-            match (call, result) {
-                (Call::Create { .. }, Ok(Reply::Node(entry, _))) => walk.found = Some(entry.file.clone()),
-                (Call::Rename { .. }, Ok(_)) => self.paths.replaced[at] += 1,
-                _ => {}
+            if let (Call::Create { .. }, Ok(Reply::Node(entry, _))) = (call, result) {
+                walk.found = Some(entry.file.clone());
             }
             return Ok(());
         }
