@@ -275,7 +275,9 @@ impl Turn<'_> {
 
 fn is_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
-    (1..=MACHINE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed)
+    // Commands take names and numbers.
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    (1..=MACHINE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(allowed) && !is_number
 }
 
 fn key_of(machine: MachineId) -> [u8; 8] {

@@ -20,4 +20,4 @@ mod transport;
 mod way;
 
 pub use mount::{Mount, MountError, Options};
-pub use mountpoint::abort;
+pub use mountpoint::{abort, is_leasehold, prepare, unmount};

@@ -51,7 +51,7 @@ pub enum MountError {
         source: io::Error,
     },
     /// Leasehold is mounted there.
-    #[error("{} is mounted already", dir.display())]
+    #[error("{} is mounted already: leasehold down ends what is, or choose another directory to mount on", dir.display())]
     Taken {
         /// Where.
         dir: PathBuf,
@@ -62,6 +62,20 @@ pub enum MountError {
         /// Where.
         dir: PathBuf,
         /// Why.
+        source: io::Error,
+    },
+    /// Nothing of leasehold is mounted there.
+    #[error("no file system of leasehold is mounted on {}", dir.display())]
+    NotOurs {
+        /// Where.
+        dir: PathBuf,
+    },
+    /// Somebody uses it.
+    #[error("cannot unmount {0}; who uses it says: fuser -vm {0}", dir.display())]
+    Busy {
+        /// Where.
+        dir: PathBuf,
+        /// Why not.
         source: io::Error,
     },
     /// No thread could be started.

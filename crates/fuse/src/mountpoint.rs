@@ -8,6 +8,9 @@ use std::process::Command;
 use crate::mount::MountError;
 use crate::proc;
 
+/// What our mounts are there.
+const KIND: &str = "fuse.leasehold";
+
 /// A line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
@@ -16,8 +19,8 @@ struct Mounted {
     kind: String,
 }
 
-/// Makes `dir` fit to be mounted on, and returns its absolute path.
-pub(crate) fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
+/// Makes `dir` fit to be mounted on, and returns its absolute path. What a process that is gone has left mounted there is unmounted.
+pub fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Mountpoint { dir: dir.to_owned(), source };
     // There may be several, one upon another.
     while is_dead(dir) {
@@ -30,7 +33,7 @@ pub(crate) fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
     let dir = dir.canonicalize().map_err(failed)?;
-    if mounted_on(&dir).is_some_and(|mounted| mounted.kind == "fuse.leasehold") {
+    if mounted_on(&dir).is_some_and(|mounted| mounted.kind == KIND) {
         return Err(MountError::Taken { dir });
     }
     if dir.read_dir().map_err(failed)?.next().is_some() {
@@ -47,15 +50,36 @@ fn is_dead(dir: &Path) -> bool {
     rustix::fs::statfs(dir).is_err_and(|errno| gone.contains(&errno))
 }
 
+/// Whether `path` is on a file system of ours.
+pub fn is_leasehold(path: &Path) -> bool {
+    path.ancestors().find_map(mounted_on).is_some_and(|mounted| mounted.kind == KIND)
+}
+
+/// Unmounts what is mounted on `dir`, if that is ours. Whoever serves it learns of that.
+pub fn unmount(dir: &Path) -> Result<(), MountError> {
+    let dir = absolute(dir).map_err(|source| MountError::Mountpoint { dir: dir.to_owned(), source })?;
+    if mounted_on(&dir).is_none_or(|mounted| mounted.kind != KIND) {
+        return Err(MountError::NotOurs { dir });
+    }
+    let refused = |source| MountError::Busy { dir: dir.clone(), source };
+    match rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::PERM) => fusermount(&["-u"], &dir).map_err(refused),
+        Err(errno) => Err(refused(errno.into())),
+    }
+}
+
+fn fusermount(how: &[&str], dir: &Path) -> io::Result<()> {
+    let output = Command::new("fusermount3").args(how).arg("--").arg(dir).output()?;
+    let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+}
+
 /// Takes the mount on `dir` out of the tree at once; it ends when its last user has.
 pub(crate) fn detach(dir: &Path) -> io::Result<()> {
     match rustix::mount::unmount(dir, rustix::mount::UnmountFlags::DETACH) {
         Ok(()) => Ok(()),
-        Err(rustix::io::Errno::PERM) => {
-            let output = Command::new("fusermount3").args(["-u", "-z", "--"]).arg(dir).output()?;
-            let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
-        }
+        Err(rustix::io::Errno::PERM) => fusermount(&["-u", "-z"], dir),
         Err(errno) => Err(errno.into()),
     }
 }

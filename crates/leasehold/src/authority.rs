@@ -27,7 +27,7 @@ impl Authority {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let Authority::Renew(Renew { data }) = self;
-        node::renew_authority(&data.unwrap_or_else(places::data), &mut |text| eprintln!("{text}"))?;
+        node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut |text| eprintln!("{text}"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

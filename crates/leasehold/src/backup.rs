@@ -27,7 +27,7 @@ pub struct Backup {
 impl Backup {
     /// Makes a backup. Exits with 1 if some content could not be had.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         // The machine that is up is somewhere else.
         let order =
             BackupOrder { dir: std::path::absolute(self.dir)?, keep: self.keep.map(|keep| keep as usize) };

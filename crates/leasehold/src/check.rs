@@ -21,7 +21,7 @@ pub struct Check {
 impl Check {
     /// Checks and prints what is wrong.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         let terminal = std::io::stderr().is_terminal();
         let report = node::fsck(&data, &mut |progress| {
             if terminal {

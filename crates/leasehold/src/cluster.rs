@@ -33,7 +33,7 @@ pub struct Invite {
 impl Invite {
     /// Prints the token, and nothing else on standard output.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         let invitation = Invitation {
             path: self.path,
             read_only: self.read_only,
@@ -62,7 +62,7 @@ pub struct Join {
 impl Join {
     /// Joins.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         join(&data, &self.token, self.name)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -90,7 +90,7 @@ pub struct Machines {
 impl Machines {
     /// Lists them.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let machines = node::machines(&self.data.unwrap_or_else(places::data))?;
+        let machines = node::machines(&self.data.map_or_else(places::data, Ok)?)?;
         answer(self.json, &machines, |machines| {
             let line = |machine: &MachineReport| {
                 format!(
@@ -117,7 +117,7 @@ pub struct Expel {
 impl Expel {
     /// Expels it.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        node::expel(&self.data.unwrap_or_else(places::data), &self.machine)?;
+        node::expel(&self.data.map_or_else(places::data, Ok)?, &self.machine)?;
         say(format_args!("{} is no machine of this cluster any more", self.machine))?;
         Ok(ExitCode::SUCCESS)
     }

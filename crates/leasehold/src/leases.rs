@@ -22,7 +22,7 @@ pub struct Leases {
 impl Leases {
     /// Prints them.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let leases = node::leases(&self.data.unwrap_or_else(places::data), &self.path)?;
+        let leases = node::leases(&self.data.map_or_else(places::data, Ok)?, &self.path)?;
         answer(self.json, &leases, |leases| leases.to_string())?;
         Ok(ExitCode::SUCCESS)
     }

@@ -11,11 +11,13 @@ mod check;
 mod cluster;
 mod guard;
 mod leases;
+mod logs;
 mod places;
 mod policy;
 mod salvage;
 mod scrub;
 mod server;
+mod service;
 mod shares;
 mod simulate;
 mod status;
@@ -30,6 +32,9 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, max_term_width = 100, arg_required_else_help = true)]
 struct Arguments {
+    /// How what happens is told on standard error. RUST_LOG=info tells more of it, RUST_LOG=debug all.
+    #[arg(long, global = true, value_enum, default_value_t = logs::Format::Text, value_name = "FORMAT")]
+    log_format: logs::Format,
     #[command(subcommand)]
     command: Command,
 }
@@ -43,6 +48,12 @@ enum Command {
     Up(up::Up),
     /// Mount the file system on a machine that has joined, or that joins with a token first.
     Mount(up::Mount),
+    /// End the machine that is up: unmount, and make everything durable.
+    ///
+    /// As Ctrl-C does where it was started. Exits with 1 if none is up.
+    Down(service::Down),
+    /// Unmount what is mounted there; the machine behind it ends in order.
+    Umount(service::Umount),
     /// Print a token with which another machine can join, once.
     ///
     /// Whoever has the token can join: pass it on as you would a password. It says where this machine is and how to know it for certain.
@@ -120,17 +131,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    // In a simulation its servers crash by the thousand, and openraft calls each an error.
-    let usual =
-        if matches!(command, Command::Simulate(_)) { "warn,openraft=off" } else { "warn,openraft=error" };
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual)),
-        )
-        .with_writer(std::io::stderr)
-        .init();
+    let Arguments { log_format, command } = Arguments::parse();
+    logs::begin(log_format, matches!(command, Command::Simulate(_)));
     match run(command) {
         Ok(code) => code,
         Err(error) => {
@@ -153,6 +155,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Up(up) => up.run(),
         Command::Mount(mount) => mount.run(),
+        Command::Down(down) => down.run(),
+        Command::Umount(umount) => umount.run(),
         Command::Invite(invite) => invite.run(),
         Command::Join(join) => join.run(),
         Command::Machines(machines) => machines.run(),

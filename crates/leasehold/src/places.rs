@@ -1,19 +1,22 @@
 //! Where things are unless the command line says otherwise (XDG base directories).
 
+use crate::Failure;
 use std::env;
 use std::path::PathBuf;
 
-/// The data directory: `$XDG_DATA_HOME/leasehold`, or `~/.local/share/leasehold`.
-pub fn data() -> PathBuf {
-    match env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute()) {
-        Some(path) => path.join("leasehold"),
-        None => home().join(".local/share/leasehold"),
+/// The data directory: `$LEASEHOLD_DATA`, `$XDG_DATA_HOME/leasehold`, or `~/.local/share/leasehold`.
+pub fn data() -> Result<PathBuf, Failure> {
+    let said = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    match (said("LEASEHOLD_DATA"), said("XDG_DATA_HOME")) {
+        (Some(path), _) => Ok(path),
+        (None, Some(path)) => Ok(path.join("leasehold")),
+        (None, None) => Ok(home("--data DIR")?.join(".local/share/leasehold")),
     }
 }
 
 /// The mount point: `~/Leasehold`.
-pub fn mount() -> PathBuf {
-    home().join("Leasehold")
+pub fn mount() -> Result<PathBuf, Failure> {
+    Ok(home("--mount DIR")?.join("Leasehold"))
 }
 
 /// This host's name, up to the first dot; only what names of machines are made of.
@@ -25,6 +28,8 @@ pub fn host_name() -> String {
     if name.is_empty() { "machine".to_owned() } else { name }
 }
 
-fn home() -> PathBuf {
-    env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from)
+/// A service has none: its files are nowhere by default, and not in the root directory.
+fn home(instead: &str) -> Result<PathBuf, Failure> {
+    let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    home.ok_or_else(|| format!("HOME is not set: say where, with {instead}").into())
 }

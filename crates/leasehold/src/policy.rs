@@ -92,8 +92,8 @@ impl Set {
             Spread::Copies(copies) => copies.into(),
             Spread::Code { data, parity } => usize::from(data + parity),
         };
-        let servers =
-            node::servers(&self.data.unwrap_or_else(places::data)).map_or(machines, |servers| servers.len());
+        let servers = node::servers(&self.data.map_or_else(places::data, Ok)?)
+            .map_or(machines, |servers| servers.len());
         if servers < machines {
             writeln!(
                 std::io::stderr(),

@@ -59,7 +59,7 @@ pub struct Drop {
 
 impl Of {
     fn store(self) -> Result<SalvageStore, Failure> {
-        Ok(SalvageStore::open(&self.data.unwrap_or_else(places::data))?)
+        Ok(SalvageStore::open(&self.data.map_or_else(places::data, Ok)?)?)
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Scrub {
 impl Scrub {
     /// Has everything read, and says what was found.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         let terminal = std::io::stderr().is_terminal();
         let report = node::scrub(&data, &mut |progress| {
             if terminal {

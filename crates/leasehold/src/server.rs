@@ -46,13 +46,13 @@ impl Server {
         let mut progress = |text: &str| eprintln!("{text}");
         match self {
             Server::Add(Named { machine, data }) => {
-                node::add_server(&data.unwrap_or_else(places::data), &machine, &mut progress)?;
+                node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
             }
             Server::Remove(Named { machine, data }) => {
-                node::remove_server(&data.unwrap_or_else(places::data), &machine, &mut progress)?;
+                node::remove_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
             }
             Server::List(List { data, json }) => {
-                let servers = node::servers(&data.unwrap_or_else(places::data))?;
+                let servers = node::servers(&data.map_or_else(places::data, Ok)?)?;
                 answer(json, &servers, |servers| {
                     servers.iter().map(|server| format!("{server}\n")).collect()
                 })?;
@@ -73,7 +73,7 @@ impl Drain {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let Named { machine, data } = self.named;
-        node::drain(&data.unwrap_or_else(places::data), &machine, &mut |text| eprintln!("{text}"))?;
+        node::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut |text| eprintln!("{text}"))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -252,7 +252,7 @@ impl Asking {
                 let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
             }
         };
-        let reply = node::shares(&self.data.unwrap_or_else(places::data), request, &mut |text| say(text))?;
+        let reply = node::shares(&self.data.map_or_else(places::data, Ok)?, request, &mut |text| say(text))?;
         say("");
         if self.json {
             answer::say(reply.json()?)?
@@ -265,7 +265,7 @@ impl Asking {
 
 impl Of {
     fn connect(self) -> Result<AccountClient, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         let server = match self.server {
             Some(server) => server,
             None => {

@@ -36,7 +36,10 @@ impl FromStr for Seeds {
     fn from_str(text: &str) -> Result<Seeds, String> {
         let number = |text: &str| text.trim().parse::<u64>().map_err(|e| format!("{text:?}: {e}"));
         match text.split_once("..") {
-            Some((from, to)) => Ok(Seeds(number(from)?..number(to)?)),
+            Some((from, to)) => match (number(from)?, number(to)?) {
+                (from, to) if from < to => Ok(Seeds(from..to)),
+                (from, to) => Err(format!("there is no seed from {from} up to, and without, {to}")),
+            },
             None => {
                 let seed = number(text)?;
                 Ok(Seeds(seed..seed.checked_add(1).ok_or("too large")?))

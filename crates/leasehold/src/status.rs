@@ -20,7 +20,7 @@ pub struct Status {
 impl Status {
     /// Asks and prints. Exits with 1 if no machine is up.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
         let Some(status) = node::ask_status(&data)? else {
             if self.json {
                 say("{\"up\": false}")?;

@@ -2,7 +2,7 @@
 
 use crate::cluster::join;
 use crate::guard::Guard;
-use crate::{Failure, places};
+use crate::{Failure, places, service};
 use clap::Args;
 use fuse::Options;
 use node::{
@@ -16,6 +16,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// Where machines call each other unless told otherwise.
@@ -68,6 +69,19 @@ pub struct Up {
     /// Keep the latest N backups; all if absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "backup")]
     backup_keep: Option<u32>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where a machine runs.
+#[derive(Debug, Args)]
+struct Place {
+    /// Return once it is mounted, and go on in the background until leasehold down. What it tells goes to leasehold.log in the data directory.
+    #[arg(long)]
+    background: bool,
+    /// It was started so.
+    #[arg(long, hide = true)]
+    detached: bool,
 }
 
 /// Hours, of which there may be a part.
@@ -124,26 +138,33 @@ pub struct Mount {
     /// As with up.
     #[arg(long)]
     nosuid: bool,
+    /// As with up, for when this machine is made a server.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
     /// As with up.
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     at: Vec<String>,
     /// As with up.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
+    #[command(flatten)]
+    place: Place,
 }
 
 impl Up {
     /// Brings the machine up and waits for a signal.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
-        let dir = self.mount.unwrap_or_else(places::mount);
-        let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+        let data = self.data.map_or_else(places::data, Ok)?;
+        let dir = self.mount.map_or_else(places::mount, Ok)?;
+        if self.place.background {
+            return service::begin(&data);
+        }
         let settings = MachineSettings {
             group: GroupSettings {
                 memory_bytes: (self.server_memory as usize) << 20,
                 ..GroupSettings::default()
             },
-            listen: self.listen.map_or(Listen::IfFree(everywhere), Listen::At),
+            listen: listen(self.listen),
             at: self.at,
             knows: knows(self.hold_version),
             shares: ShareSettings { content: self.content, expiry: self.expire_leases },
@@ -155,29 +176,47 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        run(&data, &dir, settings, schedule, self.nosuid)
+        run(&data, &dir, settings, schedule, (self.nosuid, self.place.detached))
     }
 }
 
 impl Mount {
     /// Joins if need be, mounts, and waits for a signal.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let data = self.data.unwrap_or_else(places::data);
+        let data = self.data.map_or_else(places::data, Ok)?;
+        let joined = data.join("format").exists();
         match self.join {
-            Some(token) if !data.join("format").exists() => join(&data, &token, self.name)?,
-            _ if !data.join("format").exists() => {
+            Some(_) if joined => {
+                let text = format!(
+                    "{} is a machine's data directory already, so there is nothing to join with that token: leasehold mount without --join mounts it, --data DIR is for another machine",
+                    data.display()
+                );
+                return Err(text.into());
+            }
+            Some(token) => join(&data, &token, self.name)?,
+            None if !joined => {
                 let text = format!(
                     "{} is no machine's data directory: leasehold mount --join TOKEN, or leasehold up for a new file system",
                     data.display()
                 );
                 return Err(text.into());
             }
-            _ => {}
+            None => {}
+        }
+        if self.place.background {
+            return service::begin(&data);
         }
         let (at, knows) = (self.at, knows(self.hold_version));
-        let settings = MachineSettings { at, knows, ..MachineSettings::default() };
-        run(&data, &self.dir, settings, None, self.nosuid)
+        let settings =
+            MachineSettings { listen: listen(self.listen), at, knows, ..MachineSettings::default() };
+        run(&data, &self.dir, settings, None, (self.nosuid, self.place.detached))
     }
+}
+
+/// Where a machine that serves can be called.
+fn listen(said: Option<SocketAddr>) -> Listen {
+    let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
+    said.map_or(Listen::IfFree(everywhere), Listen::At)
 }
 
 fn run(
@@ -185,10 +224,17 @@ fn run(
     dir: &Path,
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
-    nosuid: bool,
+    (nosuid, detached): (bool, bool),
 ) -> Result<ExitCode, Failure> {
-    // Before anything is started, so that an early Ctrl-C ends in order too.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    if detached {
+        service::detach();
+    }
+    // Before anything is made.
+    let dir = &fuse::prepare(dir)?;
+    are_apart(data, dir)?;
+    // A terminal that is closed ends nothing: whoever started this has `leasehold down`.
+    let _ignored = Signals::new([SIGHUP])?;
+    let starting = Starting::begin()?;
     let began = Instant::now();
     let purpose = format!("leasehold, mounted on {}", dir.display());
     let mut machine = Machine::start(data, &purpose, settings)?;
@@ -203,6 +249,7 @@ fn run(
     }
     let usual = Options::default();
     let options = Options { trusted: usual.trusted && !nosuid, ..usual };
+    let mut signals = starting.end()?;
     let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {
@@ -217,6 +264,7 @@ fn run(
         dir.display()
     ));
     say(format_args!("Ctrl-C unmounts and makes everything durable"));
+    service::is_ready(dir);
     // Somebody else may unmount it (umount, fusermount3 -u): then this command has nothing left to do either.
     let (mounted, handle) = (Arc::clone(&mount), signals.handle());
     std::thread::spawn(move || {
@@ -232,6 +280,7 @@ fn run(
         say(format_args!("unmounted by somebody else"));
     }
     let began = Instant::now();
+    service::is_stopping();
     machine.begin_ending();
     let unmounted = mount.unmount();
     drop(guard);
@@ -239,6 +288,58 @@ fn run(
     unmounted?;
     say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Until it is mounted there is nothing to end in order: what is on disk is whole at any time. So the first signal ends the process.
+struct Starting {
+    ended: Arc<AtomicBool>,
+    handle: signal_hook::iterator::Handle,
+}
+
+impl Starting {
+    fn begin() -> std::io::Result<Starting> {
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let (ended, handle) = (Arc::new(AtomicBool::new(false)), signals.handle());
+        let is_over = Arc::clone(&ended);
+        std::thread::Builder::new().name("starting".to_owned()).spawn(move || {
+            let signal = signals.forever().next();
+            if let Some(signal) = signal.filter(|_| !is_over.load(SeqCst)) {
+                say(format_args!("ended before it was mounted"));
+                std::process::exit(128 + signal);
+            }
+        })?;
+        Ok(Starting { ended, handle })
+    }
+
+    /// From now on signals are for who mounts.
+    fn end(self) -> std::io::Result<Signals> {
+        let signals = Signals::new([SIGINT, SIGTERM])?;
+        self.ended.store(true, SeqCst);
+        self.handle.close();
+        Ok(signals)
+    }
+}
+
+/// An error if the data directory would be on the mount, or is on another machine's: that waits for itself.
+fn are_apart(data: &Path, dir: &Path) -> Result<(), Failure> {
+    let data = std::path::absolute(data)?;
+    let there = data.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or(data);
+    if there.starts_with(dir) {
+        let text = format!(
+            "{} is on the mount point {}, which would hide it: choose another with --mount or --data",
+            there.display(),
+            dir.display()
+        );
+        return Err(text.into());
+    }
+    if fuse::is_leasehold(&there) {
+        let text = format!(
+            "{} is on a file system of leasehold itself, which would wait for itself: choose another with --data",
+            there.display()
+        );
+        return Err(text.into());
+    }
+    Ok(())
 }
 
 /// Tells whoever started this. That nobody reads it any more is no reason to stop.

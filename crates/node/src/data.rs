@@ -16,6 +16,7 @@
 //! scrub.json     when all but the shares was read last: see `scrub`
 //! shares/        the share server: share files and lease database
 //! restoring      while the directory is made out of a backup
+//! leasehold.log  what a machine in the background tells
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
@@ -449,6 +450,26 @@ impl DataDir {
     }
 }
 
+/// The process that has the data directory `path`, if one has.
+pub fn holder(path: &Path) -> Result<Option<u32>, DataError> {
+    let name = path.join("lock");
+    let file = match File::open(&name) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(io("open", &name))?,
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => return Ok(None),
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        Err(errno) => return Err(io("lock", &name)(errno.into())),
+    }
+    let mut holder = String::new();
+    (&file).take(1024).read_to_string(&mut holder).map_err(io("read", &name))?;
+    // It may be about to write who it is.
+    Ok(Some(
+        holder.strip_prefix("process ").and_then(|rest| rest.split(' ').next()?.parse().ok()).unwrap_or(0),
+    ))
+}
+
 fn draw() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     fill_random(&mut bytes)?;
@@ -475,6 +496,7 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
                 || name == "lock"
                 || name == COPIES
                 || name == "lost+found"
+                || name == "leasehold.log"
                 || name.to_string_lossy().ends_with(".new")
         })
     }))

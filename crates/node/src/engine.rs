@@ -32,6 +32,9 @@ use wire::{MachineId, Receipt, Start, ToClient, ToServer};
 
 /// Uploads that one thread takes together, so that they share the disk's flushes.
 const UPLOADS_TOGETHER: usize = 16;
+/// When it is said that a start waits for a server elsewhere, and how often again.
+const WAITS_FIRST: Duration = Duration::from_secs(2);
+const WAITS_AGAIN: Duration = Duration::from_secs(30);
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a read is tried whose content was not where it was said to be: what was overwritten meanwhile by another machine is gone, once this one has let go of it.
@@ -315,9 +318,10 @@ impl Engine {
         Some(start.incarnation)
     }
 
-    /// Waits for the session, unless the server refuses it.
-    pub(crate) fn wait_until_open(&self) -> Result<(), MachineError> {
+    /// Waits for the session, unless the server refuses it. One that is elsewhere may be away for as long as it likes: `waits` is called now and then.
+    pub(crate) fn wait_until_open(&self, waits: &mut dyn FnMut()) -> Result<(), MachineError> {
         let mut deadline = Instant::now() + START_TIMEOUT;
+        let mut say = Instant::now() + WAITS_FIRST;
         let mut hosted = self.hosted.lock();
         while !hosted.open {
             if self.refused.load(Ordering::SeqCst) {
@@ -327,8 +331,18 @@ impl Engine {
                 // It may be much that is stored first.
                 deadline = Instant::now() + START_TIMEOUT;
             }
-            if self.changed.wait_until(&mut hosted, deadline).timed_out() {
-                return Err(MachineError::NoSession);
+            if self.changed.wait_until(&mut hosted, deadline.min(say)).timed_out() {
+                let now = Instant::now();
+                if now >= deadline && !self.is_remote() {
+                    return Err(MachineError::NoSession);
+                }
+                if now >= say {
+                    say = now + WAITS_AGAIN;
+                    parking_lot::MutexGuard::unlocked(&mut hosted, &mut *waits);
+                }
+                if now >= deadline {
+                    deadline = now + START_TIMEOUT;
+                }
             }
         }
         Ok(())

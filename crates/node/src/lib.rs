@@ -60,7 +60,7 @@ pub use control::{
     AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
     renew_authority, scrub, servers, shares,
 };
-pub use data::{DataDir, DataError, FORMAT, Identity};
+pub use data::{DataDir, DataError, FORMAT, Identity, holder};
 pub use disk::{Disk, DiskFile};
 pub use door::{Again, Answer, Below, Door, Told};
 pub use fsck::FsckReport;

@@ -232,7 +232,16 @@ impl Machine {
     }
 
     fn wait_until_open(&self) -> Result<(), MachineError> {
-        self.engine.wait_until_open().map_err(|error| match self.part.link_status() {
+        let mut waits = || {
+            let Some(status) = self.part.link_status() else { return };
+            let why = status.down.unwrap_or_else(|| "it does not answer".to_owned());
+            tracing::warn!(
+                server = status.server,
+                why,
+                "the server cannot be reached; this machine is mounted when it can"
+            );
+        };
+        self.engine.wait_until_open(&mut waits).map_err(|error| match self.part.link_status() {
             Some(status) => {
                 MachineError::Unreachable { server: status.server, why: status.down.unwrap_or_default() }
             }

@@ -7,7 +7,7 @@ use crate::server::Server;
 use directory::{CertificateAuthority, Input, Known};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
-use wire::{MachineId, Welcome};
+use wire::{Certificates, MachineId, Welcome};
 
 /// How long the directory may take to do what it is asked.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ impl Server {
         machine: MachineId,
         key: [u8; 32],
         serves: bool,
-    ) -> Result<(Vec<u8>, Vec<u8>), String> {
+    ) -> Result<Certificates, String> {
         self.authority()?.certify(machine, key, serves).map_err(|error| error.to_string())
     }
 

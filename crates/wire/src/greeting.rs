@@ -89,6 +89,9 @@ pub struct ServerAt {
     pub weight: u32,
 }
 
+/// A machine's certificate and its authority's (DER).
+pub type Certificates = (Vec<u8>, Vec<u8>);
+
 /// What is said to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Welcome {
@@ -108,7 +111,7 @@ pub enum Welcome {
         /// Its number.
         machine: MachineId,
         /// Its certificate and the authority's (DER).
-        certificates: (Vec<u8>, Vec<u8>),
+        certificates: Certificates,
     },
     /// Another server leads, and has the sessions.
     Elsewhere {
@@ -122,7 +125,7 @@ pub enum Welcome {
         /// Its number in the group.
         member: u64,
         /// Its certificate as a server, and the authority's (DER).
-        certificates: (Vec<u8>, Vec<u8>),
+        certificates: Certificates,
     },
     /// It is done.
     Done,
@@ -141,7 +144,7 @@ pub enum Welcome {
     /// The machine has shown a certificate of an authority before the latest: it is to call again with another.
     Certified {
         /// Its certificate and the latest authority's (DER).
-        certificates: (Vec<u8>, Vec<u8>),
+        certificates: Certificates,
     },
 }
 

@@ -17,8 +17,8 @@ pub use frame::{
     decode, decode_with_body, encode,
 };
 pub use greeting::{
-    GreetingError, Purpose, Receipt, ServerAt, Start, Welcome, answer, answer_other_version, greeting,
-    read_answer, read_greeting,
+    Certificates, GreetingError, Purpose, Receipt, ServerAt, Start, Welcome, answer, answer_other_version,
+    greeting, read_answer, read_greeting,
 };
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
 pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, Rights};

@@ -66,7 +66,7 @@ pub enum EnrolError {
     ExpiredToken,
     /// Not a name.
     #[error(
-        "a machine's name has 1 to {MACHINE_NAME_BYTES_MAX} letters, digits, dots, hyphens or underscores: choose another with --name"
+        "a machine's name has 1 to {MACHINE_NAME_BYTES_MAX} letters, digits, dots, hyphens or underscores, and is no number: choose another with --name"
     )]
     BadName,
     /// Another machine has the name.

@@ -129,7 +129,7 @@ fn a_refused_name_costs_no_token() {
     let mut world = World::new();
     invite(&mut world, Rights::FULL).unwrap();
     let long = "x".repeat(MACHINE_NAME_BYTES_MAX + 1);
-    for name in ["", "a b", "a/b", "b\u{fc}ro", "a\n", long.as_str()] {
+    for name in ["", "3", "0042", "a b", "a/b", "b\u{fc}ro", "a\n", long.as_str()] {
         assert_eq!(enrol(&mut world, name), Err(EnrolError::BadName), "{name:?}");
     }
     for taken in ["founder", "Founder"] {

@@ -14,7 +14,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::Path;
 use std::sync::Arc;
-use wire::{MachineId, Versions};
+use wire::{Certificates, MachineId, Versions};
 
 /// The name that clients call.
 pub(super) const SERVER_NAME: &str = "server.leasehold";
@@ -116,7 +116,7 @@ impl Authority {
         machine: MachineId,
         key: [u8; 32],
         serves: bool,
-    ) -> Result<(Vec<u8>, Vec<u8>), CertificateError> {
+    ) -> Result<Certificates, CertificateError> {
         Ok((self.issue(machine, &Ed25519(key), serves)?.to_vec(), self.certificate.to_vec()))
     }
 

@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::{GreetingError, MachineId, Versions};
+use wire::{Certificates, GreetingError, MachineId, Versions};
 
 /// See the module.
 pub(crate) struct CredentialStore {
@@ -179,7 +179,7 @@ impl Caller {
     }
 
     /// A server has given it other certificates. How the call ends.
-    pub(super) fn take(&self, (certificate, authority): (Vec<u8>, Vec<u8>)) -> Result<End, CertificateError> {
+    pub(super) fn take(&self, (certificate, authority): Certificates) -> Result<End, CertificateError> {
         match &self.is {
             CallerIs::Machine(store) => store.take(certificate, authority).map(|()| End::Certified),
             CallerIs::Stranger(_) => Ok(GreetingError::Foreign.into()),

@@ -35,6 +35,8 @@ const ELECTION_PAUSE: Duration = Duration::from_millis(100);
 const GONE: Duration = Duration::from_secs(3);
 /// A server that says nothing for half of the time that it is given to take a call is asked whether it is there; after as much again, another one is called. Only where there are others.
 const QUIET: u32 = 2;
+/// How long no server may be reached until that is said.
+const MISSED: Duration = Duration::from_secs(10);
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -223,6 +225,8 @@ impl Link {
         let mut hints: Vec<String> = Vec::new();
         // Where nothing was to be heard lately, and when.
         let mut gone: Vec<(String, Instant)> = Vec::new();
+        // Before the first connection whoever starts the machine says so.
+        let mut missed = true;
         loop {
             gone.retain(|(_, at)| at.elapsed() < GONE);
             let is_gone = |address: &String| gone.iter().any(|(gone, _)| gone == address);
@@ -237,14 +241,21 @@ impl Link {
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
+            // Connections end whenever servers come and go, and the next one is up in a moment. It is when that does not come that somebody wants to know.
             if was_up {
-                tracing::warn!(
+                tracing::info!(
                     server = address,
                     why = text,
                     "the connection to the server ended; calling again"
                 );
-            } else {
-                tracing::debug!(server = address, why = text, "the server cannot be reached");
+                missed = false;
+            } else if !missed && self.status.lock().since.elapsed() > MISSED {
+                tracing::warn!(
+                    server = address,
+                    why = text,
+                    "the server cannot be reached; what needs it waits"
+                );
+                missed = true;
             }
             self.went_down(was_up, text);
             turn += usize::from(!is_hint);

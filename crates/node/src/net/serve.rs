@@ -6,7 +6,7 @@ use super::{CertificateError, frames};
 use std::io;
 use std::time::Duration;
 use tokio::time::timeout;
-use wire::{Purpose, Welcome};
+use wire::{Certificates, Purpose, Welcome};
 
 /// How long the leader may take: it changes the membership.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ fn block_on<T>(work: impl Future<Output = Result<T, ServeError>>) -> Result<T, S
 }
 
 /// Gets what makes this machine a server: its number in the group; its certificate and the authority's. Blocks.
-pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, (Vec<u8>, Vec<u8>)), ServeError> {
+pub(crate) fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, Certificates), ServeError> {
     match ask(address, caller, &Purpose::Serve)? {
         Welcome::Serve { member, certificates } => Ok((member, certificates)),
         other => Err(unexpected(other)),

@@ -273,7 +273,7 @@ async fn goes_on(address: &str, config: &Caller, session: SessionId) -> bool {
 async fn sends(address: &str, config: &Caller, bytes: &[u8], ends: bool) -> SessionId {
     let mut frames = frames::greetings(link::call(address, config).await.unwrap());
     let purpose = began(1, None);
-    let welcome = link::greet(&mut frames, &config, &purpose).await.unwrap();
+    let welcome = link::greet(&mut frames, config, &purpose).await.unwrap();
     let Welcome::Session { session, .. } = welcome else { panic!("{welcome:?}") };
     frames::messages(&mut frames);
     assert!(matches!(told(&mut frames).await, Some(ToClient::Opened { .. })));
