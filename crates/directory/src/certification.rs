@@ -17,7 +17,7 @@ const AUTHORITIES_MAX: usize = 16;
 /// Bytes of a certificate or a key at most.
 const BYTES_MAX: usize = 4096;
 
-/// Who certifies machines and servers. A row of [`Global::Authority`], by its number.
+/// Who certifies machines and servers. A row of `Global::Authority`, by its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CertificateAuthority {
     /// Its certificate (DER).

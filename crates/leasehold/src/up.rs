@@ -184,6 +184,9 @@ impl Mount {
     /// Joins if need be, mounts, and waits for a signal.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
+        if self.place.background {
+            return service::begin(&data);
+        }
         let joined = data.join("format").exists();
         match self.join {
             Some(_) if joined => {
@@ -202,9 +205,6 @@ impl Mount {
                 return Err(text.into());
             }
             None => {}
-        }
-        if self.place.background {
-            return service::begin(&data);
         }
         let (at, knows) = (self.at, knows(self.hold_version));
         let settings =
