@@ -77,7 +77,7 @@ kill_machine "$at"
 data=$scratch/data$at
 rot bits 8 "$data/server/rows"
 rot bits 1 "$(ls "$data"/server/log/*.log | tail -n 1)"
-for small in machine.json machine.key machine.crt authority.key authority.crt; do rot bits 1 "$data/$small"; done
+for small in machine.json machine.key machine.crt authority.crt; do rot bits 1 "$data/$small"; done
 start "$at"
 settled
 scrubbed "$at" || fail "scrub of machine $at: $(cat "$scratch/scrub.log")"

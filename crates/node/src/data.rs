@@ -7,7 +7,7 @@
 //! lock           held while a process uses the directory; says which one
 //! machine.json   the machine's number, how often it started, what the directory has been given
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
-//! authority.key  the cluster's authority, on servers
+//! authority.key  that of the first authority, until it stands in the rows
 //! cluster.json   where the servers are, and whether it is one, on a machine that has joined
 //! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
