@@ -250,6 +250,11 @@ impl Client {
         &self.rights
     }
 
+    /// Operations that the server is not known to have.
+    pub fn operations_unsent(&self) -> usize {
+        self.log.len()
+    }
+
     /// How many files something is known of.
     pub fn files_known(&self) -> usize {
         self.files.0.len()

@@ -39,6 +39,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// Entries that are not acknowledged.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn new() -> Log {
         Log {
             entries: VecDeque::new(),

@@ -10,7 +10,10 @@ use crate::session::{Misdeed, Sessions};
 use crate::through::Through;
 use crate::turn::{State, Turn};
 use crate::versions::{InUse, known_to};
-use crate::{CertificateAuthority, Corrupt, Fault, Inspector, Known, LeaseReport, MachineReport, WaitReport};
+use crate::{
+    CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, Known, LeaseReport, MachineReport,
+    WaitReport,
+};
 use ident::FileId;
 use lease::{Granularity, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
@@ -175,6 +178,16 @@ impl Directory {
     /// All machines, by number, expelled ones among them.
     pub fn machines(&self, now: Time, store: &dyn Store) -> Vec<MachineReport> {
         self.read(store, |files| crate::report::machines(&self.state, now, files))
+    }
+
+    /// The invitations that nobody has joined by, expired ones among them.
+    pub fn invitations(&self, store: &dyn Store) -> Vec<InvitationReport> {
+        self.read(store, crate::enrolment::open_invitations)
+    }
+
+    /// The path of a file from the root; its identifier, where it has none.
+    pub fn path(&self, store: &dyn Store, file: &FileId) -> String {
+        self.read(store, |files| crate::report::path_of(files, file.clone(), None))
     }
 
     /// Who has to do with which fields of `file`, field by field. Nobody is asked anything for it.

@@ -7,12 +7,15 @@ use crate::certification::Known;
 use crate::files::Files;
 use crate::keys::{self, Global};
 use crate::record::exact;
+use crate::report::InvitationReport;
 use crate::seam::Output;
 use crate::turn::Turn;
 use crate::{Corrupt, Store};
 use lease::{SessionId, Time};
 use serde::{Deserialize, Serialize};
-use wire::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, Rights};
+use wire::{
+    EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, RevokeError, Rights,
+};
 
 /// The machine that the cluster was made on.
 pub const FOUNDER: MachineId = MachineId(1);
@@ -105,6 +108,16 @@ impl Files<'_> {
         self.parse(&keys::global(Global::Invitation, token), &row)
     }
 
+    /// All invitations that are remembered, by the hash of their secret.
+    fn invitations(&self) -> Vec<([u8; 32], Invitation)> {
+        let parse = |(key, row): (Vec<u8>, Vec<u8>)| {
+            let token = key.get(1..).and_then(|token| token.try_into().ok());
+            let token = self.parse_key(token.ok_or_else(|| Corrupt::at(&key, "invitation")))?;
+            Some((token, self.parse(&key, &row)?))
+        };
+        self.globals(Global::Invitation, None, usize::MAX).into_iter().filter_map(parse).collect()
+    }
+
     /// Whether rights can begin at this file: a directory that has a name.
     fn can_be_root(&self, rights: &Rights) -> bool {
         let named = |record: &crate::record::Record| !rights.are_of_subtree() || !record.links.is_empty();
@@ -142,13 +155,24 @@ impl Turn<'_> {
 
     /// Forgets the invitations that have expired, once there are many.
     fn forget_invitations(&mut self, at: u64) {
-        for (key, row) in self.files.globals(Global::Invitation, None, usize::MAX) {
-            let invitation: Option<Invitation> = self.files.parse(&key, &row);
-            if invitation.is_some_and(|invitation| invitation.until <= at) {
-                self.files.set(&key, None);
-                self.state.enrolment.invitations -= 1;
-            }
+        for (token, _) in self.files.invitations().iter().filter(|(_, known)| known.until <= at) {
+            self.files.set_global(Global::Invitation, token, None);
+            self.state.enrolment.invitations -= 1;
         }
+    }
+
+    /// Nobody joins by this invitation any more.
+    pub fn revoke(&mut self, token: [u8; 32]) {
+        let result = match self.files.invitation(&token) {
+            None => Err(RevokeError::Unknown),
+            Some(Invitation { used: Some(used), .. }) => Err(RevokeError::Used(used.machine)),
+            Some(Invitation { used: None, .. }) => {
+                self.files.set_global(Global::Invitation, &token, None);
+                self.state.enrolment.invitations -= 1;
+                Ok(())
+            }
+        };
+        self.out.push(Output::Revoked { token, result });
     }
 
     /// Nobody joins by the invitations that there are.
@@ -271,6 +295,12 @@ impl Turn<'_> {
             self.state.enrolment.machines -= 1;
         }
     }
+}
+
+/// The invitations that nobody has joined by.
+pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
+    let open = files.invitations().into_iter().filter(|(_, invitation)| invitation.used.is_none());
+    open.map(|(token, Invitation { rights, until, .. })| InvitationReport { token, rights, until }).collect()
 }
 
 fn is_name(name: &str) -> bool {

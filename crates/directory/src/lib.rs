@@ -44,7 +44,7 @@ pub use grant::PAGE;
 pub use kept::{publisher, refers_to, share_of_row, shares_after};
 pub use memory::MemoryStore;
 pub use patience::{AGAIN_MS_MAX, RECALL_MS_MAX, SILENT_MS_MAX};
-pub use report::{LeaseReport, MachineReport, SessionReport, Standing, WaitReport};
+pub use report::{InvitationReport, LeaseReport, MachineReport, SessionReport, Standing, WaitReport};
 pub use seam::{Input, Output, ShareWork, Store};
 pub use session::{INODE_BLOCK, Misdeed};
 pub use turn::TERM_MS;

@@ -26,6 +26,17 @@ pub struct MachineReport {
     pub session: Option<SessionReport>,
 }
 
+/// An invitation that nobody has joined by, as `leasehold invitations list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvitationReport {
+    /// BLAKE3 of its secret.
+    pub token: [u8; 32],
+    /// What a machine that joins by it may do.
+    pub rights: Rights,
+    /// Until when, UTC seconds.
+    pub until: u64,
+}
+
 /// How a machine's session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionReport {
@@ -181,6 +192,11 @@ fn path(files: &Files<'_>, operation: &Operation) -> String {
         | Operation::Rename { from_dir: dir, from: label, .. } => (dir.clone(), Some(label)),
         other => (other.files().first().map_or(FileId::root(), |file| (*file).clone()), None),
     };
+    path_of(files, file, label)
+}
+
+/// The path of a file from the root, or of what `label` is in it; from its identifier, where it has none.
+pub(crate) fn path_of(files: &Files<'_>, file: FileId, label: Option<&Label>) -> String {
     let mut labels: Vec<Label> = label.into_iter().cloned().collect();
     let mut at = file;
     while at != FileId::root() {

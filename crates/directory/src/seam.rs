@@ -5,8 +5,8 @@ use lease::SessionId;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
 use wire::{
-    EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, Rights, Space, ToClient, ToServer,
-    Version,
+    EnrolError, ExpelError, InviteError, LogEntry, MachineId, Refusal, RevokeError, Rights, Space, ToClient,
+    ToServer, Version,
 };
 
 /// The ordered rows that hold the server's state. The host makes them durable together with the index of the last applied
@@ -77,6 +77,11 @@ pub enum Input {
         at: u64,
         /// Until when: UTC seconds.
         until: u64,
+    },
+    /// Nobody is to join by this invitation any more.
+    Revoke {
+        /// BLAKE3 of its secret.
+        token: [u8; 32],
     },
     /// A machine joins. Once more with the same key, since the answer was lost: then it is answered as before.
     Enrol {
@@ -174,6 +179,13 @@ pub enum Output {
         token: [u8; 32],
         /// Whether it holds.
         result: Result<(), InviteError>,
+    },
+    /// Answers [`Input::Revoke`].
+    Revoked {
+        /// The invitation.
+        token: [u8; 32],
+        /// Whether it is gone.
+        result: Result<(), RevokeError>,
     },
     /// Answers [`Input::Enrol`].
     Enrolled {

@@ -127,6 +127,7 @@ impl Turn<'_> {
             Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
             Input::Lead => self.lead(),
             Input::Invite { token, rights, at, until } => self.invite(token, rights, at, until),
+            Input::Revoke { token } => self.revoke(token),
             Input::Enrol { token, name, key, at, connection } => {
                 self.enrol(&token, name, key, at, connection)
             }

@@ -19,5 +19,5 @@ mod syscall;
 mod transport;
 mod way;
 
-pub use mount::{Mount, MountError, Options};
+pub use mount::{Mount, MountError, Options, may_mount_for_others};
 pub use mountpoint::{abort, is_leasehold, prepare, unmount};

@@ -43,7 +43,7 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The directory cannot be used.
-    #[error("cannot use {} to mount on", dir.display())]
+    #[error("cannot use {} to mount on: it must be a directory that you may enter, or be made; choose another", dir.display())]
     Mountpoint {
         /// Which.
         dir: PathBuf,
@@ -57,7 +57,7 @@ pub enum MountError {
         dir: PathBuf,
     },
     /// The kernel, or fusermount3, refused.
-    #[error("cannot mount on {}", dir.display())]
+    #[error("cannot mount on {}{}", dir.display(), advice(source))]
     Refused {
         /// Where.
         dir: PathBuf,
@@ -71,16 +71,54 @@ pub enum MountError {
         dir: PathBuf,
     },
     /// Somebody uses it.
-    #[error("cannot unmount {0}; who uses it says: fuser -vm {0}", dir.display())]
+    #[error("cannot unmount {}, which {} uses", dir.display(), users(dir))]
     Busy {
         /// Where.
         dir: PathBuf,
         /// Why not.
         source: io::Error,
     },
+    /// Only root may let other users in, unless the machine's settings let everybody.
+    #[error(
+        "only root may mount for other users: have root put the line user_allow_other into {FUSE_CONF}, or mount without --allow-other"
+    )]
+    NotForOthers,
     /// No thread could be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+}
+
+/// Where a machine says whether users may mount for others.
+const FUSE_CONF: &str = "/etc/fuse.conf";
+
+fn users(dir: &Path) -> String {
+    let users = mountpoint::users(dir).join(", ");
+    if users.is_empty() { "something".to_owned() } else { users }
+}
+
+/// What can be done about a mount that was refused.
+fn advice(error: &io::Error) -> &'static str {
+    let device = Path::new("/dev/fuse");
+    match error.kind() {
+        _ if !device.exists() => {
+            ": there is no /dev/fuse; root loads the kernel's module (modprobe fuse), a container is given the device"
+        }
+        io::ErrorKind::NotFound => {
+            ": fusermount3 is not installed, by which users mount who are not root (Debian: fuse3)"
+        }
+        io::ErrorKind::PermissionDenied => {
+            ": /dev/fuse may not be opened, or fusermount3 may not mount; root may, or whoever /dev/fuse and the directory let"
+        }
+        _ => "",
+    }
+}
+
+/// Whether this process may mount for other users: who is not root only with `user_allow_other`.
+pub fn may_mount_for_others() -> Result<(), MountError> {
+    let allows = |text: String| text.lines().any(|line| line.trim() == "user_allow_other");
+    let allowed =
+        rustix::process::geteuid().is_root() || std::fs::read_to_string(FUSE_CONF).is_ok_and(allows);
+    if allowed { Ok(()) } else { Err(MountError::NotForOthers) }
 }
 
 /// A file system that is mounted, and served by threads of its own. Dropping it unmounts.
@@ -148,7 +186,8 @@ impl Mount {
         match self.unmounter.unmount() {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                tracing::warn!(dir = %self.dir.display(), "in use: unmounted lazily");
+                let users = mountpoint::users(&self.dir).join(", ");
+                tracing::warn!(dir = %self.dir.display(), users, "in use: unmounted all the same, and what uses it fails from now on");
                 mountpoint::detach(&self.dir)?;
             }
             Err(error) => return Err(error),

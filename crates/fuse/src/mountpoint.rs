@@ -11,6 +11,9 @@ use crate::proc;
 /// What our mounts are there.
 const KIND: &str = "fuse.leasehold";
 
+/// Processes that use a mount and are told of.
+const USERS_TOLD: usize = 10;
+
 /// A line of /proc/self/mountinfo.
 #[derive(Debug, PartialEq, Eq)]
 struct Mounted {
@@ -73,6 +76,25 @@ fn fusermount(how: &[&str], dir: &Path) -> io::Result<()> {
     let output = Command::new("fusermount3").args(how).arg("--").arg(dir).output()?;
     let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
+}
+
+/// Processes that use what is mounted on `dir`, as far as this one may know, by name and number. The
+/// file system itself is not asked for it.
+pub(crate) fn users(dir: &Path) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let uses = |process: &Path| {
+        let open = process.join("fd").read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+        let links = open.chain(["cwd", "root", "exe"].map(|name| process.join(name)));
+        links.filter_map(|link| link.read_link().ok()).any(|file| file.starts_with(dir))
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let users = processes.filter_map(|entry| {
+        let number = entry.file_name().into_string().ok()?;
+        let is_other = number.bytes().all(|byte| byte.is_ascii_digit()) && number != own;
+        let name = || std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        (is_other && uses(&entry.path())).then(|| format!("{} ({number})", name().trim()))
+    });
+    users.take(USERS_TOLD).collect()
 }
 
 /// Takes the mount on `dir` out of the tree at once; it ends when its last user has.

@@ -1,5 +1,6 @@
 //! `leasehold authority`: what certifies the cluster's machines.
 
+use crate::progress::step;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -27,7 +28,7 @@ impl Authority {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let Authority::Renew(Renew { data }) = self;
-        node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut |text| eprintln!("{text}"))?;
+        node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
         Ok(ExitCode::SUCCESS)
     }
 }

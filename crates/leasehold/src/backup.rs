@@ -1,10 +1,10 @@
 //! `leasehold backup`, `restore`.
 
-use crate::answer::{answer, lines, say};
+use crate::answer::answer;
+use crate::progress::Progress;
 use crate::{Failure, places};
 use clap::Args;
 use node::{BackupOrder, Restoring};
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,9 +31,9 @@ impl Backup {
         // The machine that is up is somewhere else.
         let order =
             BackupOrder { dir: std::path::absolute(self.dir)?, keep: self.keep.map(|keep| keep as usize) };
-        let mut progress = Progress::new();
+        let progress = Progress::new();
         let report = node::back_up(&data, &order, &mut |text| progress.say(text))?;
-        progress.end();
+        drop(progress);
         answer(self.json, &report, |report| report.to_string())?;
         Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -59,6 +59,9 @@ pub struct Restore {
     /// Only say which backups there are.
     #[arg(long, conflicts_with_all = ["data", "backup", "content", "incomplete"])]
     list: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Restore {
@@ -67,7 +70,15 @@ impl Restore {
         let data = match self.data {
             Some(data) if !self.list => data,
             _ => {
-                lines(node::backups(&self.dir)?)?;
+                let backups = node::backups(&self.dir)?;
+                if backups.is_empty() && !self.json {
+                    let text =
+                        format!("there is no backup in {}: leasehold backup makes one", self.dir.display());
+                    return Err(text.into());
+                }
+                answer(self.json, &backups, |backups| {
+                    backups.iter().map(|name| format!("{name}\n")).collect()
+                })?;
                 return Ok(ExitCode::SUCCESS);
             }
         };
@@ -78,34 +89,12 @@ impl Restore {
             content: self.content,
             incomplete: self.incomplete,
         };
-        let mut progress = Progress::new();
+        let progress = Progress::new();
         let report = node::restore(&order, &mut |text| progress.say(text))?;
-        progress.end();
-        say(format_args!(
-            "{report}next: leasehold fsck --data {0}, leasehold up --data {0}",
-            data.display()
-        ))?;
+        drop(progress);
+        answer(self.json, &report, |report| {
+            format!("{report}next: leasehold fsck --data {0}, leasehold up --data {0}\n", data.display())
+        })?;
         Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-}
-
-/// How far it is: for people who look on.
-struct Progress {
-    terminal: bool,
-}
-
-impl Progress {
-    fn new() -> Progress {
-        Progress { terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn say(&mut self, text: &str) {
-        if self.terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-        }
-    }
-
-    fn end(&mut self) {
-        self.say("");
     }
 }

@@ -1,9 +1,9 @@
 //! `leasehold fsck`.
 
 use crate::answer::answer;
+use crate::progress::Progress;
 use crate::{Failure, places};
 use clap::Args;
-use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -22,15 +22,9 @@ impl Check {
     /// Checks and prints what is wrong.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
-        let terminal = std::io::stderr().is_terminal();
-        let report = node::fsck(&data, &mut |progress| {
-            if terminal {
-                let _ = write!(std::io::stderr(), "\r\x1b[K{progress}");
-            }
-        })?;
-        if terminal {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        let progress = Progress::new();
+        let report = node::fsck(&data, &mut |text| progress.say(text))?;
+        drop(progress);
         answer(self.json, &report, |report| report.to_string())?;
         Ok(if report.faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

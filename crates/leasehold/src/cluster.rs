@@ -1,9 +1,12 @@
-//! `leasehold invite`, `join`, `machines`, `expel`.
+//! `leasehold invite`, `invitations`, `join`, `leave`, `machines`, `expel`.
 
 use crate::answer::{answer, say};
-use crate::{Failure, places};
-use clap::Args;
-use node::{Invitation, MachineReport, Token};
+use crate::confirm::Confirm;
+use crate::table::table;
+use crate::{Failure, arguments, places};
+use clap::{Args, Subcommand};
+use node::figures::date;
+use node::{Invitation, InvitationReport, MachineReport, SalvageStore};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,13 +23,13 @@ pub struct Invite {
     #[arg(long)]
     read_only: bool,
     /// All users of the machine count as this one.
-    #[arg(long, value_name = "UID")]
+    #[arg(long, value_name = "UID", value_parser = arguments::user)]
     squash: Option<u32>,
     /// Hours until the token expires.
-    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=24 * 365))]
-    hours: u64,
+    #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = arguments::hours)]
+    hours: f64,
     /// Where the machine is to call this one (again for more); the addresses of this machine if there is none.
-    #[arg(long = "address", value_name = "HOST:PORT")]
+    #[arg(long = "address", value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     addresses: Vec<String>,
 }
 
@@ -35,10 +38,10 @@ impl Invite {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let invitation = Invitation {
-            path: self.path,
+            path: places::below_root(&data, self.path),
             read_only: self.read_only,
             squash: self.squash,
-            good_for_s: self.hours * 3600,
+            good_for_s: (self.hours * 3600.0) as u64,
             addresses: self.addresses,
         };
         say(node::invite(&data, invitation)?)?;
@@ -49,7 +52,7 @@ impl Invite {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Join {
-    /// What `leasehold invite` printed.
+    /// What `leasehold invite` printed; - reads it from standard input, @FILE from a file.
     token: String,
     /// What this machine is to be called; its host name if absent.
     #[arg(long)]
@@ -70,7 +73,7 @@ impl Join {
 
 /// Makes `data` a machine's of the cluster that `token` is of, called `name` or as its host.
 pub fn join(data: &std::path::Path, token: &str, name: Option<String>) -> Result<(), Failure> {
-    let token: Token = token.parse()?;
+    let token = crate::token::token(token)?;
     let name = name.unwrap_or_else(places::host_name);
     let machine = node::join(data, &token, &name)?;
     Ok(say(format_args!("joined as {name}, machine {}; next: leasehold up", machine.0))?)
@@ -92,13 +95,11 @@ impl Machines {
     pub fn run(self) -> Result<ExitCode, Failure> {
         let machines = node::machines(&self.data.map_or_else(places::data, Ok)?)?;
         answer(self.json, &machines, |machines| {
-            let line = |machine: &MachineReport| {
-                format!(
-                    "{:<5} {:<20} {:<24} {}\n",
-                    machine.machine, machine.name, machine.rights, machine.standing
-                )
+            let row = |machine: &MachineReport| {
+                let MachineReport { machine, name, rights, standing, .. } = machine;
+                [machine.to_string(), name.clone(), rights.to_string(), standing.clone()]
             };
-            machines.iter().map(line).collect()
+            table(["NUMBER", "NAME", "MAY", "STANDING"], machines.iter().map(row))
         })?;
         Ok(ExitCode::SUCCESS)
     }
@@ -112,13 +113,97 @@ pub struct Expel {
     /// This machine's data directory.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    confirm: Confirm,
 }
 
 impl Expel {
     /// Expels it.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        let who = &self.machine;
+        self.confirm.ask(&format!(
+            "{who} will be out at once, what it has not sent will not be applied, and it cannot come back as the same machine."
+        ))?;
         node::expel(&self.data.map_or_else(places::data, Ok)?, &self.machine)?;
         say(format_args!("{} is no machine of this cluster any more", self.machine))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// See the command's help.
+#[derive(Debug, Subcommand)]
+pub enum Invitations {
+    /// The invitations that nobody has joined by.
+    List {
+        /// The machine's data directory.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Nobody is to join by an invitation any more.
+    Revoke {
+        /// The invitation, as `list` names it.
+        id: String,
+        /// The machine's data directory.
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
+}
+
+impl Invitations {
+    /// Lists or revokes.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Invitations::List { data, json } => {
+                let invitations = node::invitations(&data.map_or_else(places::data, Ok)?)?;
+                answer(json, &invitations, |invitations| {
+                    let row = |invitation: &InvitationReport| {
+                        let InvitationReport { id, rights, until, expired } = invitation;
+                        let over = if *expired { "expired" } else { "" };
+                        [id.clone(), rights.to_string(), date(*until), over.to_owned()]
+                    };
+                    table(["INVITATION", "MAY", "UNTIL", ""], invitations.iter().map(row))
+                })?;
+            }
+            Invitations::Revoke { id, data } => {
+                node::revoke(&data.map_or_else(places::data, Ok)?, &id)?;
+                say(format_args!("nobody joins by invitation {id} any more"))?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Leave {
+    /// The machine's data directory, which goes.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    confirm: Confirm,
+}
+
+impl Leave {
+    /// Leaves.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.map_or_else(places::data, Ok)?;
+        let kept = SalvageStore::open(&data)?.count();
+        if kept > 0 && !self.confirm.is_given() {
+            let text = format!(
+                "{kept} times something of this machine could not be applied, and its content is in {} alone: leasehold salvage list, then leasehold leave --yes, which deletes it",
+                data.display()
+            );
+            return Err(text.into());
+        }
+        self.confirm.ask(&format!(
+            "This machine will be none of the cluster, and {} will be gone.",
+            data.display()
+        ))?;
+        node::leave(&data)?;
+        say("this machine has left; what it had stored is at the servers")?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Leases {
-    /// The file, by its path from the root of the file system.
+    /// The file, by its path below the mount, or from the root of the file system.
     path: String,
     /// The machine's data directory.
     #[arg(long, value_name = "DIR")]
@@ -22,7 +22,8 @@ pub struct Leases {
 impl Leases {
     /// Prints them.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let leases = node::leases(&self.data.map_or_else(places::data, Ok)?, &self.path)?;
+        let data = self.data.map_or_else(places::data, Ok)?;
+        let leases = node::leases(&data, &places::below_root(&data, self.path))?;
         answer(self.json, &leases, |leases| leases.to_string())?;
         Ok(ExitCode::SUCCESS)
     }

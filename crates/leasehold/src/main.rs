@@ -4,16 +4,19 @@
 #![deny(clippy::print_stdout)]
 
 mod answer;
+mod arguments;
 mod authority;
 mod backup;
 mod bench;
 mod check;
 mod cluster;
+mod confirm;
 mod guard;
 mod leases;
 mod logs;
 mod places;
 mod policy;
+mod progress;
 mod salvage;
 mod scrub;
 mod server;
@@ -21,6 +24,8 @@ mod service;
 mod shares;
 mod simulate;
 mod status;
+mod table;
+mod token;
 mod up;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -45,14 +50,17 @@ enum Command {
     ///
     /// Runs in the foreground until Ctrl-C or SIGTERM, then unmounts and makes everything durable. After a crash just run it
     /// again: a dead mount is replaced, and what was fsynced is there.
+    #[command(alias = "start")]
     Up(up::Up),
     /// Mount the file system on a machine that has joined, or that joins with a token first.
     Mount(up::Mount),
     /// End the machine that is up: unmount, and make everything durable.
     ///
     /// As Ctrl-C does where it was started. Exits with 1 if none is up.
+    #[command(alias = "stop")]
     Down(service::Down),
     /// Unmount what is mounted there; the machine behind it ends in order.
+    #[command(alias = "unmount")]
     Umount(service::Umount),
     /// Print a token with which another machine can join, once.
     ///
@@ -60,6 +68,13 @@ enum Command {
     Invite(cluster::Invite),
     /// Become a machine of the cluster that a token is of. Then: leasehold up, or leasehold mount.
     Join(cluster::Join),
+    /// Take this machine out of the cluster, and delete its data directory.
+    ///
+    /// The machine must not be up, and be no server. An expelled machine leaves so, too.
+    Leave(cluster::Leave),
+    /// Invitations that nobody has joined by: list them, revoke one.
+    #[command(subcommand)]
+    Invitations(cluster::Invitations),
     /// The machines of the cluster: what they may do, how they stand.
     Machines(cluster::Machines),
     /// Remove a machine from the cluster: its leases end and its certificate is refused from now on.
@@ -142,6 +157,10 @@ fn main() -> ExitCode {
                 text.push_str(&format!(": {error}"));
                 cause = error.source();
             }
+            let is_up = !matches!(error.downcast_ref(), Some(node::AskError::NotUp { .. }));
+            if let Some(elsewhere) = places::elsewhere().filter(|_| !is_up) {
+                text.push_str(&format!("\n({elsewhere})"));
+            }
             let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::from(2)
         }
@@ -159,6 +178,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Umount(umount) => umount.run(),
         Command::Invite(invite) => invite.run(),
         Command::Join(join) => join.run(),
+        Command::Leave(leave) => leave.run(),
+        Command::Invitations(invitations) => invitations.run(),
         Command::Machines(machines) => machines.run(),
         Command::Expel(expel) => expel.run(),
         Command::Server(server) => server.run(),

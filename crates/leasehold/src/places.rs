@@ -1,8 +1,9 @@
-//! Where things are unless the command line says otherwise (XDG base directories).
+//! Where things are: unless the command line says otherwise (XDG base directories).
 
 use crate::Failure;
 use std::env;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// The data directory: `$LEASEHOLD_DATA`, `$XDG_DATA_HOME/leasehold`, or `~/.local/share/leasehold`.
 pub fn data() -> Result<PathBuf, Failure> {
@@ -32,4 +33,35 @@ pub fn host_name() -> String {
 fn home(instead: &str) -> Result<PathBuf, Failure> {
     let home = env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     home.ok_or_else(|| format!("HOME is not set: say where, with {instead}").into())
+}
+
+/// A path from the root of the file system, where people may say one below the mount of the machine
+/// on `data`.
+pub fn below_root(data: &Path, path: String) -> String {
+    let mounted_on = node::ask_status(data).ok().flatten().and_then(|status| status.mounted_on);
+    let (Some(dir), Ok(absolute)) = (mounted_on, std::path::absolute(&path)) else { return path };
+    let below = absolute.strip_prefix(&dir).ok().and_then(Path::to_str);
+    below.map_or_else(|| path.clone(), |below| format!("/{below}"))
+}
+
+/// Where file systems of leasehold are mounted on this machine.
+pub fn mounts() -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let ours = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (_, dir, kind) = (words.next()?, words.next()?, words.next()?);
+        (kind == "fuse.leasehold").then(|| dir.to_owned())
+    });
+    ours.collect()
+}
+
+/// What is said where no machine is up: it may be another user's, or have another data directory.
+pub fn elsewhere() -> Option<String> {
+    let mounts = mounts();
+    (!mounts.is_empty()).then(|| {
+        format!(
+            "a machine is mounted on {}: its data directory is another (--data DIR), or another user's",
+            mounts.join(", ")
+        )
+    })
 }

@@ -92,14 +92,17 @@ impl Set {
             Spread::Copies(copies) => copies.into(),
             Spread::Code { data, parity } => usize::from(data + parity),
         };
-        let servers = node::servers(&self.data.map_or_else(places::data, Ok)?)
-            .map_or(machines, |servers| servers.len());
-        if servers < machines {
-            writeln!(
-                std::io::stderr(),
-                "note: that is for {machines} servers and there are {servers}; what is written is spread further once there are more: leasehold server add"
-            )?;
-        }
+        let note = match node::servers(&self.data.map_or_else(places::data, Ok)?) {
+            Ok(servers) if servers.len() < machines => format!(
+                "note: that is for {machines} servers and there are {}; what is written is spread further once there are more: leasehold server add",
+                servers.len()
+            ),
+            Err(_) if machines > 1 => format!(
+                "note: that is for {machines} servers; how many there are is known on a server: leasehold server list"
+            ),
+            _ => return Ok(()),
+        };
+        writeln!(std::io::stderr(), "{note}")?;
         Ok(())
     }
 }

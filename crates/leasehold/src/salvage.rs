@@ -4,6 +4,7 @@ use crate::answer::{answer, lines};
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use node::SalvageStore;
+use node::figures::date;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -91,7 +92,7 @@ impl List {
                     (false, true) => "cut off",
                     (false, false) => "refused by the server",
                 };
-                text.push_str(&format!("{} at {} s since 1970 ({why})\n", one.number, one.when));
+                text.push_str(&format!("{} of {} ({why})\n", one.number, date(one.when)));
                 for item in &one.items {
                     text.push_str(&format!("    {}: {}\n", item.path, item.what));
                 }

@@ -1,10 +1,18 @@
 //! `leasehold server`: which machines hold the directory and the content.
 
 use crate::answer::answer;
+use crate::confirm::Confirm;
+use crate::progress::step;
+use crate::table::table;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
+use node::ServerStanding;
+use node::figures::span;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// A server that was heard of since is there, ms.
+const SILENT_MS: u64 = 2_000;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
@@ -14,7 +22,7 @@ pub enum Server {
     /// With three servers any one may die, with five any two. Of an even number one only follows: it has everything, and does not vote.
     Add(Named),
     /// Make a server an ordinary machine again. Drain it first, if it lives: leasehold drain.
-    Remove(Named),
+    Remove(Departing),
     /// The servers, and how they stand.
     List(List),
 }
@@ -27,6 +35,15 @@ pub struct Named {
     /// The data directory of a server on this machine.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+}
+
+/// A server that others are to do without.
+#[derive(Debug, Args)]
+pub struct Departing {
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    confirm: Confirm,
 }
 
 /// See the command's help.
@@ -43,18 +60,22 @@ pub struct List {
 impl Server {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let mut progress = |text: &str| eprintln!("{text}");
+        let mut progress = step;
         match self {
             Server::Add(Named { machine, data }) => {
                 node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
             }
-            Server::Remove(Named { machine, data }) => {
+            Server::Remove(Departing { named: Named { machine, data }, confirm }) => {
+                confirm.ask(&format!(
+                    "{machine} will be no server any more, and what its disk has will be worth nothing."
+                ))?;
                 node::remove_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
             }
             Server::List(List { data, json }) => {
                 let servers = node::servers(&data.map_or_else(places::data, Ok)?)?;
                 answer(json, &servers, |servers| {
-                    servers.iter().map(|server| format!("{server}\n")).collect()
+                    let headings = ["NAME", "ROLE", "CONTENT", "VERSION", "ADDRESS", ""];
+                    table(headings, servers.iter().map(row))
                 })?;
             }
         }
@@ -62,18 +83,38 @@ impl Server {
     }
 }
 
+fn row(server: &ServerStanding) -> [String; 6] {
+    let role = match (server.leads, server.votes) {
+        (true, _) => "leads",
+        (false, true) => "votes",
+        (false, false) => "follows",
+    };
+    let behind = server.behind.filter(|behind| *behind > 0).map(|behind| format!("{behind} entries behind"));
+    let silent = server.heard_ms.filter(|ms| *ms > SILENT_MS && !server.leads);
+    let silent = silent.map(|ms| format!("not heard of for {}", span(ms / 1000)));
+    [
+        server.name.clone(),
+        role.to_owned(),
+        server.keeping.clone(),
+        server.speaks.map_or_else(|| "-".to_owned(), |version| version.to_string()),
+        server.addresses.first().map_or("-", String::as_str).to_owned(),
+        behind.into_iter().chain(silent).collect::<Vec<_>>().join(", "),
+    ]
+}
+
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Drain {
     #[command(flatten)]
-    named: Named,
+    departing: Departing,
 }
 
 impl Drain {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let Named { machine, data } = self.named;
-        node::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut |text| eprintln!("{text}"))?;
+        let Departing { named: Named { machine, data }, confirm } = self.departing;
+        confirm.ask(&format!("Other servers will keep the content that {machine} keeps."))?;
+        node::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,10 +1,11 @@
 //! `leasehold shares`, `leasehold gc`.
 
 use crate::answer::{self, lines, put};
-use crate::{Failure, places};
+use crate::progress::Progress;
+use crate::{Failure, arguments, places};
 use clap::{Args, Subcommand};
 use node::{AccountClient, KeyFile, SharesRequest};
-use std::io::{IsTerminal, Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -95,7 +96,7 @@ pub enum Account {
         /// The public half of its key.
         key: String,
         /// Bytes that it may lease at most; as much as there is room for if absent.
-        #[arg(long, value_name = "BYTES")]
+        #[arg(long, value_name = "BYTES", value_parser = arguments::bytes)]
         quota: Option<u64>,
         #[command(flatten)]
         asking: Asking,
@@ -107,7 +108,7 @@ pub enum Account {
         /// Its name, or its key.
         account: String,
         /// Days since they were renewed last.
-        #[arg(long, value_name = "DAYS", value_parser = days)]
+        #[arg(long, value_name = "DAYS", value_parser = arguments::days)]
         unrenewed: u64,
         #[command(flatten)]
         asking: Asking,
@@ -119,16 +120,6 @@ pub enum Account {
         #[command(flatten)]
         asking: Asking,
     },
-}
-
-/// Days, of which there may be a part, in seconds.
-pub(crate) fn days(text: &str) -> Result<u64, String> {
-    let days: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.0..=100_000.0).contains(&days) {
-        Ok((days * 86_400.0) as u64)
-    } else {
-        Err("from 0 to 100000".to_owned())
-    }
 }
 
 /// See the command's help.
@@ -183,8 +174,13 @@ impl Shares {
             Shares::Usage(asking) | Shares::Account(Account::List(asking)) => {
                 asking.ask(SharesRequest::Usage)
             }
-            Shares::Leases { which, asking } => asking.ask(SharesRequest::Leases(which)),
+            Shares::Leases { which, asking } => {
+                let which = asking.below_root(which)?;
+                asking.ask(SharesRequest::Leases(which))
+            }
             Shares::Export { file, which, asking } => {
+                let which = which.into_iter().map(|which| asking.below_root(which));
+                let which = which.collect::<Result<_, _>>()?;
                 // The machine that is up is somewhere else.
                 asking.ask(SharesRequest::Export { file: std::path::absolute(file)?, which })
             }
@@ -245,15 +241,19 @@ impl Collect {
 }
 
 impl Asking {
+    /// A share as it is; a path from the root of the file system, also where one below the mount is said.
+    fn below_root(&self, which: String) -> Result<String, Failure> {
+        if node::share_of(&which).is_some() {
+            return Ok(which);
+        }
+        Ok(places::below_root(&self.data.clone().map_or_else(places::data, Ok)?, which))
+    }
+
     fn ask(self, request: SharesRequest) -> Result<ExitCode, Failure> {
-        let terminal = std::io::stderr().is_terminal();
-        let say = |text: &str| {
-            if terminal {
-                let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
-            }
-        };
-        let reply = node::shares(&self.data.map_or_else(places::data, Ok)?, request, &mut |text| say(text))?;
-        say("");
+        let data = self.data.map_or_else(places::data, Ok)?;
+        let progress = Progress::new();
+        let reply = node::shares(&data, request, &mut |text| progress.say(text))?;
+        drop(progress);
         if self.json {
             answer::say(reply.json()?)?
         } else {

@@ -3,8 +3,16 @@
 use crate::answer::{answer, say};
 use crate::{Failure, places};
 use clap::Args;
+use node::figures::{size, span};
+use node::{HostReport, LinkReport, Role, ServerReport, ShareStanding, StatusReport};
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// Calls that wait and are shown.
+const CALLS_SHOWN: usize = 10;
+/// A call that waits for less is not shown: it is about to be answered.
+const CALL_MS: u64 = 1_000;
 
 /// See the command's help.
 #[derive(Debug, Args)]
@@ -25,11 +33,132 @@ impl Status {
             if self.json {
                 say("{\"up\": false}")?;
             } else {
-                say(format_args!("no machine is up on {}; start it with: leasehold up", data.display()))?;
+                let start = "start it with: leasehold up".to_owned();
+                let instead = places::elsewhere().unwrap_or(start);
+                say(format_args!("no machine is up on {}; {instead}", data.display()))?;
             }
             return Ok(ExitCode::FAILURE);
         };
-        answer(self.json, &status, |status| status.to_string())?;
+        answer(self.json, &status, text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// For people: a word at the beginning of each line says what the line is about.
+fn text(status: &StatusReport) -> String {
+    let mut text = String::new();
+    let mut line = |word: &str, rest: String| _ = writeln!(text, "{word:<10} {rest}");
+    let number = status.machine;
+    let machine = match status.name.as_str() {
+        "" => format!("machine {number}"),
+        name => format!("{name} (machine {number})"),
+    };
+    line(
+        "up",
+        format!(
+            "{machine} for {}, leasehold {}, process {}",
+            span(status.uptime_s),
+            status.version,
+            status.process
+        ),
+    );
+    if let Some(dir) = &status.mounted_on {
+        line("mounted", format!("on {dir}"));
+    }
+    line("data", format!("in {}", status.data));
+    let leader = status.leader.as_deref();
+    line(
+        "role",
+        match (status.role, leader) {
+            (Role::Client, _) => "no server here".to_owned(),
+            (Role::Leader, _) => "its server leads".to_owned(),
+            (Role::Follower, Some(leader)) => format!("its server follows {leader}"),
+            (Role::Follower, None) => "its server knows of none that leads".to_owned(),
+        },
+    );
+    match &status.link {
+        Some(LinkReport { server, since_s, down: None }) => {
+            line("server", format!("{server}, connected for {}", span(*since_s)));
+        }
+        Some(LinkReport { server, since_s, down: Some(why) }) => {
+            line("server", format!("{server}, NOT CONNECTED for {}: {why}", span(*since_s)));
+        }
+        None => {}
+    }
+    let dirty = size(status.dirty_bytes as u64);
+    line("unsaved", format!("{} operations, {dirty} of content", status.operations_unsent));
+    let waiting: Vec<_> = status.calls_waiting.iter().filter(|call| call.for_ms >= CALL_MS).collect();
+    for call in waiting.iter().take(CALLS_SHOWN) {
+        let seconds = call.for_ms as f64 / 1e3;
+        line("waiting", format!("{} for {seconds:.1} s: for {}", call.call, call.waits_for));
+    }
+    if waiting.len() > CALLS_SHOWN {
+        line("waiting", format!("and {} calls more", waiting.len() - CALLS_SHOWN));
+    }
+    line("known", format!("{} files by this machine's client", status.files_known));
+    for dir in &status.put_aside {
+        line("damaged", format!("a server was added anew; what it had is kept: {dir}"));
+    }
+    if status.salvaged > 0 {
+        let times = status.salvaged;
+        line("salvaged", format!("{times} times something could not be applied: leasehold salvage list"));
+    }
+    if let Some(server) = &status.server {
+        of_server(server, &mut line);
+    }
+    text
+}
+
+fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
+    if let Some(versions) = &server.version_in_use {
+        let told = versions.to_string();
+        told.lines().for_each(|told| match told.strip_prefix("version") {
+            Some(rest) => line("version", rest.trim_start().to_owned()),
+            None => line("", told.trim_start().to_owned()),
+        });
+    }
+    line("files", server.files.to_string());
+    line("space", format!("{} free of {}", size(server.space_free), size(server.space_total)));
+    line("content", format!("{} shares, {}", server.shares, size(server.share_bytes)));
+    for HostReport { machine, copies } in &server.hosts {
+        match copies {
+            Some(ShareStanding { complete: true, .. }) => {}
+            Some(ShareStanding { kept, missing, leaving, .. }) => line(
+                "copies",
+                format!(
+                    "machine {machine}: {kept} kept, {missing} missing, {leaving} kept for others until they have them"
+                ),
+            ),
+            None => line("copies", format!("machine {machine} DOES NOT ANSWER")),
+        }
+    }
+    let ServerReport { sessions, sessions_lapsed, requests_waiting, .. } = server;
+    line("sessions", format!("{sessions} ({sessions_lapsed} lapsed), {requests_waiting} requests waiting"));
+    server.unresponsive.iter().for_each(|machine| line("waiting", machine.clone()));
+    server.hint.iter().for_each(|hint| line("hint", hint.clone()));
+    line(
+        "log",
+        format!(
+            "entry {}, {} to replay, flushed {} times; store {}",
+            server.applied,
+            size(server.log_bytes),
+            server.log_flushes,
+            size(server.store_bytes)
+        ),
+    );
+    if server.disk_full {
+        line("DISK FULL", "what the server has to write down waits for room".to_owned());
+    }
+    line("scrub", server.scrub.to_string());
+    if server.store_mended > 0 {
+        line("mended", format!("{} bits in the rows: look at this machine's disk", server.store_mended));
+    }
+    let traffic = &server.traffic;
+    line(
+        "traffic",
+        format!(
+            "{} messages heard, {} told, {} of them recalls",
+            traffic.messages_heard, traffic.messages_told, traffic.recalls
+        ),
+    );
 }

@@ -2,16 +2,16 @@
 
 use crate::cluster::join;
 use crate::guard::Guard;
-use crate::{Failure, places, service};
+use crate::{Failure, arguments, places, service};
 use clap::Args;
 use fuse::Options;
 use node::{
-    BackupOrder, BackupSchedule, Expiry, GroupSettings, Listen, Machine, MachineSettings, ShareSettings,
-    Version, Versions,
+    BackupOrder, BackupSchedule, Expiry, GroupSettings, Listen, Machine, MachineError, MachineSettings,
+    ShareSettings, Version, Versions,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,11 +33,11 @@ pub struct Up {
     mount: Option<PathBuf>,
     /// Where other machines can call this one, if it has the server. Port 4470 of all its addresses if that is free; only machines that were
     /// invited get further than the handshake.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
     /// Where a server is now, host name and port (again for more), if all have moved from where this machine knows them to be. Said once to one of two that do
     /// not find each other, and to whoever finds none: they remember.
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
     /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this machine. Said once, before it has any;
     /// endpoint and keys are in the environment (AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY) at every start.
@@ -50,6 +50,9 @@ pub struct Up {
     /// Let set-user-id programs and device files on the mount count for nothing, as where the mount is not root's: for whoever does not trust the root of each machine that may make some.
     #[arg(long)]
     nosuid: bool,
+    /// Let other users of this machine see the mount, as root's mounts do. Needs root, or user_allow_other in /etc/fuse.conf.
+    #[arg(long)]
+    allow_other: bool,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -57,7 +60,7 @@ pub struct Up {
     #[arg(long, value_name = "DIR")]
     backup: Option<PathBuf>,
     /// Hours from one backup to the next.
-    #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = hours, requires = "backup")]
+    #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = arguments::hours, requires = "backup")]
     backup_every: f64,
     /// Be as a leasehold whose newest version was N, and let the cluster not go beyond it: so that one can go back to an older one.
     #[arg(long, value_name = "N", value_parser = version)]
@@ -84,29 +87,13 @@ struct Place {
     detached: bool,
 }
 
-/// Hours, of which there may be a part.
-fn hours(text: &str) -> Result<f64, String> {
-    let hours = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.001..=100_000.0).contains(&hours) { Ok(hours) } else { Err("from 0.001 to 100000".to_owned()) }
-}
-
 /// When leases of keys' accounts expire.
 fn expiry(text: &str) -> Result<Expiry, String> {
     match text.split_once('=') {
         None if text == "age" => Ok(Expiry::Age),
-        Some(("after", span)) => crate::shares::days(span).map(Expiry::Override),
+        Some(("after", span)) => arguments::days(span).map(Expiry::Override),
         Some(("before", time)) => time.parse().map(Expiry::CutOff).map_err(|_| "not a number".to_owned()),
         _ => Err("one of age, after=DAYS, before=SECONDS".to_owned()),
-    }
-}
-
-/// Somewhere to call.
-fn host_and_port(text: &str) -> Result<String, String> {
-    let is_it = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
-    if text.rsplit_once(':').is_some_and(is_it) {
-        Ok(text.to_owned())
-    } else {
-        Err("not HOST:PORT".to_owned())
     }
 }
 
@@ -126,7 +113,7 @@ fn knows(held_to: Option<Version>) -> Versions {
 pub struct Mount {
     /// Where the file system appears. Made if it does not exist.
     dir: PathBuf,
-    /// Join with this token first, unless this machine has joined already.
+    /// Join with this token first; - reads it from standard input, @FILE from a file.
     #[arg(long, value_name = "TOKEN")]
     join: Option<String>,
     /// With --join, what this machine is to be called; its host name if absent.
@@ -138,11 +125,14 @@ pub struct Mount {
     /// As with up.
     #[arg(long)]
     nosuid: bool,
+    /// As with up.
+    #[arg(long)]
+    allow_other: bool,
     /// As with up, for when this machine is made a server.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
     /// As with up.
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
     /// As with up.
     #[arg(long, value_name = "N", value_parser = version)]
@@ -176,7 +166,8 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        run(&data, &dir, settings, schedule, (self.nosuid, self.place.detached))
+        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };
+        run(&data, &dir, settings, schedule, sight, self.place.detached)
     }
 }
 
@@ -209,7 +200,8 @@ impl Mount {
         let (at, knows) = (self.at, knows(self.hold_version));
         let settings =
             MachineSettings { listen: listen(self.listen), at, knows, ..MachineSettings::default() };
-        run(&data, &self.dir, settings, None, (self.nosuid, self.place.detached))
+        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };
+        run(&data, &self.dir, settings, None, sight, self.place.detached)
     }
 }
 
@@ -219,15 +211,25 @@ fn listen(said: Option<SocketAddr>) -> Listen {
     said.map_or(Listen::IfFree(everywhere), Listen::At)
 }
 
+/// Who sees the mount, and as what.
+struct Sight {
+    nosuid: bool,
+    allow_other: bool,
+}
+
 fn run(
     data: &Path,
     dir: &Path,
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
-    (nosuid, detached): (bool, bool),
+    Sight { nosuid, allow_other }: Sight,
+    detached: bool,
 ) -> Result<ExitCode, Failure> {
     if detached {
         service::detach();
+    }
+    if allow_other {
+        fuse::may_mount_for_others()?;
     }
     // Before anything is made.
     let dir = &fuse::prepare(dir)?;
@@ -237,7 +239,7 @@ fn run(
     let starting = Starting::begin()?;
     let began = Instant::now();
     let purpose = format!("leasehold, mounted on {}", dir.display());
-    let mut machine = Machine::start(data, &purpose, settings)?;
+    let mut machine = Machine::start(data, &purpose, settings).map_err(|error| start_failed(error, data))?;
     let ms = began.elapsed().as_millis();
     match machine.served_by() {
         Some(server) => say(format_args!("connected to {server} ({ms} ms)")),
@@ -248,9 +250,11 @@ fn run(
         say(format_args!("other machines can join at {address}: leasehold invite"));
     }
     let usual = Options::default();
-    let options = Options { trusted: usual.trusted && !nosuid, ..usual };
+    let options =
+        Options { trusted: usual.trusted && !nosuid, allow_other: usual.allow_other || allow_other, ..usual };
     let mut signals = starting.end()?;
     let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
+    machine.is_mounted_on(mount.dir());
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();
     if let Err(error) = &guard {
         tracing::warn!(%error, "should this process be killed, its mount may hang");
@@ -288,6 +292,19 @@ fn run(
     unmounted?;
     say(format_args!("everything is durable ({} ms)", began.elapsed().as_millis()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why there is no machine, and what can be done about it where the data directory is what is wrong.
+fn start_failed(error: MachineError, data: &Path) -> Failure {
+    let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::NotADirectory];
+    let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
+    let mut io = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+    if io.any(|cause| kinds.contains(&cause.kind())) {
+        let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+        let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+        return format!("{why}; {} must be writable: choose another with --data", data.display()).into();
+    }
+    error.into()
 }
 
 /// Until it is mounted there is nothing to end in order: what is on disk is whole at any time. So the first signal ends the process.

@@ -90,7 +90,7 @@ impl fmt::Display for NoPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a policy is copies=N with N from 1 to {COUNT_MAX}, or code=K+M with K from 2 and M from 1 to {COUNT_MAX}"
+            "a policy is copies=N with N from 1 to {COUNT_MAX}, or code=K+M with K from 2 and M from 1 to {COUNT_MAX}, or usual"
         )
     }
 }

@@ -4,6 +4,7 @@ use crate::machine::fill_random;
 use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
 use crate::shares_server::utc_secs;
+use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
 use lease::{Field, Kind};
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use std::fs::DirEntry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use wire::{MachineId, Rights};
 
@@ -34,6 +35,30 @@ pub struct Invitation {
     pub addresses: Vec<String>,
 }
 
+/// What a machine may do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RightsReport {
+    /// The directory that is all there is for the machine, by its path from the root of all.
+    pub path: String,
+    /// Nothing is changed by the machine.
+    pub read_only: bool,
+    /// All its users count as this one.
+    pub squash: Option<u32>,
+}
+
+/// An invitation that nobody has joined by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvitationReport {
+    /// Names the invitation, and is no secret.
+    pub id: String,
+    /// What the machine that joins may do.
+    pub rights: RightsReport,
+    /// Until when, UTC seconds.
+    pub until: u64,
+    /// That is over.
+    pub expired: bool,
+}
+
 /// A machine of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineReport {
@@ -41,8 +66,8 @@ pub struct MachineReport {
     pub machine: u64,
     /// Its name.
     pub name: String,
-    /// What it may do, in words.
-    pub rights: String,
+    /// What it may do.
+    pub rights: RightsReport,
     /// How its session stands, in words.
     pub standing: String,
     /// Whether it was expelled.
@@ -79,16 +104,16 @@ pub struct LeaseLine {
 
 impl Server {
     /// Makes a token.
-    pub(crate) fn invite(
-        &self,
-        invitation: Invitation,
-        listener: Option<&Listener>,
-    ) -> Result<Token, String> {
-        let listener = listener.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
+    pub(crate) fn invite(&self, invitation: Invitation, listener: &Listener) -> Result<Token, String> {
         let root = self
             .group()
             .query(|directory, store| directory.resolve(store, invitation.path.as_bytes()))
-            .ok_or_else(|| format!("there is no directory {}", invitation.path))?;
+            .ok_or_else(|| {
+                format!(
+                    "there is no directory {} (paths begin at the root of the file system)",
+                    invitation.path
+                )
+            })?;
         let rights = Rights { root, read_only: invitation.read_only, squash: invitation.squash };
         let mut secret = [0; 16];
         fill_random(&mut secret).map_err(|error| error.to_string())?;
@@ -103,22 +128,57 @@ impl Server {
         let at = utc_secs();
         let until = at.saturating_add(invitation.good_for_s);
         self.group().propose(Input::Invite { token, rights, at, until });
-        let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
-        result.map_err(|error| error.to_string())?;
+        answered(&told)?.map_err(|error| error.to_string())?;
         Ok(Token { addresses, authority, secret })
+    }
+
+    /// The invitations that nobody has joined by.
+    pub(crate) fn invitations(&self) -> Vec<InvitationReport> {
+        let now = utc_secs();
+        self.group().query(|directory, store| {
+            let report = |known: directory::InvitationReport| InvitationReport {
+                id: invitation_id(&known.token),
+                rights: rights(directory.path(store, &known.rights.root), &known.rights),
+                until: known.until,
+                expired: known.until <= now,
+            };
+            directory.invitations(store).into_iter().map(report).collect()
+        })
+    }
+
+    /// Whether there is no other machine, and nobody is invited.
+    pub(crate) fn awaits_nobody(&self) -> bool {
+        let now = self.group().now();
+        let machines = self.group().query(|directory, store| directory.machines(now, store).len());
+        machines <= 1 && self.invitations().iter().all(|invitation| invitation.expired)
+    }
+
+    /// Nobody joins any more by the invitation of this name.
+    pub(crate) fn revoke(&self, id: &str) -> Result<(), String> {
+        let known = self.group().query(|directory, store| directory.invitations(store));
+        let token = known.into_iter().map(|known| known.token).find(|token| invitation_id(token) == id);
+        let token = token
+            .ok_or_else(|| format!("no invitation {id} is open: leasehold invitations list has them"))?;
+        let (tell, told) = sync_channel(1);
+        self.waiting().lock().revoked.insert(token, tell);
+        self.group().propose(Input::Revoke { token });
+        answered(&told)?.map_err(|error| error.to_string())
     }
 
     /// Expels a machine, by its name or its number, and hangs up on it.
     pub(crate) fn expel(&self, who: &str) -> Result<(), String> {
-        let machine = self.machine(who)?;
+        self.leave(self.machine(who)?, who)
+    }
+
+    /// The machine, called `who`, belongs to the cluster no more.
+    pub(crate) fn leave(&self, machine: MachineId, who: &str) -> Result<(), String> {
         if self.member_on(machine).is_some() {
             return Err(format!("{who} is a server: leasehold server remove {who} first"));
         }
         let (tell, told) = sync_channel(1);
         self.waiting().lock().expelled.insert(machine, tell);
         self.group().propose(Input::Expel { machine });
-        let result = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
-        result.map_err(|error| error.to_string())?;
+        answered(&told)?.map_err(|error| error.to_string())?;
         self.routes().lock().disconnect(machine);
         Ok(())
     }
@@ -126,8 +186,13 @@ impl Server {
     /// All machines, expelled ones among them.
     pub(crate) fn machines(&self) -> Vec<MachineReport> {
         let now = self.group().now();
-        let machines = self.group().query(|directory, store| directory.machines(now, store));
-        machines.into_iter().map(MachineReport::from).collect()
+        self.group().query(|directory, store| {
+            let report = |known: directory::MachineReport| {
+                let rights = rights(directory.path(store, &known.rights.root), &known.rights);
+                MachineReport::of(known, rights)
+            };
+            directory.machines(now, store).into_iter().map(report).collect()
+        })
     }
 
     /// Who has to do with the fields of the file at `path`.
@@ -185,9 +250,9 @@ fn ends_here(interfaces: &Path, name: &str) -> bool {
     !ports.any(has_device)
 }
 
-impl From<directory::MachineReport> for MachineReport {
-    fn from(report: directory::MachineReport) -> MachineReport {
-        let directory::MachineReport { machine, name, rights, expelled, session, .. } = report;
+impl MachineReport {
+    fn of(report: directory::MachineReport, rights: RightsReport) -> MachineReport {
+        let directory::MachineReport { machine, name, expelled, session, .. } = report;
         let standing = match (&expelled, &session) {
             (Some(_), _) => "expelled".to_owned(),
             (None, None) => "not connected".to_owned(),
@@ -206,7 +271,7 @@ impl From<directory::MachineReport> for MachineReport {
         MachineReport {
             machine: machine.0,
             name,
-            rights: words(&rights),
+            rights,
             standing,
             expelled: expelled.is_some(),
             session: session.is_some(),
@@ -216,15 +281,30 @@ impl From<directory::MachineReport> for MachineReport {
     }
 }
 
-fn words(rights: &Rights) -> String {
-    let mut words = vec![if rights.read_only { "reads".to_owned() } else { "reads and writes".to_owned() }];
-    if rights.are_of_subtree() {
-        words.push(format!("below file {}", rights.root));
+fn rights(path: String, rights: &Rights) -> RightsReport {
+    RightsReport { path, read_only: rights.read_only, squash: rights.squash }
+}
+
+/// What people call an invitation.
+fn invitation_id(token: &[u8; 32]) -> String {
+    HEXLOWER.encode(&token[..4])
+}
+
+/// What the directory comes to.
+fn answered<T>(told: &Receiver<T>) -> Result<T, String> {
+    told.recv_timeout(TIMEOUT).map_err(|_| {
+        format!("the directory does not answer within {} s: leasehold status says why", TIMEOUT.as_secs())
+    })
+}
+
+impl fmt::Display for RightsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.read_only { "reads" } else { "reads and writes" })?;
+        if self.path != "/" {
+            write!(f, " below {}", self.path)?;
+        }
+        self.squash.map_or(Ok(()), |id| write!(f, ", as user {id}"))
     }
-    if let Some(id) = rights.squash {
-        words.push(format!("as user {id}"));
-    }
-    words.join(", ")
 }
 
 fn field(field: &Field) -> String {

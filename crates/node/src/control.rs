@@ -3,7 +3,7 @@
 //! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may connect: see `control_socket`.
 
 use crate::backup::{self, BackupOrder, BackupReport};
-use crate::cluster::{FileLeases, Invitation, MachineReport};
+use crate::cluster::{FileLeases, Invitation, InvitationReport, MachineReport};
 use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
@@ -27,6 +27,10 @@ use std::time::Duration;
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
 /// How long not to listen where nobody can be accepted: descriptors may be used up.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long what was done here may take to get to the server before a question is answered.
+const FLUSH: Duration = Duration::from_secs(10);
+const NOT_FLUSHED: &str =
+    "the server has not got all that was done on this machine: what follows leaves that out";
 /// What a server says that is asked by another for what only people on its machine may ask.
 const ONLY_HERE: &str = "only on this machine itself can that be asked for";
 /// What a machine without a server says to what only a server can answer.
@@ -38,6 +42,8 @@ enum Request {
     Fsck,
     Scrub,
     Invite(Invitation),
+    Invitations,
+    Revoke(String),
     Machines,
     Expel(String),
     Leases(String),
@@ -53,12 +59,14 @@ enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 enum Reply {
     Progress(String),
+    /// Something that people are to know, whatever the answer is.
+    Note(String),
     Status(Box<StatusReport>),
     Fsck(FsckReport),
     Scrubbed(ScrubReport),
     Invited(String),
+    Invitations(Vec<InvitationReport>),
     Machines(Vec<MachineReport>),
-    Expelled,
     Leases(FileLeases),
     Servers(Vec<ServerStanding>),
     Done,
@@ -82,6 +90,18 @@ pub enum AskError {
     /// It answered that it cannot.
     #[error("the running machine says: {0}")]
     Failed(String),
+    /// Another user's machine is up there.
+    #[error("the machine on {} is another user's: ask as that user, or as root", data.display())]
+    NotYours {
+        /// The data directory.
+        data: PathBuf,
+    },
+    /// A machine is there, and is not up; its server could be asked all the same, if there were one.
+    #[error("the machine on {} has no server: run this on a machine that has one, or bring this one up", data.display())]
+    NoServer {
+        /// The data directory.
+        data: PathBuf,
+    },
     /// There is none.
     #[error("no machine is up on {}; start it with: leasehold up", data.display())]
     NotUp {
@@ -145,6 +165,9 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
     let failed = |error: &dyn std::fmt::Display| Reply::Failed(error.to_string());
     match (read, serde_json::from_str(&line)) {
         (Ok(_), Ok(request)) => {
+            if Request::counts_all(&request) && !part.engine().flush(FLUSH) {
+                let _ = send(&mut stream, &Reply::Note(NOT_FLUSHED.to_owned()));
+            }
             if let Some(leader) = leader_to_ask(part, &request) {
                 let mut tell = |line: &[u8]| {
                     let _ = stream.write_all(line);
@@ -169,6 +192,16 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
 }
 
 impl Request {
+    /// Its answer is about all files: what programs on this machine have done counts, so it goes to
+    /// the server first.
+    fn counts_all(&self) -> bool {
+        match self {
+            Request::Fsck | Request::Leases(_) | Request::Invite(_) => true,
+            Request::Shares(request) => !matches!(request, SharesRequest::Discover),
+            _ => false,
+        }
+    }
+
     /// It is about this machine, or about what is on its disk: for who is on this machine, and for nobody else. The rest is about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
@@ -176,6 +209,8 @@ impl Request {
                 true
             }
             Request::Invite(_)
+            | Request::Invitations
+            | Request::Revoke(_)
             | Request::Machines
             | Request::Expel(_)
             | Request::Leases(_)
@@ -221,12 +256,17 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
             Reply::Scrubbed(server.scrub().run_now(server, progress)?)
         }
         Request::Invite(invitation) => {
-            Reply::Invited(server?.invite(invitation, part.listener().as_deref())?.to_string())
+            Reply::Invited(server?.invite(invitation, &*part.begin_to_listen()?)?.to_string())
+        }
+        Request::Invitations => Reply::Invitations(server?.invitations()),
+        Request::Revoke(id) => {
+            server?.revoke(&id)?;
+            Reply::Done
         }
         Request::Machines => Reply::Machines(server?.machines()),
         Request::Expel(who) => {
             server?.expel(&who)?;
-            Reply::Expelled
+            Reply::Done
         }
         Request::Leases(path) => Reply::Leases(server?.leases(&path)?),
         Request::Servers => Reply::Servers(server?.server_standings()),
@@ -275,6 +315,9 @@ fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
             return Ok(None);
         }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            return Err(AskError::NotYours { data: data.to_path_buf() });
+        }
         Err(error) => return Err(failed(error)),
     };
     let mut line = serde_json::to_vec(request).map_err(|e| failed(e.into()))?;
@@ -283,6 +326,7 @@ fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result
     for line in BufReader::new(stream).lines() {
         match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
             Reply::Progress(text) => progress(&text),
+            Reply::Note(text) => tracing::warn!("{text}"),
             reply => return Ok(Some(reply)),
         }
     }
@@ -357,12 +401,22 @@ pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
     }
 }
 
-/// Expels a machine, by name or number.
-pub fn expel(data: &Path, who: &str) -> Result<(), AskError> {
-    match ask_running(data, &Request::Expel(who.to_owned()))? {
-        Reply::Expelled => Ok(()),
+/// The invitations that nobody has joined by, from the machine on `data`.
+pub fn invitations(data: &Path) -> Result<Vec<InvitationReport>, AskError> {
+    match ask_running(data, &Request::Invitations)? {
+        Reply::Invitations(invitations) => Ok(invitations),
         other => Err(other.into()),
     }
+}
+
+/// Nobody joins any more by the invitation of this name.
+pub fn revoke(data: &Path, id: &str) -> Result<(), AskError> {
+    done(data, &Request::Revoke(id.to_owned()), &mut |_| {})
+}
+
+/// Expels a machine, by name or number.
+pub fn expel(data: &Path, who: &str) -> Result<(), AskError> {
+    done(data, &Request::Expel(who.to_owned()), &mut |_| {})
 }
 
 /// Who has to do with the fields of the file at `path`, from the root of the file system.
@@ -449,18 +503,18 @@ pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, A
     let machine = start_stopped(data, STOPPED)?;
     let report = machine.server().map(|server| fsck::run(&server, progress));
     machine.stop()?;
-    report.ok_or_else(|| AskError::Failed(NO_SERVER.to_owned()))
+    report.ok_or_else(|| AskError::NoServer { data: data.to_path_buf() })
 }
 
 /// Brings up the machine on `data`, which is not up, for some `purpose` and without a mount.
 fn start_stopped(data: &Path, purpose: &str) -> Result<Machine, AskError> {
     if !data.join("format").exists() {
-        return Err(AskError::Failed(format!("{} is not a leasehold data directory", data.display())));
+        return Err(AskError::NotUp { data: data.to_path_buf() });
     }
     // The founder may be a server that others do not need to be up for.
     let cluster = Cluster::of(data).map_err(MachineError::from)?;
     if cluster.is_some_and(|cluster| cluster.member != Some(FOUNDER)) {
-        return Err(AskError::Failed(NO_SERVER.to_owned()));
+        return Err(AskError::NoServer { data: data.to_path_buf() });
     }
     Ok(Machine::start(data, purpose, MachineSettings { raises: false, ..MachineSettings::default() })?)
 }

@@ -79,7 +79,7 @@ pub enum DataError {
     },
     /// It is a machine's already.
     #[error(
-        "{dir} is a machine's data directory already: choose another with --data, or leave the cluster by removing it"
+        "{dir} is a machine's data directory already: choose another with --data, or leave its cluster first (leasehold leave)"
     )]
     Joined {
         /// The directory.
@@ -90,6 +90,18 @@ pub enum DataError {
     Restoring {
         /// The directory.
         dir: PathBuf,
+    },
+    /// Nothing is kept by this number.
+    #[error("nothing is kept by number {number}: leasehold salvage list says what is")]
+    NoSalvage {
+        /// The number.
+        number: u64,
+    },
+    /// What is kept is not written over another file.
+    #[error("{file} is there already, and is left alone: write to an empty directory with --to")]
+    Exists {
+        /// The file.
+        file: PathBuf,
     },
     /// A file of it does not parse.
     #[error("{file} is damaged: {why}")]
@@ -273,6 +285,9 @@ pub(crate) struct Cluster {
     /// Where its server listens, if nobody says otherwise: the others look for it there when all have been down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listens: Option<SocketAddr>,
+    /// What this machine is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl Cluster {
@@ -304,9 +319,15 @@ pub(crate) struct Joining {
 }
 
 impl Joining {
-    /// The machine has joined as `machine`.
-    pub(crate) fn finish_join(&self, machine: MachineId, addresses: &[String]) -> Result<(), DataError> {
-        Cluster { addresses: addresses.to_vec(), ..Cluster::default() }.keep(&self.path)?;
+    /// The machine has joined as `machine`, called `name`.
+    pub(crate) fn finish_join(
+        &self,
+        machine: MachineId,
+        name: &str,
+        addresses: &[String],
+    ) -> Result<(), DataError> {
+        let (addresses, name) = (addresses.to_vec(), Some(name.to_owned()));
+        Cluster { addresses, name, ..Cluster::default() }.keep(&self.path)?;
         Identity { machine: machine.0, made: true, ..Identity::default() }.keep(&self.path)?;
         keep_format(&self.path)
     }

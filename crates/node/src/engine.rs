@@ -25,7 +25,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::{MachineId, Receipt, Start, ToClient, ToServer};
@@ -419,10 +419,27 @@ impl Engine {
         self.finish(after, false);
     }
 
-    /// Files that the client knows, and dirty bytes that it holds.
-    pub(crate) fn client_figures(&self) -> (usize, usize) {
+    /// How the client stands.
+    pub(crate) fn client_figures(&self) -> ClientFigures {
         let hosted = self.hosted.lock();
-        (hosted.client.files_known(), hosted.client.dirty_bytes())
+        ClientFigures {
+            files_known: hosted.client.files_known(),
+            dirty_bytes: hosted.client.dirty_bytes(),
+            operations_unsent: hosted.client.operations_unsent(),
+            waits: hosted.client.waits(clock::time(), 0),
+        }
+    }
+
+    /// Has the server get all that was done here until now; whether it has within `at_most`.
+    pub(crate) fn flush(&self, at_most: Duration) -> bool {
+        let (tell, told) = sync_channel(1);
+        let answer: Answer = Box::new(move |result| _ = tell.try_send(result.is_ok()));
+        let asked = self.begin(&Cred::default(), Call::SyncAll, answer);
+        let done = told.recv_timeout(at_most).unwrap_or(false);
+        if let Some(ticket) = asked.filter(|_| !done) {
+            self.cancel(ticket);
+        }
+        done
     }
 
     fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
@@ -688,6 +705,14 @@ impl Engine {
         }
         self.input(hosted, Input::Stored { upload, result }, after);
     }
+}
+
+/// How a client stands.
+pub(crate) struct ClientFigures {
+    pub files_known: usize,
+    pub dirty_bytes: usize,
+    pub operations_unsent: usize,
+    pub waits: Vec<client::WaitReport>,
 }
 
 /// The orderly end, and the start after it.

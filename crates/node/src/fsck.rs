@@ -3,6 +3,7 @@
 //! A file system in use changes while it is checked. The server's state is checked as of one moment; what is found wrong beyond it is looked
 //! at once more, and only what is wrong both times is told.
 
+use crate::figures::size;
 use crate::repair::whole;
 use crate::server::Server;
 use crate::shares_server::uploader;
@@ -45,7 +46,8 @@ impl fmt::Display for FsckReport {
         let verdict = if faults.is_empty() { "clean".to_owned() } else { format!("{} faults", faults.len()) };
         writeln!(
             f,
-            "{verdict}: {rows} rows, {pieces} pieces of content ({bytes} bytes), {shares} shares checked"
+            "{verdict}: {rows} rows, {pieces} pieces of content ({}), {shares} shares checked",
+            size(*bytes)
         )
     }
 }
@@ -194,7 +196,7 @@ impl Content<'_> {
             self.report.bytes += u64::from(*length);
             if self.report.pieces.is_multiple_of(PROGRESS_EVERY) {
                 let FsckReport { pieces, bytes, .. } = self.report;
-                (self.progress)(&format!("content: {pieces} pieces, {} MiB", *bytes >> 20));
+                (self.progress)(&format!("content: {pieces} pieces, {}", size(*bytes)));
             }
             match read(*at, length + TAG_BYTES as u32) {
                 Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}

@@ -14,6 +14,7 @@ mod data;
 mod disk;
 mod door;
 mod engine;
+pub mod figures;
 mod fragments;
 mod fsck;
 mod group;
@@ -55,10 +56,10 @@ pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, RestoreReport, Restoring, list as backups,
     restore,
 };
-pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
+pub use cluster::{FileLeases, Invitation, InvitationReport, LeaseLine, MachineReport, RightsReport};
 pub use control::{
-    AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
-    renew_authority, scrub, servers, shares,
+    AskError, add_server, ask_status, back_up, drain, expel, fsck, invitations, invite, leases, machines,
+    remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
 pub use disk::{Disk, DiskFile};
@@ -69,7 +70,7 @@ pub use group::{
     Keeping, Life, LogError, Logged, Member, MembersError, Place, Standing, Wire, Wires,
 };
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
-pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join};
+pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
 pub use patience::Patience;
 pub use placed::Placed;
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
@@ -78,7 +79,7 @@ pub use servers::ServerStanding;
 pub use shares::{Expiry, Location};
 pub use shares_server::ShareSettings;
 pub use shares_server::SharesError;
-pub use status::{HostReport, LinkReport, ServerReport, StatusReport};
+pub use status::{CallReport, HostReport, LinkReport, Role, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use stored::{
     AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,
@@ -86,4 +87,4 @@ pub use stored::{
 };
 pub use traffic::TrafficReport;
 pub use upgrade::VersionReport;
-pub use wire::{Version, Versions};
+pub use wire::{ShareStanding, Version, Versions};

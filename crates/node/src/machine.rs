@@ -254,6 +254,12 @@ impl Machine {
         self.engine.clone()
     }
 
+    /// The file system appears at `dir`, which is what people are told.
+    pub fn is_mounted_on(&self, dir: &Path) {
+        // A machine is mounted once.
+        let _ = self.part.mounted_on().set(dir.to_path_buf());
+    }
+
     /// From now on every message of the server's is shown to `tap`, in the order of arrival and before the client takes it: for who counts leases. It must not
     /// block. There is one at most, the first.
     pub fn tap(&self, tap: impl Fn(&ToClient) + Send + Sync + 'static) {

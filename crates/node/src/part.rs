@@ -27,7 +27,7 @@ use shares::private;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::{MachineId, ServerAt};
@@ -51,6 +51,7 @@ pub(crate) struct Part {
     credentials: Mutex<Option<Arc<CredentialStore>>>,
     serving: Mutex<Option<Serving>>,
     link: Mutex<Option<(Arc<Link>, NetThread)>>,
+    mounted_on: OnceLock<PathBuf>,
     /// Held by a thread that changes what the machine is.
     changing: Mutex<()>,
     stopping: AtomicBool,
@@ -83,6 +84,7 @@ impl Part {
             credentials: Mutex::default(),
             serving: Mutex::new(None),
             link: Mutex::new(None),
+            mounted_on: OnceLock::new(),
             changing: Mutex::default(),
             stopping: AtomicBool::new(false),
         })
@@ -111,7 +113,7 @@ impl Part {
                 *self.serving.lock() = Some(serving);
                 self.stands(&standing);
             }
-            Some(Cluster { addresses, member, again, listens }) => {
+            Some(Cluster { addresses, member, again, listens, .. }) => {
                 let (mut again, mut member) = (again, member);
                 let serves = Identity::of(&self.dir)?.serves;
                 if let Some(what) = lacks_server(&self.dir).filter(|_| serves.is_some() && member == serves) {
@@ -142,6 +144,24 @@ impl Part {
         Ok(())
     }
 
+    /// The machine's number.
+    pub(crate) fn machine(&self) -> MachineId {
+        self.machine
+    }
+
+    /// What it is called; nothing if only a server knows that.
+    pub(crate) fn name(&self) -> String {
+        if let Some(server) = self.server() {
+            return server.name_of(self.machine);
+        }
+        Cluster::of(&self.dir).ok().flatten().and_then(|cluster| cluster.name).unwrap_or_default()
+    }
+
+    /// Where the file system appears.
+    pub(crate) fn mounted_on(&self) -> &OnceLock<PathBuf> {
+        &self.mounted_on
+    }
+
     /// The machine's data directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
@@ -159,6 +179,24 @@ impl Part {
     /// Where other machines call this one's server.
     pub(crate) fn listener(&self) -> Option<Arc<Listener>> {
         self.serving.lock().as_ref().and_then(|serving| serving.listener.clone())
+    }
+
+    /// Where other machines call this one's server, from now on if they could not before: nobody has
+    /// to until somebody is invited.
+    pub(crate) fn begin_to_listen(&self) -> Result<Arc<Listener>, String> {
+        let words = |error: &dyn std::error::Error| in_words(error);
+        let credentials = self.credentials().map_err(|error| words(&error))?;
+        let mut serving = self.serving.lock();
+        let serving = serving.as_mut().ok_or("this machine has no server")?;
+        if serving.listener.is_none() {
+            let listener = self.listen(serving, None, credentials).map_err(|error| words(&error))?;
+            if let Some(listener) = &listener {
+                serving.server.group().listens_at(reachable_at(listener.address()));
+            }
+            serving.listener = listener;
+        }
+        let listens = serving.listener.clone();
+        listens.ok_or_else(|| "this machine does not listen: start it with --listen ADDRESS:PORT".to_owned())
     }
 
     /// Where others are likely to reach this machine's server.
@@ -263,7 +301,12 @@ impl Part {
             thread("scrub", move || scrub.run_scrub())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
-        match self.listen(&serving, listened, credentials) {
+        // A machine that is alone, and awaits nobody, is called by nobody.
+        let nobody = member == FOUNDER
+            && !matches!(self.settings.listen, Listen::At(_))
+            && serving.server.awaits_nobody();
+        let listener = if nobody { Ok(None) } else { self.listen(&serving, listened, credentials) };
+        match listener {
             Ok(listener) => {
                 serving.listener = listener;
                 if let Some(listener) = &serving.listener {
@@ -531,8 +574,11 @@ impl Part {
         self.engine.copies().set_here(None);
         serving.end();
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
-        let kept =
-            Cluster { addresses, ..Cluster::default() }.keep(&self.dir).and_then(|()| discard(&self.dir));
+        let kept = Cluster::of(&self.dir).and_then(|before| {
+            let name = before.and_then(|before| before.name);
+            Cluster { addresses, name, ..Cluster::default() }.keep(&self.dir)?;
+            discard(&self.dir)
+        });
         let kept = kept.map_err(CertificateError::from);
         let kept = kept.and_then(|()| self.credentials().and_then(|credentials| credentials.retire()));
         if let Err(error) = kept {

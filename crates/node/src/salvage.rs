@@ -157,7 +157,7 @@ impl SalvageStore {
     /// One.
     pub fn get(&self, number: u64) -> Result<Salvaged, DataError> {
         let file = self.of(number).join("about.json");
-        let missing = || io("read", &file)(std::io::ErrorKind::NotFound.into());
+        let missing = || DataError::NoSalvage { number };
         let bytes = read_file(&self.of(number), "about.json")?.ok_or_else(missing)?;
         serde_json::from_slice(&bytes).map_err(|error| DataError::Damaged { file, why: error.to_string() })
     }
@@ -184,7 +184,10 @@ impl SalvageStore {
             }
             let mut from = File::open(&kept).map_err(io("open", &kept))?;
             let out = private::options().write(true).create_new(true).open(&file);
-            let mut out = out.map_err(io("make", &file))?;
+            let mut out = out.map_err(|source| match source.kind() {
+                std::io::ErrorKind::AlreadyExists => DataError::Exists { file: file.clone() },
+                _ => io("make", &file)(source),
+            })?;
             std::io::copy(&mut from, &mut out).and_then(|_| out.sync_all()).map_err(io("write", &file))?;
             restored.push(file);
         }
@@ -194,7 +197,10 @@ impl SalvageStore {
     /// Forgets `number`.
     pub fn drop_one(&self, number: u64) -> Result<(), DataError> {
         let dir = self.of(number);
-        fs::remove_dir_all(&dir).map_err(io("remove", &dir))
+        fs::remove_dir_all(&dir).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => DataError::NoSalvage { number },
+            _ => io("remove", &dir)(error),
+        })
     }
 
     /// Keeps it, durably; said in the log either way. `gather` fetches content that is in shares.

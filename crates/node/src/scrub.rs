@@ -5,6 +5,7 @@
 
 use crate::control::in_words;
 use crate::data::{self, DataError};
+use crate::figures::{size, when};
 use crate::machine::STOP_LOOK;
 use crate::server::Server;
 use crate::shares_server::utc_secs;
@@ -110,7 +111,7 @@ impl Scrub {
             std::thread::sleep(STOP_LOOK);
             may_go_on()?;
             let bytes = self.state.lock().bytes;
-            progress(&format!("{} MiB of rows and log read", bytes.unwrap_or_default() >> 20));
+            progress(&format!("{} of rows and log read", size(bytes.unwrap_or_default())));
         }
         if let Some(why) = self.state.lock().failed.take() {
             return Err(why);
@@ -217,12 +218,12 @@ impl fmt::Display for ScrubReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ScrubReport { ended, bytes, shares_ended, shares_examined, found, damaged } = self;
         let ago = |ended: &Option<u64>| match ended {
-            Some(at) => format!("read {} hours ago", utc_secs().saturating_sub(*at) / 3600),
+            Some(at) => format!("read {}", when(*at, utc_secs())),
             None => "not all read yet".to_owned(),
         };
         write!(f, "rows and log {}", ago(ended))?;
         if let Some(bytes) = bytes {
-            write!(f, " ({} MiB of the next pass)", bytes >> 20)?;
+            write!(f, " ({} of the next pass)", size(*bytes))?;
         }
         write!(f, ", shares {}", ago(shares_ended))?;
         if let Some(examined) = shares_examined {

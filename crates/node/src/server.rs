@@ -27,7 +27,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::{
-    ExpelError, InviteError, MachineId, Receipt, ServerAt, Space, ToClient, ToServer, Version, Versions,
+    ExpelError, InviteError, MachineId, Receipt, RevokeError, ServerAt, Space, ToClient, ToServer, Version,
+    Versions,
 };
 
 /// How often the server looks at requests that wait: whether those they wait for have lapsed.
@@ -75,6 +76,7 @@ pub(crate) type Damaged = Box<dyn Fn(String) + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Waiting {
     pub invited: BTreeMap<[u8; 32], SyncSender<Result<(), InviteError>>>,
+    pub revoked: BTreeMap<[u8; 32], SyncSender<Result<(), RevokeError>>>,
     pub expelled: BTreeMap<MachineId, SyncSender<Result<(), ExpelError>>>,
     pub authorized: BTreeMap<u64, SyncSender<bool>>,
 }
@@ -364,6 +366,10 @@ impl Server {
                 // Whoever asked may not wait any more.
                 Output::Invited { token, result } => {
                     let told = self.waiting.lock().invited.remove(&token);
+                    told.map(|tell| tell.try_send(result));
+                }
+                Output::Revoked { token, result } => {
+                    let told = self.waiting.lock().revoked.remove(&token);
                     told.map(|tell| tell.try_send(result));
                 }
                 Output::Expelled { machine, result } => {

@@ -3,7 +3,6 @@
 use crate::group::{Host, Keeping, Member, wait};
 use crate::server::Server;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::time::{Duration, Instant};
 use wire::MachineId;
 
@@ -74,7 +73,7 @@ impl Server {
         let machine = self.machine(who)?;
         if let Some(Member { id, host, .. }) = self.member_on(machine) {
             if host.keeping != Keeping::Drains {
-                return Err(format!("{who} is a server already"));
+                return Err(format!("{who} is a server already: leasehold server list says how it stands"));
             }
             let host = Host { keeping: Keeping::Keeps, ..host };
             wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
@@ -153,7 +152,7 @@ impl Server {
             return Err(format!("{who} is no server"));
         }
         if self.group().standing().alone {
-            return Err("the only server cannot be removed".to_owned());
+            return Err("the only server cannot be removed, since it has everything: leasehold server add MACHINE makes another first".to_owned());
         }
         for member in members {
             wait(self.group().remove_member(member.id)).map_err(|error| error.to_string())?;
@@ -168,7 +167,10 @@ impl Server {
         let Member { id, host, .. } = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
         let others = self.group().standing().members.into_iter().filter(|other| other.id != id);
         if !others.into_iter().any(|other| other.host.keeping.keeps()) {
-            return Err("there is no other server that keeps content".to_owned());
+            return Err(
+                "there is no other server that keeps content: leasehold server add MACHINE makes one first"
+                    .to_owned(),
+            );
         }
         wait(self.group().set_member(id, Host { keeping: Keeping::Drains, ..host }))
             .map_err(|error| error.to_string())?;
@@ -259,7 +261,7 @@ impl Server {
         self.group().standing().members.into_iter().rfind(|member| member.host.machine == machine.0)
     }
 
-    fn name_of(&self, machine: MachineId) -> String {
+    pub(crate) fn name_of(&self, machine: MachineId) -> String {
         let named = self.machines().into_iter().find(|report| report.machine == machine.0);
         named.map_or_else(|| machine.0.to_string(), |report| report.name)
     }
@@ -273,29 +275,5 @@ impl Server {
         let named =
             named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
         Ok(MachineId(named.machine))
-    }
-}
-
-impl fmt::Display for ServerStanding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let role = if self.leads {
-            "leads"
-        } else if self.votes {
-            "votes"
-        } else {
-            "follows"
-        };
-        write!(f, "{:<16} {role:<8} {}", self.name, self.keeping)?;
-        match self.behind {
-            Some(0) | None => {}
-            Some(behind) => write!(f, ", {behind} entries behind")?,
-        }
-        if let Some(version) = self.speaks {
-            write!(f, ", version {version}")?;
-        }
-        if let Some(ms) = self.heard_ms.filter(|ms| *ms > 2_000 && !self.leads) {
-            write!(f, ", not heard of for {} s", ms / 1000)?;
-        }
-        write!(f, "  ({})", self.addresses.first().map_or("", String::as_str))
     }
 }

@@ -7,7 +7,6 @@ use crate::server::Server;
 use crate::traffic::TrafficReport;
 use crate::upgrade::VersionReport;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use wire::{MachineId, ShareStanding};
 
 /// What a machine is doing.
@@ -17,8 +16,18 @@ pub struct StatusReport {
     pub up: bool,
     /// The program's version.
     pub version: String,
+    /// The machine's number in the cluster.
+    pub machine: u64,
+    /// Its name; empty where only a server knows that.
+    pub name: String,
+    /// What it is for the cluster.
+    pub role: Role,
+    /// The server that leads, by name, as a server knows.
+    pub leader: Option<String>,
     /// The data directory.
     pub data: String,
+    /// Where the file system appears.
+    pub mounted_on: Option<String>,
     /// The process.
     pub process: u32,
     /// Since when, in seconds.
@@ -27,6 +36,10 @@ pub struct StatusReport {
     pub files_known: usize,
     /// Content that is not stored yet, bytes.
     pub dirty_bytes: usize,
+    /// Operations that the server is not known to have.
+    pub operations_unsent: usize,
+    /// Calls of programs that wait, the oldest first.
+    pub calls_waiting: Vec<CallReport>,
     /// Times that something could not be applied and is kept: `leasehold salvage list`.
     pub salvaged: usize,
     /// What servers on this machine had that turned out damaged, kept for people to look at.
@@ -39,6 +52,29 @@ pub struct StatusReport {
     /// The server, of the machine that has it.
     #[serde(flatten)]
     pub server: Option<ServerReport>,
+}
+
+/// What a machine is for the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// It has no server.
+    Client,
+    /// Its server follows another's.
+    Follower,
+    /// Its server leads.
+    Leader,
+}
+
+/// A program's call that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallReport {
+    /// What was called.
+    pub call: String,
+    /// For how long it has waited, ms.
+    pub for_ms: u64,
+    /// What it waits for.
+    pub waits_for: String,
 }
 
 /// A connection to the server.
@@ -117,7 +153,18 @@ impl StatusReport {
     /// As of now.
     pub(crate) fn of(part: &Part) -> StatusReport {
         let (engine, server) = (part.engine(), part.server());
-        let (files_known, dirty_bytes) = engine.client_figures();
+        let figures = engine.client_figures();
+        let standing = server.as_deref().map(|server| server.group().standing());
+        let leader = standing.as_ref().and_then(|standing| Some((standing, standing.leader?)));
+        let leader = leader.and_then(|(standing, leader)| {
+            let host = &standing.members.iter().find(|member| member.id == leader)?.host;
+            Some(server.as_deref()?.name_of(MachineId(host.machine)))
+        });
+        let call = |wait: client::WaitReport| CallReport {
+            call: wait.call.to_owned(),
+            for_ms: wait.for_ms,
+            waits_for: wait.what.to_owned(),
+        };
         let link = part.link_status().map(|link| LinkReport {
             server: link.server,
             since_s: link.since.elapsed().as_secs(),
@@ -126,11 +173,22 @@ impl StatusReport {
         StatusReport {
             up: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: part.machine().0,
+            name: part.name(),
+            role: match &standing {
+                None => Role::Client,
+                Some(standing) if standing.leads => Role::Leader,
+                Some(_) => Role::Follower,
+            },
+            leader,
+            mounted_on: part.mounted_on().get().map(|dir| dir.display().to_string()),
             data: engine.salvage().data().display().to_string(),
             process: std::process::id(),
             uptime_s: engine.uptime().as_secs(),
-            files_known,
-            dirty_bytes,
+            files_known: figures.files_known,
+            dirty_bytes: figures.dirty_bytes,
+            operations_unsent: figures.operations_unsent,
+            calls_waiting: figures.waits.into_iter().map(call).collect(),
             salvaged: engine.salvage().count(),
             put_aside: aside::list(part.dir()).iter().map(|dir| dir.display().to_string()).collect(),
             listens: part.addresses().unwrap_or_default(),
@@ -189,87 +247,6 @@ fn hint(machines: usize, servers: usize) -> Option<String> {
         0 | 1 if machines >= 3 => Some(says("one server")),
         2 if machines >= 3 => Some(says("two servers, one of which must not die")),
         _ => None,
-    }
-}
-
-impl fmt::Display for StatusReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        writeln!(f, "up since {} s, process {}, data in {}", self.uptime_s, self.process, self.data)?;
-        writeln!(f, "known      {} files by this machine's client", self.files_known)?;
-        writeln!(f, "unsaved    {:.1} MiB of content", mib(self.dirty_bytes as u64))?;
-        for dir in &self.put_aside {
-            writeln!(f, "damaged    a server was added anew; what it had is kept: {dir}")?;
-        }
-        if self.salvaged > 0 {
-            writeln!(
-                f,
-                "salvaged   {} times something could not be applied: leasehold salvage list",
-                self.salvaged
-            )?;
-        }
-        match &self.link {
-            Some(LinkReport { server, since_s, down: None }) => {
-                writeln!(f, "server     {server}, connected for {since_s} s")?;
-            }
-            Some(LinkReport { server, since_s, down: Some(why) }) => {
-                writeln!(f, "server     {server}, NOT CONNECTED for {since_s} s: {why}")?;
-            }
-            None => {}
-        }
-        self.server.as_ref().map_or(Ok(()), |server| server.fmt(f))
-    }
-}
-
-impl fmt::Display for ServerReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        self.version_in_use.as_ref().map_or(Ok(()), |versions| versions.fmt(f))?;
-        writeln!(f, "files      {}", self.files)?;
-        writeln!(f, "space      {:.0} MiB free of {:.0} MiB", mib(self.space_free), mib(self.space_total))?;
-        writeln!(f, "content    {} shares, {:.1} MiB", self.shares, mib(self.share_bytes))?;
-        for HostReport { machine, copies } in &self.hosts {
-            match copies {
-                Some(ShareStanding { complete: true, .. }) => {}
-                Some(copies) => writeln!(
-                    f,
-                    "copies     machine {machine}: {} kept, {} missing, {} kept for others until they have them",
-                    copies.kept, copies.missing, copies.leaving
-                )?,
-                None => writeln!(f, "copies     machine {machine} DOES NOT ANSWER")?,
-            }
-        }
-        writeln!(
-            f,
-            "sessions   {} ({} lapsed), {} requests waiting",
-            self.sessions, self.sessions_lapsed, self.requests_waiting
-        )?;
-        for machine in &self.unresponsive {
-            writeln!(f, "waiting    {machine}")?;
-        }
-        if let Some(hint) = &self.hint {
-            writeln!(f, "hint       {hint}")?;
-        }
-        writeln!(
-            f,
-            "log        entry {}, {:.1} MiB to replay, flushed {} times; store {:.1} MiB",
-            self.applied,
-            mib(self.log_bytes),
-            self.log_flushes,
-            mib(self.store_bytes)
-        )?;
-        if self.disk_full {
-            writeln!(f, "DISK FULL  what the server has to write down waits for room")?;
-        }
-        writeln!(f, "scrub      {}", self.scrub)?;
-        if self.store_mended > 0 {
-            writeln!(f, "mended     {} bits in the rows: look at this machine's disk", self.store_mended)?;
-        }
-        writeln!(
-            f,
-            "traffic    {} messages heard, {} told, {} of them recalls",
-            self.traffic.messages_heard, self.traffic.messages_told, self.traffic.recalls
-        )
     }
 }
 

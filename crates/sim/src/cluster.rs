@@ -301,6 +301,7 @@ impl Cluster {
                 directory::Output::Refused { .. }
                 | directory::Output::Raised { .. }
                 | directory::Output::Authorized { .. }
+                | directory::Output::Revoked { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}

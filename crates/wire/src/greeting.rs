@@ -50,6 +50,8 @@ pub enum Purpose {
         /// The request.
         request: String,
     },
+    /// To be a machine of the cluster no more: what it holds is free, and its certificate is refused from now on.
+    Leave,
 }
 
 /// A start of a machine, as its data directory has it. Copies of one directory count alike, and have drawn different things since.

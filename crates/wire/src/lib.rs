@@ -21,7 +21,7 @@ pub use greeting::{
     greeting, read_answer, read_greeting,
 };
 pub use message::{AskMode, FileGrant, LogEntry, MachineId, Space, ToClient, ToServer, Values};
-pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, Rights};
+pub use rights::{EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, Refusal, RevokeError, Rights};
 pub use version::{Version, Versions};
 
 /// Log entries that one message may have: each is decided again, so a message must not hold up the others for long.

@@ -91,11 +91,22 @@ pub enum InviteError {
     #[error("this token was given out already")]
     TokenTaken,
     /// Rights begin at a directory.
-    #[error("there is no such directory")]
+    #[error("that is no directory: what a machine is invited to is one")]
     NotADirectory,
     /// Invitations are bounded.
     #[error("too many invitations are open: wait until some have expired")]
     TooMany,
+}
+
+/// Why an invitation cannot be revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum RevokeError {
+    /// No invitation has this token.
+    #[error("there is no such invitation")]
+    Unknown,
+    /// A machine has joined by it.
+    #[error("machine {} has joined by this invitation: leasehold expel {} puts it out", .0.0, .0.0)]
+    Used(MachineId),
 }
 
 /// Why a machine cannot be expelled.
@@ -119,7 +130,7 @@ pub enum Refusal {
     #[error("machine {} is not of this cluster: join it with `leasehold join`", .0.0)]
     Unknown(MachineId),
     /// It was expelled.
-    #[error("machine {} was expelled from this cluster: to come back it has to join as a new machine", .0.0)]
+    #[error("machine {} was expelled from this cluster: what it had not got applied is kept (leasehold salvage list); to come back it leaves (leasehold leave) and joins as a new machine", .0.0)]
     Expelled(MachineId),
     /// All machines of the cluster knew a newer version.
     #[error(

@@ -6,8 +6,8 @@ use ident::FileId;
 use lease::{Field, Kind, SessionId};
 use namespace::{Error, FileKind};
 use wire::{
-    AskMode, EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, Rights,
-    ToClient, ToServer,
+    AskMode, EnrolError, ExpelError, InviteError, MACHINE_NAME_BYTES_MAX, MachineId, Refusal, RevokeError,
+    Rights, ToClient, ToServer,
 };
 
 const ROOT: FileId = FileId::root();
@@ -236,6 +236,31 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     let machines = world.server.machines(world.now, &world.store);
     let desks: Vec<_> = machines[1..].iter().map(|it| (it.name.as_str(), it.expelled.is_some())).collect();
     assert_eq!(desks, [("desk", true), ("desk", false)]);
+}
+
+#[test]
+fn nobody_joins_by_an_invitation_that_was_revoked() {
+    let mut world = World::new();
+    let listed = |world: &World| {
+        let all = world.server.invitations(&world.store).into_iter();
+        all.map(|it| (it.token, it.until)).collect::<Vec<_>>()
+    };
+    invite(&mut world, Rights::FULL).unwrap();
+    assert_eq!(listed(&world), [(TOKEN, UNTIL)]);
+    world.input(Input::Revoke { token: [9; 32] });
+    world.input(Input::Revoke { token: TOKEN });
+    world.input(Input::Revoke { token: TOKEN });
+    assert_eq!(world.revoked, [Err(RevokeError::Unknown), Ok(()), Err(RevokeError::Unknown)]);
+    assert_eq!(listed(&world), []);
+    assert_eq!(enrol(&mut world, "desk"), Err(EnrolError::UnknownToken));
+    // One that was used is none to list; its machine is to be expelled.
+    invite(&mut world, Rights::FULL).unwrap();
+    enrol(&mut world, "desk").unwrap();
+    assert_eq!(listed(&world), []);
+    world.input(Input::Revoke { token: TOKEN });
+    assert_eq!(world.revoked.last(), Some(&Err(RevokeError::Used(MachineId(2)))));
+    // Its machine may still repeat that it joins.
+    enrol(&mut world, "desk").unwrap();
 }
 
 #[test]

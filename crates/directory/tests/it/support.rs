@@ -33,6 +33,7 @@ pub struct World {
     pub raised: Vec<Version>,
     pub authorized: Vec<(u64, bool)>,
     pub invited: Vec<Result<(), InviteError>>,
+    pub revoked: Vec<Result<(), wire::RevokeError>>,
     pub enrolled: Vec<Result<(MachineId, Rights), EnrolError>>,
     pub expelled: Vec<Result<(), ExpelError>>,
     /// Messages in both directions so far.
@@ -72,6 +73,7 @@ impl World {
             raised: Vec::new(),
             authorized: Vec::new(),
             invited: Vec::new(),
+            revoked: Vec::new(),
             enrolled: Vec::new(),
             expelled: Vec::new(),
             messages: 0,
@@ -119,6 +121,7 @@ impl World {
                 Output::Authorized { number, done } => self.authorized.push((number, done)),
                 Output::Refused { why, .. } => self.refused.push(why),
                 Output::Invited { result, .. } => self.invited.push(result),
+                Output::Revoked { result, .. } => self.revoked.push(result),
                 Output::Enrolled { result, .. } => self.enrolled.push(result),
                 Output::Expelled { result, .. } => self.expelled.push(result),
             }

@@ -5,17 +5,15 @@ use super::error::{BackupError, io};
 use super::format::{About, Writer};
 use super::name;
 use super::{BackupOrder, BackupReport};
-use crate::door::Door;
+use crate::figures::size;
 use crate::part::Part;
 use crate::repair::whole;
 use crate::server::Server;
 use crate::shares_server::utc_secs;
 use bytes::Bytes;
-use client::Call;
-use namespace::{Cred, ShareId};
+use namespace::ShareId;
 use std::fs::File;
 use std::io::BufWriter;
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 /// Rows that go in one frame.
@@ -23,6 +21,7 @@ const ROWS_TOGETHER: usize = 256;
 /// Copies that are made durable together, and their bytes.
 const COPIES_TOGETHER: (usize, usize) = (16, 16 << 20);
 /// How long this machine's own client may take to get out what it has not logged yet.
+/// How long what programs on this machine have done may take to get to the server.
 const FLUSH: Duration = Duration::from_secs(30);
 /// How often it is begun anew, since other hosts have let go what was to be copied from them. Each time less is left to copy.
 const ATTEMPTS: usize = 5;
@@ -39,7 +38,9 @@ pub(crate) fn run(
     let server = part.server().ok_or(BackupError::NoServer)?;
     let authority = server.latest_authority().map_err(BackupError::Server)?.1;
     let mut archive = Archive::open_to_write(&order.dir, &authority.cluster)?;
-    flush(part, progress);
+    if !part.engine().flush(FLUSH) {
+        progress("what this machine has changed within the last seconds may not be in the backup");
+    }
     let mut made = None;
     for _ in 0..ATTEMPTS {
         let about = About {
@@ -63,17 +64,6 @@ pub(crate) fn run(
     }
     report.ms = begun.elapsed().as_millis() as u64;
     Ok(report)
-}
-
-/// What programs on this machine have done is to be in the backup, though it may not be logged yet. That of other machines is logged within seconds.
-fn flush(part: &Part, progress: &mut dyn FnMut(&str)) {
-    let (tell, told) = channel();
-    let answer = Box::new(move |result: Result<_, _>| tell.send(result.is_ok()).unwrap_or_default());
-    let ticket = part.engine().call(&Cred::default(), Call::SyncAll, answer);
-    if told.recv_timeout(FLUSH) != Ok(true) {
-        ticket.into_iter().for_each(|ticket| part.engine().cancel(ticket));
-        progress("what this machine has changed within the last seconds may not be in the backup");
-    }
 }
 
 /// A backup being made.
@@ -173,8 +163,8 @@ impl Making<'_> {
             *told = Instant::now();
             let BackupReport { shares, new_shares, new_bytes, .. } = report;
             (self.progress)(&format!(
-                "{rows} rows, {shares} shares, of which {new_shares} are new ({} MiB)",
-                new_bytes >> 20
+                "{rows} rows, {shares} shares, of which {new_shares} are new ({})",
+                size(*new_bytes)
             ));
         }
     }

@@ -19,6 +19,7 @@ pub(crate) use making::run;
 pub use restoring::{RestoreReport, Restoring, list, restore};
 pub use schedule::BackupSchedule;
 
+use crate::figures::size;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -62,16 +63,15 @@ pub struct BackupReport {
 impl fmt::Display for BackupReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackupReport { name, files, row_bytes, shares, bytes, new_shares, new_bytes, .. } = self;
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         for fault in &self.faults {
             writeln!(f, "{fault}")?;
         }
         write!(
             f,
-            "{name}: {files} files, {:.1} MiB of metadata, {shares} shares with {:.1} MiB, of which {new_shares} with {:.1} MiB are new; {:.1} s",
-            mib(*row_bytes),
-            mib(*bytes),
-            mib(*new_bytes),
+            "{name}: {files} files, {} of metadata, {shares} shares with {}, of which {new_shares} with {} are new; {:.1} s",
+            size(*row_bytes),
+            size(*bytes),
+            size(*new_bytes),
             self.ms as f64 / 1e3
         )?;
         if self.removed > 0 {

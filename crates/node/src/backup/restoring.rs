@@ -5,6 +5,7 @@ use super::error::{BackupError, io};
 use super::format::About;
 use super::name;
 use crate::data::{DataDir, Identity};
+use crate::figures::size;
 use crate::group::Restored;
 use crate::shares_server::{ShareSettings, Shares, utc_secs, wall_clock};
 use crate::small::replace_file;
@@ -55,11 +56,7 @@ impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RestoreReport { name, rows, shares, bytes, lost } = self;
         lost.iter().try_for_each(|share| writeln!(f, "share {share} is missing or damaged"))?;
-        writeln!(
-            f,
-            "restored {name}: {rows} rows, {shares} shares with {:.1} MiB",
-            *bytes as f64 / f64::from(1 << 20)
-        )
+        writeln!(f, "restored {name}: {rows} rows, {shares} shares with {}", size(*bytes))
     }
 }
 
@@ -102,7 +99,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
                 let RestoreReport { rows, shares, bytes, .. } = &filling.report;
-                progress(&format!("{rows} rows, {shares} shares ({} MiB)", bytes >> 20));
+                progress(&format!("{rows} rows, {shares} shares ({})", size(*bytes)));
             }
         }
         filling.report.rows += rows.len() as u64;

@@ -1,16 +1,17 @@
-//! Becoming a machine of a cluster.
+//! Becoming a machine of a cluster, and leaving it.
 
 use super::authority::{CertificateError, Credentials};
-use super::credential_store::Caller;
+use super::credential_store::{Caller, CredentialStore};
 use super::link::{End, ask};
 use super::{NetThread, Token};
-use crate::data::{DataDir, DataError};
+use crate::data::{Cluster, DataDir, DataError};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::time::timeout;
-use wire::{MachineId, Purpose, Welcome};
+use wire::{MachineId, Purpose, Versions, Welcome};
 
 /// How long one of the server's addresses is tried.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -18,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const ELSEWHERE_MAX: u32 = 20;
 const ELECTION_PAUSE: Duration = Duration::from_millis(500);
 
-/// The machine has not joined.
+/// The machine has not joined, or not left.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// Its data directory.
@@ -30,8 +31,18 @@ pub enum JoinError {
     /// The server says no.
     #[error("the cluster does not take this machine: {0}")]
     Refused(String),
+    /// It is a server, or has the only one.
+    #[error(
+        "{} is a server's: another server removes it first (leasehold server remove); the only server is the file system itself, so it cannot leave",
+        dir.display()
+    )]
+    Serves {
+        /// The data directory.
+        dir: PathBuf,
+    },
     /// Nobody answers.
-    #[error("the cluster cannot be reached at {}: {why}", addresses.join(" or "))]
+    #[error("the cluster cannot be reached at {} ({why}): is a server up there, and does a firewall let its port pass? leasehold invite --address HOST:PORT on a server says another",
+        addresses.join(" or "))]
     Unreachable {
         /// Where it was looked for.
         addresses: Vec<String>,
@@ -40,49 +51,95 @@ pub enum JoinError {
     },
 }
 
-/// Makes `dir` the data directory of a machine called `name` of the cluster that `token` is of. If that fails it can be repeated, whether or not the
-/// server has let the machine in.
+/// Makes `dir` the data directory of a machine called `name` of the cluster that `token` is of. If
+/// that fails it can be repeated, whether or not the server has let the machine in.
 pub fn join(dir: &Path, token: &Token, name: &str) -> Result<MachineId, JoinError> {
     let data = DataDir::begin_join(dir)?;
     let key = Credentials::key_to_join(dir)?;
-    let config = Caller::stranger(token.authority)?;
+    let purpose = Purpose::Join { secret: token.secret, name: name.to_owned(), key };
+    let asked = ask_cluster(&token.addresses, Caller::stranger(token.authority)?, purpose)?;
+    let Welcome::Joined { machine, certificates: (certificate, authority) } = asked else {
+        return Err(unanswered(&token.addresses));
+    };
+    Credentials::keep(dir, &certificate, &authority)?;
+    data.finish_join(machine, name, &token.addresses)?;
+    Ok(machine)
+}
+
+/// The machine of `dir`, which is not up and no server, belongs to its cluster no more, and `dir`
+/// is gone. A machine that was expelled may leave, too.
+///
+/// # Errors
+/// If no server that leads can be reached: then nothing has changed.
+pub fn leave(dir: &Path) -> Result<(), JoinError> {
+    let held = DataDir::hold(dir, "leasehold leave")?;
+    let known = Cluster::of(dir)?.filter(|known| known.member.is_none());
+    let addresses = known.ok_or_else(|| JoinError::Serves { dir: dir.to_path_buf() })?.addresses;
+    let caller = CredentialStore::open(dir, Versions::KNOWN)?.caller();
+    match ask_cluster(&addresses, caller, Purpose::Leave)? {
+        Welcome::Done => {}
+        _ => return Err(unanswered(&addresses)),
+    }
+    let removed = std::fs::remove_dir_all(dir);
+    drop(held);
+    Ok(removed.map_err(|source| DataError::Io { verb: "remove", file: dir.to_path_buf(), source })?)
+}
+
+fn unanswered(addresses: &[String]) -> JoinError {
+    let why = "its answer is none to this question".to_owned();
+    JoinError::Unreachable { addresses: addresses.to_vec(), why }
+}
+
+/// Asks the server that leads, which is looked for at these addresses and where they say.
+fn ask_cluster(addresses: &[String], caller: Caller, purpose: Purpose) -> Result<Welcome, JoinError> {
     let (told, answer) = mpsc::channel();
-    let (addresses, secret, name) = (token.addresses.clone(), token.secret, name.to_owned());
+    let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();
     let thread = NetThread::spawn("join", move || async move {
-        let mut why = "the token has no address".to_owned();
-        let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();
+        let mut why = None;
         let mut told_elsewhere = 0;
         while let Some(address) = to_ask.pop_front() {
-            let purpose = Purpose::Join { secret, name: name.clone(), key };
-            let asked = timeout(TIMEOUT, ask(&address, &config, &purpose)).await;
+            let asked = timeout(TIMEOUT, ask(&address, &caller, &purpose)).await;
             match asked.map_err(End::from).and_then(|asked| Ok(asked?.2)) {
-                Ok(Welcome::Joined { machine, certificates }) => {
-                    return drop(told.send(Ok((machine, certificates))));
-                }
                 Ok(Welcome::Elsewhere { addresses }) if told_elsewhere < ELSEWHERE_MAX => {
                     told_elsewhere += 1;
-                    why = "its servers have no leader".to_owned();
+                    why = Some(format!("{address}: its servers have no leader"));
                     if addresses.is_empty() {
                         tokio::time::sleep(ELECTION_PAUSE).await;
                         to_ask.push_back(address);
                     }
                     addresses.into_iter().rev().for_each(|leader| to_ask.push_front(leader));
                 }
-                Ok(_) => why = "its answer is none to this question".to_owned(),
-                Err(End::Refused(why)) => return drop(told.send(Err(JoinError::Refused(why)))),
-                Err(end) => why = end.to_string(),
+                Ok(Welcome::Elsewhere { .. }) => {}
+                Ok(welcome) => return drop(told.send(Ok(welcome))),
+                Err(End::Refused(why)) => return drop(told.send(Err(Unanswered::Refused(why)))),
+                // The loopback comes last, and is this machine's own: another address says more.
+                Err(_) if why.is_some() && is_loopback(&address) => {}
+                Err(end) => why = Some(format!("{address}: {end}")),
             }
         }
-        drop(told.send(Err(JoinError::Unreachable { addresses, why })));
+        let why = why.unwrap_or_else(|| "no address is known".to_owned());
+        drop(told.send(Err(Unanswered::Unreachable(why))));
     });
     let _thread = thread.map_err(|source| DataError::Io {
         verb: "start a thread for",
         file: "the network".into(),
         source,
     })?;
-    let nobody = || JoinError::Unreachable { addresses: token.addresses.clone(), why: "given up".to_owned() };
-    let (machine, (certificate, authority)) = answer.recv().map_err(|_| nobody())??;
-    Credentials::keep(dir, &certificate, &authority)?;
-    data.finish_join(machine, &token.addresses)?;
-    Ok(machine)
+    let addresses = addresses.to_vec();
+    match answer.recv() {
+        Ok(Ok(welcome)) => Ok(welcome),
+        Ok(Err(Unanswered::Refused(why))) => Err(JoinError::Refused(why)),
+        Ok(Err(Unanswered::Unreachable(why))) => Err(JoinError::Unreachable { addresses, why }),
+        Err(_) => Err(JoinError::Unreachable { addresses, why: "given up".to_owned() }),
+    }
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    Refused(String),
+    Unreachable(String),
+}
+
+fn is_loopback(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback())
 }

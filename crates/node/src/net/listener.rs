@@ -280,6 +280,18 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
+        (Purpose::Leave, Some(machine)) if host.server.refuses(machine).is_some() => {
+            return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?);
+        }
+        (Purpose::Leave, Some(machine)) => {
+            let server = host.server.clone();
+            // It waits for the log.
+            let left = tokio::task::spawn_blocking(move || server.leave(machine, "this machine")).await;
+            match left.map_err(|error| error.to_string()).and_then(|left| left) {
+                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
+                Err(why) => why,
+            }
+        }
         (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
                 frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;

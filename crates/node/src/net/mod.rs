@@ -29,7 +29,7 @@ pub use carrier::CarrierError;
 pub(crate) use carrier::ShareCarrier;
 pub(crate) use content::{Pending, ShareClient, ShareLink, Unanswered};
 pub(crate) use credential_store::{Caller, CredentialStore};
-pub use join::{JoinError, join};
+pub use join::{JoinError, join, leave};
 pub(crate) use link::{Link, LinkStatus};
 pub use listener::ListenError;
 pub(crate) use listener::Listener;

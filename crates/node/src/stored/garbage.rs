@@ -2,7 +2,8 @@
 
 use super::leases::Names;
 use super::report::{PassReport, StoreReport};
-use super::{Sum, when, words};
+use super::{Sum, words};
+use crate::figures::{date, when};
 use crate::keeper::Keeper;
 use crate::machine::STOP_LOOK;
 use crate::server::Server;
@@ -243,12 +244,7 @@ impl fmt::Display for DeletionReport {
             None => writeln!(f, "looked     not through all that files refer to yet, since the start")?,
         }
         for pass in &self.days {
-            writeln!(
-                f,
-                "deleted    {} shares on the day that began the work {}",
-                pass.acted,
-                when(pass.began, self.now)
-            )?;
+            writeln!(f, "deleted    {} shares in the pass that began {}", pass.acted, date(pass.began))?;
         }
         Ok(())
     }

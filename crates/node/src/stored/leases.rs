@@ -1,6 +1,7 @@
 //! Who keeps what: accounts with what they hold, and shares with who holds them, by names that people know.
 
-use super::{Sum, name_of, when};
+use super::{Sum, name_of};
+use crate::figures::{size, when};
 use crate::server::Server;
 use crate::shares_server::{GROUP, uploader};
 use namespace::ShareId;
@@ -153,7 +154,7 @@ impl fmt::Display for UsageReport {
         for AccountReport { account, leased, quota, .. } in &self.accounts {
             write!(f, "{account:<40} {leased}")?;
             match quota {
-                Some(quota) => writeln!(f, " of {:.1} MiB", quota.bytes as f64 / f64::from(1 << 20))?,
+                Some(quota) => writeln!(f, " of {}", size(quota.bytes))?,
                 None => writeln!(f)?,
             }
         }
@@ -164,7 +165,7 @@ impl fmt::Display for UsageReport {
 impl fmt::Display for LeasesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for ShareReport { share, standing, bytes, referenced, leases } in &self.shares {
-            let bytes = bytes.map_or(String::new(), |bytes| format!(", {bytes} bytes"));
+            let bytes = bytes.map_or(String::new(), |bytes| format!(", {}", size(bytes.into())));
             let referenced = if *referenced { "a file refers to it" } else { "no file refers to it" };
             writeln!(f, "{share}  {standing}{bytes}; {referenced}")?;
             for LeaseReport { account, renewed, ends } in leases {

@@ -15,6 +15,7 @@ pub use parcel::ParcelReport;
 pub(crate) use report::StoreReport;
 pub use report::StoresReport;
 
+use crate::figures::size;
 use crate::server::Server;
 use crate::shares_server::{Shares, wall_clock};
 use namespace::ShareId;
@@ -248,20 +249,8 @@ impl Sum {
 
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = self.bytes as f64 / f64::from(1 << 20);
-        write!(f, "{} shares, {mib:.1} MiB", self.shares)
+        write!(f, "{} shares, {}", self.shares, size(self.bytes))
     }
-}
-
-/// A time, as seen from `now`, in words.
-fn when(at: u64, now: u64) -> String {
-    let span = |seconds: u64| match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} days", seconds / 86_400),
-    };
-    if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) }
 }
 
 #[cfg(test)]
@@ -276,12 +265,5 @@ mod tests {
             prop_assert_eq!(share_of(&name_of(&share)), Some(share));
             prop_assert!(share_of(&text).is_none_or(|share| name_of(&share).eq_ignore_ascii_case(&text)));
         }
-    }
-
-    #[test]
-    fn times_are_told_as_people_tell_them() {
-        assert_eq!(when(100, 130), "30 s ago");
-        assert_eq!(when(100 + 31 * 86_400, 100), "in 31 days");
-        assert_eq!(when(7300, 0), "in 2 h");
     }
 }

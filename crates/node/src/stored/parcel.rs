@@ -5,6 +5,7 @@
 
 use super::{name_of, words};
 use crate::chain::{self, ChainError};
+use crate::figures::size;
 use crate::keeper::Keeper;
 use crate::peers::fetched;
 use crate::server::Server;
@@ -84,8 +85,8 @@ pub struct ParcelReport {
 impl fmt::Display for ParcelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.faults.iter().try_for_each(|fault| writeln!(f, "{fault}"))?;
-        let mib = self.bytes as f64 / f64::from(1 << 20);
-        writeln!(f, "{}: {} shares, {mib:.1} MiB, {} leases", self.file, self.shares, self.leases)
+        let Self { file, shares, bytes, leases, .. } = self;
+        writeln!(f, "{file}: {shares} shares, {}, {leases} leases", size(*bytes))
     }
 }
 
@@ -122,7 +123,7 @@ pub(super) fn export(
             None => report.faults.push(format!("share {} cannot be had", name_of(&share))),
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
-            progress(&format!("{} shares, {} MiB", report.shares, report.bytes >> 20));
+            progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
         }
     }
     writer.frame(&Frame::End(report.shares)).map_err(wrong)?;
@@ -221,7 +222,7 @@ pub(super) fn import(
             Err(error) => report.faults.push(error.to_string()),
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
-            progress(&format!("{} shares, {} MiB", report.shares, report.bytes >> 20));
+            progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
         }
         Ok(())
     };

@@ -1,6 +1,7 @@
 //! How stores stand: this machine's, and those of the other hosts as far as they answer.
 
-use super::{Sum, name_of, when};
+use super::{Sum, name_of};
+use crate::figures::when;
 use crate::keeper::Keeper;
 use crate::server::Server;
 use serde::{Deserialize, Serialize};
@@ -211,7 +212,7 @@ impl fmt::Display for StoreReport {
                 continue;
             }
             told.push(&pass.process);
-            write!(f, "  {:<10} pass {}, ", pass.process, pass.cycle)?;
+            write!(f, "  {:<10} ", pass.process)?;
             match pass.ended {
                 Some(at) => write!(f, "ended {}", when(at, self.now))?,
                 None => {

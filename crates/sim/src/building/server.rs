@@ -326,7 +326,10 @@ impl Building {
             Output::Refused { why, .. } => return Err(why.to_string()),
             Output::Invited { .. } => self.limits.invited = true,
             Output::Enrolled { result: Ok((machine, _)), .. } => self.limits.enrolled = machine.0,
-            Output::Enrolled { .. } | Output::Expelled { .. } | Output::Authorized { .. } => {}
+            Output::Enrolled { .. }
+            | Output::Expelled { .. }
+            | Output::Authorized { .. }
+            | Output::Revoked { .. } => {}
         }
         Ok(())
     }

@@ -335,6 +335,7 @@ impl Machines {
                 | directory::Output::Sync
                 | directory::Output::Raised { .. }
                 | directory::Output::Authorized { .. }
+                | directory::Output::Revoked { .. }
                 | directory::Output::Refused { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }

@@ -94,6 +94,7 @@ impl Office {
                 directory::Output::Sync
                 | directory::Output::Raised { .. }
                 | directory::Output::Authorized { .. }
+                | directory::Output::Revoked { .. }
                 | directory::Output::Invited { .. }
                 | directory::Output::Enrolled { .. }
                 | directory::Output::Expelled { .. } => {}

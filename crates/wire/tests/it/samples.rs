@@ -82,6 +82,7 @@ every! { purposes -> Purpose {
     Serve,
     Ready { member: 300, addresses: vec!["10.0.0.7:7777".to_owned()] },
     Control { request: "\"Machines\"".to_owned() },
+    Leave {},
 } }
 every! { welcomes -> Welcome {
     Session {
