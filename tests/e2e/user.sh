@@ -7,10 +7,13 @@ fusermount=$(command -v fusermount3) || skip "fusermount3 is missing"
 
 other=()
 if [ "$(id -u)" = 0 ]; then
-    if [ "$(stat -c %a /dev/fuse)" != 666 ]; then
-        # Distributions open /dev/fuse to all by a udev rule; where that is missing, in a name space of this test only.
-        [ -z "${IN_NAME_SPACE:-}" ] || fail "no /dev/fuse for all, even of our own"
-        IN_NAME_SPACE=1 unshare -m sh -c 'mknod -m 666 "$1/fuse" c 10 229 && chmod 666 "$1/fuse" && mount --bind "$1/fuse" /dev/fuse && exec "$2"' - "$scratch" "$0"
+    # Distributions open /dev/fuse to all by a udev rule, and what /etc/fuse.conf allows is the
+    # machine's: both are this test's own, in a name space of its own.
+    if [ -z "${IN_NAME_SPACE:-}" ]; then
+        IN_NAME_SPACE=1 unshare -m sh -c '
+            mknod -m 666 "$1/fuse" c 10 229 && chmod 666 "$1/fuse" && mount --bind "$1/fuse" /dev/fuse &&
+                : >>/etc/fuse.conf && : >"$1/fuse.conf" && mount --bind "$1/fuse.conf" /etc/fuse.conf &&
+                export FUSE_CONF="$1/fuse.conf" && exec "$2"' - "$scratch" "$0"
         exit
     fi
     run_as=(setpriv --reuid=nobody --regid=nogroup --clear-groups env HOME="$scratch")
@@ -32,4 +35,19 @@ start_mount
 [ "$(as cat "$mnt/link")" = mine ] || fail "not there after kill -9"
 stop_mount
 fsck_clean
+# Others may look in if the machine lets a user let them, which is asked before anything is made.
+if [ -n "${FUSE_CONF:-}" ]; then
+    ! as "$leasehold" up --data "$scratch/others" --mount "$mnt" --allow-other >"$scratch/refused" 2>&1 ||
+        fail "it lets others in, whatever /etc/fuse.conf says"
+    grep -q "user_allow_other" "$scratch/refused" || fail "not said why: $(cat "$scratch/refused")"
+    [ ! -e "$scratch/others" ] || fail "it has made a file system that nobody may have"
+    echo user_allow_other >"$FUSE_CONF"
+    up_options=(--allow-other)
+    start_mount
+    as chmod 644 "$mnt/d/file"
+    [ "$("${other[@]}" cat "$mnt/d/file")" = mine ] || fail "others are let in, and see nothing"
+    as chmod 600 "$mnt/d/file"
+    ! "${other[@]}" cat "$mnt/d/file" 2>/dev/null || fail "others see what is the user's alone"
+    stop_mount
+fi
 passed

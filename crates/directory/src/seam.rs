@@ -78,11 +78,6 @@ pub enum Input {
         /// Until when: UTC seconds.
         until: u64,
     },
-    /// Nobody is to join by this invitation any more.
-    Revoke {
-        /// BLAKE3 of its secret.
-        token: [u8; 32],
-    },
     /// A machine joins. Once more with the same key, since the answer was lost: then it is answered as before.
     Enrol {
         /// BLAKE3 of the secret that it shows.
@@ -138,6 +133,11 @@ pub enum Input {
         known: Known,
         /// It is the machine that leads.
         itself: bool,
+    },
+    /// Nobody is to join by this invitation any more.
+    Revoke {
+        /// BLAKE3 of its secret.
+        token: [u8; 32],
     },
 }
 

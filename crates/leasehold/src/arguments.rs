@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn bytes_have_units() {
-        let read = ["0", "100000", "64k", "64KiB", "1.5G", "2 TB", "17179869183G", "1e3", "G", "-1", ""];
+        let read = ["0", "100000", "64k", "64KiB", "1.5G", "2 TB", "17179869184G", "1e3", "G", "-1", ""];
         let want = [Some(0), Some(100_000), Some(65_536), Some(65_536), Some(3 << 29), Some(2 << 40)];
         let want = want.into_iter().chain([None; 5]).collect::<Vec<_>>();
         assert_eq!(read.map(|text| bytes(text).ok()).to_vec(), want);

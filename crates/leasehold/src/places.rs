@@ -5,6 +5,9 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Mounts that are told of.
+const MOUNTS_TOLD: usize = 3;
+
 /// The data directory: `$LEASEHOLD_DATA`, `$XDG_DATA_HOME/leasehold`, or `~/.local/share/leasehold`.
 pub fn data() -> Result<PathBuf, Failure> {
     let said = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -57,7 +60,12 @@ pub fn mounts() -> Vec<String> {
 
 /// What is said where no machine is up: it may be another user's, or have another data directory.
 pub fn elsewhere() -> Option<String> {
-    let mounts = mounts();
+    let mut mounts = mounts();
+    if mounts.len() > MOUNTS_TOLD {
+        let more = mounts.len() - MOUNTS_TOLD;
+        mounts.truncate(MOUNTS_TOLD);
+        mounts.push(format!("{more} other directories"));
+    }
     (!mounts.is_empty()).then(|| {
         format!(
             "a machine is mounted on {}: its data directory is another (--data DIR), or another user's",

@@ -33,9 +33,8 @@ impl Status {
             if self.json {
                 say("{\"up\": false}")?;
             } else {
-                let start = "start it with: leasehold up".to_owned();
-                let instead = places::elsewhere().unwrap_or(start);
-                say(format_args!("no machine is up on {}; {instead}", data.display()))?;
+                say(format_args!("no machine is up on {}; start it with: leasehold up", data.display()))?;
+                places::elsewhere().map_or(Ok(()), |elsewhere| say(format_args!("({elsewhere})")))?;
             }
             return Ok(ExitCode::FAILURE);
         };

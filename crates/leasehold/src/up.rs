@@ -12,7 +12,7 @@ use node::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{ErrorKind, Write};
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -234,6 +234,11 @@ fn run(
     // Before anything is made.
     let dir = &fuse::prepare(dir)?;
     are_apart(data, dir)?;
+    if let (Listen::At(address), false) = (&settings.listen, data.join("format").exists()) {
+        // So that nothing is made for a machine that could not start.
+        let failed = |error| format!("cannot listen on {address} (choose another with --listen): {error}");
+        drop(TcpListener::bind(address).map_err(failed)?);
+    }
     // A terminal that is closed ends nothing: whoever started this has `leasehold down`.
     let _ignored = Signals::new([SIGHUP])?;
     let starting = Starting::begin()?;

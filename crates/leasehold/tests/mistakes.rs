@@ -134,7 +134,11 @@ fn while_a_machine_is_up() {
             (&["up"], 2, &["mounted already", "leasehold down"]),
             (&["up", "--mount", &other], 2, &["in use by process", "another directory with --data"]),
             (&["up", "--data", &inside, "--mount", &other], 2, &["wait for itself", "--data"]),
-            (&["up", "--data", &data, "--mount", &other, "--listen", &busy], 2, &["cannot listen", "--listen"]),
+            (
+                &["up", "--data", &data, "--mount", &other, "--listen", &busy],
+                2,
+                &["cannot listen", "--listen"],
+            ),
             (&["join", &token], 2, &["data directory already", "leasehold leave"]),
             (&["mount", &other, "--join", &token], 2, &["already", "--join"]),
             (&["leave"], 2, &["in use by process"]),
@@ -151,7 +155,16 @@ fn while_a_machine_is_up() {
             (&["server", "add", "founder"], 2, &["a server already", "server list"]),
             (&["drain", "founder"], 2, &["no other server", "server add"]),
             (&["shares", "leases", "/none"], 2, &["neither a share", "root of the file system"]),
-            (&["restore", &other, "--data", &home.0.path().join(".local/share/leasehold").display().to_string()], 2, &["no backup"]),
+            (
+                &[
+                    "restore",
+                    &other,
+                    "--data",
+                    &home.0.path().join(".local/share/leasehold").display().to_string(),
+                ],
+                2,
+                &["no backup"],
+            ),
             (&["umount", &other], 2, &["no file system of leasehold is mounted"]),
         ],
     );

@@ -247,7 +247,7 @@ fn nobody_joins_by_an_invitation_that_was_revoked() {
     };
     invite(&mut world, Rights::FULL).unwrap();
     assert_eq!(listed(&world), [(TOKEN, UNTIL)]);
-    world.input(Input::Revoke { token: [9; 32] });
+    world.input(Input::Revoke { token: [8; 32] });
     world.input(Input::Revoke { token: TOKEN });
     world.input(Input::Revoke { token: TOKEN });
     assert_eq!(world.revoked, [Err(RevokeError::Unknown), Ok(()), Err(RevokeError::Unknown)]);
