@@ -55,6 +55,7 @@ while IFS=$'\t' read -r prompt line; do
         ;;
     *" simulate "*)
         kill -INT "$up" && wait "$up" || fail "it ended with $?: $(cat "$scratch/up.out")"
+        up=
         $command >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"
         grep -q "nothing wrong" "$scratch/out" || fail "$(cat "$scratch/out")"
         ;;
