@@ -15,8 +15,8 @@ port=4470
 up=
 # All at once: the last of several servers cannot end in order without the others.
 cleanup() {
-    [ -z "$up" ] || kill -9 "$up"
     for each in second third; do LEASEHOLD_DATA=$HOME/$each leasehold down & done
+    [ -z "$up" ] || { kill -INT "$up" && wait "$up"; }
     wait
 } >/dev/null 2>&1
 
