@@ -12,12 +12,18 @@ mkdir -p "$HOME" "$scratch/bin"
 ln -s "$leasehold" "$scratch/bin/leasehold"
 PATH=$scratch/bin:$PATH
 port=4470
-cleanup() { LEASEHOLD_DATA= leasehold down >/dev/null; leasehold down --data "$HOME/second" >/dev/null; } 2>/dev/null
+up=
+# All at once: the last of several servers cannot end in order without the others.
+cleanup() {
+    for each in second third; do LEASEHOLD_DATA=$HOME/$each leasehold down & done
+    [ -z "$up" ] || { kill -INT "$up" && wait "$up"; }
+    wait
+} >/dev/null 2>&1
 
 # Lines of console blocks that are commands, without their comments: the prompt, a tab, the command.
 commands() {
     awk '/^```console/ { on = 1; next } /^```/ { on = 0 } on' README.md |
-        sed -nE 's/^((first|second)?\$) /\1\t/p' | sed -E 's/  +\(.*$//'
+        sed -nE 's/^((first|second|third)?\$) /\1\t/p' | sed -E 's/  +\(.*$//'
 }
 commands >"$scratch/commands"
 [ "$(wc -l <"$scratch/commands")" -ge 10 ] || fail "README.md has hardly any commands: $(cat "$scratch/commands")"
@@ -28,10 +34,10 @@ printed_as_said() {
     while read -r line; do
         line=${line//\~/$HOME}
         grep -qF -- "${line%% (*}" "$1" || fail "README says '$line', and it is not what came: $(cat "$1")"
-    done < <(awk -v command="$2" '/^```/ { on = 0 } on && !/\$ / { print } index($0, command) { on = 1 }' README.md | grep -v '^lease1\|^connected to')
+    done < <(awk -v command="$2" '/^```/ || /\$ / { on = 0 } on { print } index($0, "$ " command) { on = 1 }' README.md | grep -v '^lease1\|^connected to')
 }
 
-token= ran=0
+token= ran=0 others=0
 while IFS=$'\t' read -r prompt line; do
     ran=$((ran + 1))
     context=$line
@@ -49,15 +55,28 @@ while IFS=$'\t' read -r prompt line; do
         ;;
     *" simulate "*)
         kill -INT "$up" && wait "$up" || fail "it ended with $?: $(cat "$scratch/up.out")"
+        up=
         $command >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"
         grep -q "nothing wrong" "$scratch/out" || fail "$(cat "$scratch/out")"
         ;;
     "leasehold invite") token=$($command --address "127.0.0.1:$port") || fail "no token" ;;
     *" --join "*)
-        second=$(sed "s/lease1-[^ ]*/$token/; s#$HOME/Leasehold#$HOME/Second#" <<<"$command")
-        LEASEHOLD_DATA=$HOME/second $second --name second --background >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"
-        [ "$(cat "$HOME/Second/file")" = kept ] || fail "the second machine does not see what the first has written"
-        LEASEHOLD_DATA=$HOME/second leasehold down >"$scratch/out" || fail "$(cat "$scratch/out")"
+        other=${prompt%\$} there=$HOME/${prompt%\$}
+        command=$(sed "s/lease1-[^ ]*/$token/; s#$HOME/Leasehold#$there-mount#" <<<"$command")
+        # All are on one machine here, so each listens at a port of its own.
+        others=$((others + 1))
+        LEASEHOLD_DATA=$there $command --name "$other" --listen "127.0.0.1:$((port + others))" --background >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"
+        [ "$(cat "$there-mount/file")" = kept ] || fail "the $other machine does not see what the first has written"
+        ;;
+    "leasehold server "*)
+        $command >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")"
+        printed_as_said "$scratch/out" "$line"
+        ;;
+    "cargo install "*)
+        # LEASEHOLD stands for what that would build.
+        [ -n "${LEASEHOLD:-}" ] || $command --quiet --root "$scratch/installed" || fail "it cannot be installed"
+        [ -f "$(sed -n 's/.*--path \([^ ]*\).*/\1/p' <<<"$command")/Cargo.toml" ] || fail "there is nothing to install"
+        [ -n "${LEASEHOLD:-}" ] || [ -x "$scratch/installed/bin/leasehold" ] || fail "it does not install leasehold"
         ;;
     ./test) [ -x test ] || fail "it is not there" ;;
     *"leasehold bench "*) $command --help >"$scratch/out" 2>&1 || fail "$(cat "$scratch/out")" ;;
