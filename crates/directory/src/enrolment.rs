@@ -268,9 +268,6 @@ impl Turn<'_> {
     }
 
     fn expelled(&mut self, machine: MachineId) -> Result<(), ExpelError> {
-        if machine == FOUNDER {
-            return Err(ExpelError::Founder);
-        }
         let row = self.files.machine(machine).ok_or(ExpelError::Unknown)?;
         if row.expelled.is_some() {
             return Err(ExpelError::Expelled);

@@ -3,7 +3,7 @@
 use crate::answer::{answer, say};
 use crate::confirm::Confirm;
 use crate::table::table;
-use crate::{Failure, arguments, places};
+use crate::{Failure, arguments, places, service};
 use clap::{Args, Subcommand};
 use node::figures::date;
 use node::{Invitation, InvitationReport, MachineReport, SalvageStore};
@@ -76,7 +76,9 @@ pub fn join(data: &std::path::Path, token: &str, name: Option<String>) -> Result
     let token = crate::token::token(token)?;
     let name = name.unwrap_or_else(places::host_name);
     let machine = node::join(data, &token, &name)?;
-    Ok(say(format_args!("joined as {name}, machine {}; next: leasehold up", machine.0))?)
+    let joined = format!("joined as {name}, machine {}; next: leasehold up", machine.0);
+    service::has_come_to(&joined);
+    Ok(say(joined)?)
 }
 
 /// See the command's help.

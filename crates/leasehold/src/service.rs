@@ -34,6 +34,11 @@ pub fn is_ready(dir: &Path) {
     tell(&[NotifyState::Ready, NotifyState::Status(&format!("mounted on {}", dir.display()))]);
 }
 
+/// Tells whoever started this machine what it has come to, before it is mounted.
+pub fn has_come_to(what: &str) {
+    tell(&[NotifyState::Status(what)]);
+}
+
 /// It has been told to end.
 pub fn is_stopping() {
     tell(&[NotifyState::Stopping]);

@@ -106,7 +106,8 @@ impl Server {
                 continue;
             };
             let behind = member.reached.map(|at| all.saturating_sub(at));
-            if behind == Some(0) {
+            // Until it votes, the others can do no better without the leader than before.
+            if behind == Some(0) && (self.group().is_settled() || began.elapsed() > TIMEOUT) {
                 progress(&format!("{who} serves"));
                 return Ok(());
             }

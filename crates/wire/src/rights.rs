@@ -118,9 +118,6 @@ pub enum ExpelError {
     /// It was expelled before.
     #[error("the machine has been expelled already")]
     Expelled,
-    /// The machine that the cluster was made on has its server.
-    #[error("the machine that the cluster was made on cannot be expelled: its server is there")]
-    Founder,
 }
 
 /// Why a machine gets no session.

@@ -220,7 +220,6 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     let mut world = World::new();
     invite(&mut world, Rights::FULL).unwrap();
     enrol(&mut world, "desk").unwrap();
-    assert_eq!(expel(&mut world, 1), Err(ExpelError::Founder));
     assert_eq!(expel(&mut world, 3), Err(ExpelError::Unknown));
     assert_eq!(expel(&mut world, 2), Ok(()));
     assert_eq!(expel(&mut world, 2), Err(ExpelError::Expelled));
@@ -236,6 +235,9 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     let machines = world.server.machines(world.now, &world.store);
     let desks: Vec<_> = machines[1..].iter().map(|it| (it.name.as_str(), it.expelled.is_some())).collect();
     assert_eq!(desks, [("desk", true), ("desk", false)]);
+    // That the founder is no server any more its host has seen to.
+    assert_eq!(expel(&mut world, 1), Ok(()));
+    assert_eq!(opens(&mut world, 1, 8), vec![Output::Refused { connection: 8, why: Refusal::Expelled(MachineId(1)) }]);
 }
 
 #[test]

@@ -74,6 +74,14 @@ pub(crate) fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Re
     runtime.map_err(|_| MembersError::NoMajority)?.block_on(change)
 }
 
+/// A change of the members that is due.
+struct Due {
+    /// The members that are to vote, if others do.
+    vote: Option<BTreeSet<u64>>,
+    /// Members whose machines have another.
+    gone: BTreeSet<u64>,
+}
+
 impl Group {
     /// A number that no member ever had.
     pub fn next_member(&self) -> u64 {
@@ -92,9 +100,12 @@ impl Group {
             .await
     }
 
-    /// Lets as many members vote as should, of those that have caught up. A machine that has lost its member has another, which takes the place of the lost one once it has
-    /// caught up: until then every entry is where as many have it as before. Returns when that is committed.
-    pub async fn settle_voters(&self) -> Result<(), MembersError> {
+    /// Whether all vote that should.
+    pub fn is_settled(&self) -> bool {
+        self.due().vote.is_none()
+    }
+
+    fn due(&self) -> Due {
         let all = self.standing().members;
         let applied = self.status().applied;
         let counts = |member: &&Member| member.votes || member.has_caught_up(applied);
@@ -108,10 +119,17 @@ impl Group {
         let are: BTreeSet<u64> = all.iter().filter(|member| member.votes).map(|member| member.id).collect();
         let now = now();
         let should = voters(&members, self.member, now.checked_sub(SILENT).unwrap_or(now));
-        if are != should {
-            self.change(ChangeMembers::ReplaceAllVoters(should)).await?;
+        let gone = all.iter().filter(|member| lost(member)).map(|member| member.id).collect();
+        Due { vote: (are != should).then_some(should), gone }
+    }
+
+    /// Lets as many members vote as should, of those that have caught up. A machine that has lost its member has another, which takes the place of the lost one once it has
+    /// caught up: until then every entry is where as many have it as before. Returns when that is committed.
+    pub async fn settle_voters(&self) -> Result<(), MembersError> {
+        let Due { vote, gone } = self.due();
+        if let Some(vote) = vote {
+            self.change(ChangeMembers::ReplaceAllVoters(vote)).await?;
         }
-        let gone: BTreeSet<u64> = all.iter().filter(|member| lost(member)).map(|member| member.id).collect();
         if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)).await }
     }
 
