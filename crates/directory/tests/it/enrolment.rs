@@ -237,7 +237,10 @@ fn the_name_of_an_expelled_machine_is_free_and_its_number_is_not() {
     assert_eq!(desks, [("desk", true), ("desk", false)]);
     // That the founder is no server any more its host has seen to.
     assert_eq!(expel(&mut world, 1), Ok(()));
-    assert_eq!(opens(&mut world, 1, 8), vec![Output::Refused { connection: 8, why: Refusal::Expelled(MachineId(1)) }]);
+    assert_eq!(
+        opens(&mut world, 1, 8),
+        vec![Output::Refused { connection: 8, why: Refusal::Expelled(MachineId(1)) }]
+    );
 }
 
 #[test]

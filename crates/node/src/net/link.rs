@@ -58,6 +58,10 @@ pub(super) enum End {
         "this machine's clock shows a time before 1975, when no certificate holds yet: set the clock, and try again"
     )]
     Clock,
+    #[error(
+        "the server's certificate is of an authority that this machine does not know: either another cluster's server is there now, or the authority was renewed, and this machine was expelled before it had heard of that (leasehold machines, on a server, says so; then leasehold leave, and join anew)"
+    )]
+    Stranger,
     #[error("no answer in time")]
     Silence(#[from] tokio::time::error::Elapsed),
     #[error("the session is over")]
@@ -422,7 +426,11 @@ pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> 
     frames::prepare(&tcp)?;
     let connecting = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp));
     let connected = timeout(frames::SILENCE, connecting).await?;
-    connected.map_err(|error| if tls::is_before_all(&error) { End::Clock } else { End::Io(error) })
+    connected.map_err(|error| match error {
+        error if tls::is_before_all(&error) => End::Clock,
+        error if tls::is_of_another_authority(&error) => End::Stranger,
+        error => End::Io(error),
+    })
 }
 
 /// An error unless `machine` is at the other end, as its certificate says.

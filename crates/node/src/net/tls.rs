@@ -113,6 +113,12 @@ pub(super) fn is_before_all(error: &io::Error) -> bool {
     matches!(why, Some(Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. })))
 }
 
+/// Whether that is what comes of a certificate that another authority has made than is known here.
+pub(super) fn is_of_another_authority(error: &io::Error) -> bool {
+    let why = error.get_ref().and_then(|why| why.downcast_ref());
+    matches!(why, Some(Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)))
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
