@@ -16,7 +16,7 @@ pub struct Invite {
     /// The machine's data directory.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The directory that is to be all there is for the machine, from the root of the file system.
+    /// The only directory that the machine may see, by its path from the root of the file system.
     #[arg(long, value_name = "PATH", default_value = "/")]
     path: String,
     /// The machine may change nothing.

@@ -12,8 +12,10 @@ mod check;
 mod cluster;
 mod confirm;
 mod guard;
+mod help;
 mod leases;
 mod logs;
+mod man;
 mod places;
 mod policy;
 mod progress;
@@ -28,9 +30,8 @@ mod table;
 mod token;
 mod up;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// A serverless distributed file system: every machine together is one file system, and none of it is ever stale.
@@ -82,7 +83,7 @@ enum Command {
     /// Which machines hold the directory and the content: more than one, and the death of any is a pause.
     #[command(subcommand)]
     Server(server::Server),
-    /// Have other servers keep what content a server keeps, so that it can go. Returns when they do.
+    /// Copy a server's content to other servers, so that the server can be removed. Returns when they have all of it.
     Drain(server::Drain),
     /// What certifies the cluster's machines.
     #[command(subcommand)]
@@ -92,7 +93,7 @@ enum Command {
     Policy(policy::Policy),
     /// Who holds which leases on a file, who waits for them, and who was asked to let go.
     Leases(leases::Leases),
-    /// What this machine did while it was cut off and could not get applied any more.
+    /// Changes that this machine made while it was cut off, and that could not be applied any more.
     #[command(subcommand)]
     Salvage(salvage::Salvage),
     /// What a running machine is doing.
@@ -102,9 +103,9 @@ enum Command {
     /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
     /// 1 when something is.
     Fsck(check::Check),
-    /// Have the running server read all that it has from its disk, and put right what that has damaged.
+    /// Have the running server read all its content and metadata from disk, and repair what the disk has damaged.
     ///
-    /// It does so by itself once a week, slowly. Exits with 1 if shares were damaged: those that others have are had from there.
+    /// A server does so by itself once a week, slowly. Damaged shares are fetched from other servers that have them. Exits with 1 if any share was damaged.
     Scrub(scrub::Scrub),
     /// What is stored at the servers, for whom, and for how long; and storing shares of one's own.
     #[command(subcommand)]
@@ -139,14 +140,17 @@ enum Command {
     #[command(hide = true)]
     Guard(guard::Stand),
     /// Write man pages, one for each command.
-    Man {
-        /// Into this directory.
-        dir: PathBuf,
-    },
+    Man(man::Pages),
+}
+
+/// All that the command line takes, with its help.
+fn arguments() -> clap::Command {
+    help::arranged(Arguments::command())
 }
 
 fn main() -> ExitCode {
-    let Arguments { log_format, command } = Arguments::parse();
+    let parsed = Arguments::from_arg_matches(&arguments().get_matches());
+    let Arguments { log_format, command } = parsed.unwrap_or_else(|error| error.exit());
     logs::begin(log_format, matches!(command, Command::Simulate(_)));
     match run(command) {
         Ok(code) => code,
@@ -200,14 +204,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Guard(stand) => stand.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "leasehold", &mut script);
+            clap_complete::generate(shell, &mut arguments(), "leasehold", &mut script);
             answer::put(&script)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man { dir } => {
-            std::fs::create_dir_all(&dir)?;
-            clap_mangen::generate_to(Arguments::command(), &dir)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Man(pages) => pages.run(arguments()),
     }
 }

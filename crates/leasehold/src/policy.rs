@@ -15,11 +15,11 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Policy {
-    /// Set how content is spread that is written to a file from now on, or to what is made in a directory from now on.
+    /// Set how many copies or fragments of a file's content are kept; for a directory, of the files made in it from now on.
     ///
-    /// What is stored already stays as it is until it is written anew. Only the owner may.
+    /// Content that is stored already stays as it is until it is written again. Only the owner may set a policy.
     Set(Set),
-    /// How content is spread that is written to a file, or to what is made in a directory.
+    /// Print the policy of a file, or of the files made in a directory.
     Get {
         /// The file or directory, below a mount.
         path: PathBuf,
@@ -35,7 +35,7 @@ pub struct Set {
     /// copies, or as many as there are servers.
     #[arg(value_parser = policy)]
     policy: Spread,
-    /// And so for all that is in a directory.
+    /// Set the policy of everything below the directory, too.
     #[arg(long, short)]
     recursive: bool,
     /// The machine's data directory, where it says how many servers there are.

@@ -11,11 +11,13 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Salvage {
-    /// What there is. Exits with 1 if there is something.
+    /// List the salvaged changes. Exits with 1 if there are any.
     List(List),
-    /// Write the content of one below a directory, each file by its path; content of which only parts were lost as NAME.partial.
+    /// Write the content of one salvage below a directory, each file by its path.
+    ///
+    /// Where only parts of a file's content are known, these are written as NAME.partial.
     Restore(Restore),
-    /// Forget one.
+    /// Delete one salvage.
     Drop(Drop),
 }
 

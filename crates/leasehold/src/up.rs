@@ -35,8 +35,8 @@ pub struct Up {
     /// invited get further than the handshake.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
-    /// Where a server is now, host name and port (again for more), if all have moved from where this machine knows them to be. Said once to one of two that do
-    /// not find each other, and to whoever finds none: they remember.
+    /// Where a server is now, host name and port (again for more), if all servers have moved from the addresses that this machine knows. Needed once: the
+    /// machine remembers the address. If two servers do not find each other, tell either of them.
     #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
     /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this machine. Said once, before it has any;
@@ -62,7 +62,7 @@ pub struct Up {
     /// Hours from one backup to the next.
     #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = arguments::hours, requires = "backup")]
     backup_every: f64,
-    /// Be as a leasehold whose newest version was N, and let the cluster not go beyond it: so that one can go back to an older one.
+    /// Work as a leasehold whose newest version is N, and keep the cluster at that version: an older program can then be installed again.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
     /// Go on though this server's state is older than what it had acknowledged, or than what the other servers know: its disk was put back from a copy, and there is nothing better. All
@@ -122,19 +122,19 @@ pub struct Mount {
     /// Where this machine keeps its part: keys, and what could not be applied.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// As with up.
+    /// Let set-user-id programs and device files on the mount count for nothing.
     #[arg(long)]
     nosuid: bool,
-    /// As with up.
+    /// Let other users of this machine see the mount: see leasehold up.
     #[arg(long)]
     allow_other: bool,
-    /// As with up, for when this machine is made a server.
+    /// Where other machines can call this one once it is made a server.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
-    /// As with up.
+    /// Where a server is now, host name and port (again for more), if all servers have moved: see leasehold up.
     #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
-    /// As with up.
+    /// Work as a leasehold whose newest version is N: see leasehold up.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
     #[command(flatten)]
