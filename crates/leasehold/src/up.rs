@@ -248,7 +248,8 @@ fn run(
         say(format_args!("other machines can join at {address}: leasehold invite"));
     }
     let usual = Options::default();
-    let options = Options { trusted: usual.trusted && !nosuid, ..usual };
+    let raiser = vec![std::env::current_exe()?.into_os_string(), "raise-events".into()];
+    let options = Options { trusted: usual.trusted && !nosuid, raiser, ..usual };
     let mut signals = starting.end()?;
     let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
     let guard = mount.connection().map(|connection| Guard::start(connection, mount.dir())).transpose();

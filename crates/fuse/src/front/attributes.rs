@@ -69,6 +69,16 @@ impl Front {
         }
     }
 
+    /// The attributes as they are, for whoever would change them and does not: the kernel takes the answer as if it had.
+    pub(crate) fn unchanged(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
+    ) {
+        self.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
+    }
+
     fn stat_again(
         self: &Arc<Self>,
         asker: Asker,
