@@ -45,7 +45,7 @@ work() {
             mv "$mnt/watched/a$n" "$mnt/watched/b$n"
             [ $n -lt 300 ] || rm -f "$mnt/watched/b$((n - 299))"
         done
-    ) &
+    ) 2>/dev/null &
     busy=$!
 }
 

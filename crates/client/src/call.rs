@@ -4,8 +4,8 @@ use bytes::Bytes;
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{
-    AttributeChange, Conflict, Entry, FileKind, Link, Links, LockChange, LockKind, LockRange, LockSpace, RenameMode,
-    Stat, XattrMode,
+    AttributeChange, Conflict, Entry, FileKind, Link, Links, LockChange, LockKind, LockRange, LockSpace,
+    RenameMode, Stat, XattrMode,
 };
 
 /// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol

@@ -123,7 +123,13 @@ impl Mount {
         start_serving(unserved, front, notices, ended)?;
         if let Some(device) = mount.connection().filter(|_| !options.raiser.is_empty()) {
             let program = options.raiser.clone();
-            start_watching(Round { front: watching, notices: telling, program, dir: mount.dir.clone(), device })?;
+            start_watching(Round {
+                front: watching,
+                notices: telling,
+                program,
+                dir: mount.dir.clone(),
+                device,
+            })?;
         }
         mountpoint::set_readahead(&mount.dir, transport::REQUEST_BYTES_MAX);
         Ok(mount)

@@ -93,7 +93,8 @@ pub(crate) fn connection(dir: &Path) -> Option<u32> {
 pub(crate) fn has_mounts_within(dir: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
-    let within = |point: String| Path::new(&point).strip_prefix(dir).is_ok_and(|rest| !rest.as_os_str().is_empty());
+    let within =
+        |point: String| Path::new(&point).strip_prefix(dir).is_ok_and(|rest| !rest.as_os_str().is_empty());
     points.map(within).any(|is| is)
 }
 

@@ -171,20 +171,20 @@ impl Front {
         self.ask(dir, asker, call, move |front, told| {
             noted.into_iter().for_each(|noted| noted.bound(&told));
             match told {
-            // Another machine made it after the kernel's lookup.
-            Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
-                front.open_existing(asker, dir, name.as_bytes(), flags, reply)
-            }
-            // What was made may be gone before it was opened (then the kernel tries again), or the directory was.
-            Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
-                let gone = matches!(told, Err(Error::Stale));
-                reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
-            }),
-            told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
-                front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
-                let handle = front.handles.next(flags, false);
-                (shown, super::Opened { handle, keep_pages: true })
-            })),
+                // Another machine made it after the kernel's lookup.
+                Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
+                    front.open_existing(asker, dir, name.as_bytes(), flags, reply)
+                }
+                // What was made may be gone before it was opened (then the kernel tries again), or the directory was.
+                Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
+                    let gone = matches!(told, Err(Error::Stale));
+                    reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
+                }),
+                told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
+                    front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
+                    let handle = front.handles.next(flags, false);
+                    (shown, super::Opened { handle, keep_pages: true })
+                })),
             }
         });
     }

@@ -141,12 +141,9 @@ fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, 
     };
     match answer {
         Answer::Missing => reply.entry(&missing(Duration::ZERO)),
-        Answer::Entry(of) => reply.entry(&Entry {
-            node: of.node,
-            attr: attr(of),
-            entry_ttl: Duration::ZERO,
-            attr_ttl: STAYS,
-        }),
+        Answer::Entry(of) => {
+            reply.entry(&Entry { node: of.node, attr: attr(of), entry_ttl: Duration::ZERO, attr_ttl: STAYS })
+        }
         Answer::Attributes(of) if *call == Call::StatX => reply.statx(&attr(of), STAYS),
         Answer::Attributes(of) => reply.attr(&attr(of), STAYS),
         Answer::Done => reply.done(),

@@ -189,7 +189,9 @@ impl Snapshot {
                 None if was.is_none_or(|was| was.file.is_some())
                     && seen.kind == FileKind::Regular
                     && seen.looks.is_some_and(|looks| looks.size > 0)
-                    && !events.iter().any(|event| matches!(event, Event::Renamed { to, .. } if to == name)) =>
+                    && !events
+                        .iter()
+                        .any(|event| matches!(event, Event::Renamed { to, .. } if to == name)) =>
                 {
                     looked.push(Event::Modified { name: name.clone() });
                 }
@@ -281,8 +283,11 @@ fn of_looks(name: &Label, was: &Seen, is: &Seen) -> impl Iterator<Item = Event> 
     };
     // A directory's times are its names', of which its own watchers hear.
     let of_rights = |was: &Seen| was.looks.map(|looks| looks.rights);
-    let (modified, changed) =
-        if is.is_directory() { (false, changed && of_rights(was) != of_rights(is)) } else { (modified, changed) };
+    let (modified, changed) = if is.is_directory() {
+        (false, changed && of_rights(was) != of_rights(is))
+    } else {
+        (modified, changed)
+    };
     let modified = modified.then(|| Event::Modified { name: name.clone() });
     modified.into_iter().chain(changed.then(|| Event::Changed { name: name.clone() }))
 }
@@ -388,7 +393,8 @@ mod tests {
         assert_eq!(look(&mut snapshot, &now), [modified("b"), changed("b")]);
         // What this machine had written before the recall is no news.
         snapshot.doubt(&FileId::root().child(1), Some(looks(11, 3, 0o644)));
-        let now = [("a", Seen { looks: Some(looks(11, 3, 0o644)), ..file(1) }), ("b", rights), ("d", touched)];
+        let now =
+            [("a", Seen { looks: Some(looks(11, 3, 0o644)), ..file(1) }), ("b", rights), ("d", touched)];
         assert!(look(&mut snapshot, &now).is_empty());
     }
 
@@ -435,7 +441,7 @@ mod tests {
         assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("new")]);
         // What a rename has brought from where nobody watches is known with the next look.
         snapshot.begin(&label("moved"));
-        snapshot.end(&label("moved"), Done::Bound(Seen { file: None, ..file(0) }));
+        snapshot.end(&label("moved"), Done::Bound(Seen { file: None, ..file(9) }));
         assert!(look(&mut snapshot, &[("here", file(2)), ("moved", file(7))]).is_empty());
         assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("moved")]);
     }

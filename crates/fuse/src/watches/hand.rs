@@ -5,7 +5,7 @@
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, StatxFlags, UTIME_NOW, UTIME_OMIT,
+    AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -199,9 +199,11 @@ fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Resu
     match order {
         Order::Make { name, directory: true } => rustix::fs::mkdirat(dir, &name[..], Mode::RWXU),
         Order::Make { name, .. } => rustix::fs::mknodat(dir, &name[..], FileType::RegularFile, Mode::RUSR, 0),
-        Order::Remove { name, directory } => {
-            rustix::fs::unlinkat(dir, &name[..], if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })
-        }
+        Order::Remove { name, directory } => rustix::fs::unlinkat(
+            dir,
+            &name[..],
+            if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() },
+        ),
         Order::Rename { from, to } => rustix::fs::renameat(&dir, &from[..], &dir, &to[..]),
         Order::Replace { name } => {
             let elsewhere = open_directory(&root, ELSEWHERE_NAME)?;

@@ -170,10 +170,7 @@ impl Watches {
     }
 
     /// An operation of this machine on these names begins. Before its first question to the door, so that what a look sees of it is known to be its own.
-    pub(crate) fn begins<const N: usize>(
-        self: &Arc<Self>,
-        names: [(&FileId, &Label); N],
-    ) -> Option<Noted> {
+    pub(crate) fn begins<const N: usize>(self: &Arc<Self>, names: [(&FileId, &Label); N]) -> Option<Noted> {
         if !self.any.load(SeqCst) {
             return None;
         }
@@ -362,7 +359,13 @@ impl Noted {
     }
 
     /// The first of two names is the second now; the other way round as well with `exchange`.
-    pub(crate) fn renamed(self, from: (&FileId, &Label), to: (&FileId, &Label), exchange: bool, whiteout: bool) {
+    pub(crate) fn renamed(
+        self,
+        from: (&FileId, &Label),
+        to: (&FileId, &Label),
+        exchange: bool,
+        whiteout: bool,
+    ) {
         let somehow = |kind| Seen { file: None, kind, looks: None, passing: false };
         self.end(|state, (dir, name)| {
             let of = |(dir, name): (&FileId, &Label)| {

@@ -106,7 +106,9 @@ impl Round {
     fn adopt(&self, nodes: &FxHashSet<u64>) {
         let found: Vec<(FileId, bool)> = nodes
             .iter()
-            .filter_map(|node| Some((self.front.nodes.file(*node).ok()?, self.front.nodes.is_directory(*node))))
+            .filter_map(|node| {
+                Some((self.front.nodes.file(*node).ok()?, self.front.nodes.is_directory(*node)))
+            })
             .take(TARGETS_MAX)
             .collect();
         let watches = &self.front.watches;
@@ -335,7 +337,9 @@ impl Round {
             }
         };
         let moves = match event {
-            Event::Made { name, directory: true } | Event::Renamed { to: name, directory: true, .. } => Some(name),
+            Event::Made { name, directory: true } | Event::Renamed { to: name, directory: true, .. } => {
+                Some(name)
+            }
             _ => None,
         };
         // What is mounted in a directory would not survive that its name is a phantom's.
@@ -405,6 +409,7 @@ impl Round {
     fn may_lose_mounts(&self, place: &Place, name: &Label) -> bool {
         let file = self.front.watches.file_of(&place.dir, name);
         let nodes = file.map(|file| self.front.nodes.of(&file)).unwrap_or_default();
-        nodes.iter().any(|node| self.front.nodes.is_directory(*node)) && mountpoint::has_mounts_within(&self.dir)
+        nodes.iter().any(|node| self.front.nodes.is_directory(*node))
+            && mountpoint::has_mounts_within(&self.dir)
     }
 }
