@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Three machines and a reference directory in lockstep (tests/shared/lockstep): every call is done on the reference and on one of the
 # mounts, every answer compared, and all that the mounts show; machines are paused and killed meanwhile.
-# SECS=n (110 if not said) of walking, with faults for the second half of it; SEED=n.
+# SECS=n (110 if not said) of walking, with faults for the second half of it; SEED=n. WATCHED=1: programs watch all of each mount meanwhile (inotify).
 . "$(dirname "$0")/machines.sh"
 shared=$root/tests/shared
 secs=${SECS:-110} seed=${SEED:-1}
@@ -31,8 +31,15 @@ walk() {
 build 3
 within "${WITHIN:-$((secs * 10 + 1000))}"
 for i in 1 2 3; do start "$i"; done
+for i in 1 2 3; do
+    [ -z "${WATCHED:-}" ] || job "$shared/watcher" "${mounts[i]}" >"$scratch/heard$i"
+done
 SECS=$((secs / 2)) SEED=$seed walk calm
 SECS=$((secs / 2)) SEED=$((seed + 1)) FAULTS=1 walk faults
+if [ -n "${WATCHED:-}" ]; then
+    end_jobs
+    for i in 1 2 3; do say "watchers on machine $i heard of $(tail -n 1 "$scratch/heard$i") changes"; done
+fi
 for i in 1 2 3; do
     lh "$i" salvage list >"$scratch/salvage$i" || fail "machine $i has something to salvage, and all was durable when it was killed: $(cat "$scratch/salvage$i")"
 done

@@ -47,6 +47,7 @@ impl Client {
         match waiting.call.clone() {
             Call::Lookup { dir, label } => self.lookup(now, waiting, dir, label),
             Call::Parent { dir } => self.parent(now, &dir),
+            Call::Links { file } => self.links(&file),
             Call::Stat { file } => Ok(Reply::Stat(self.stat(now, &file)?)),
             Call::Glance { file } => self.glance(&file),
             Call::Access { file, mask } => {
@@ -188,6 +189,14 @@ impl Client {
         let stat = self.stat(now, &parent)?;
         let kind = stat.attributes.kind;
         Ok(Reply::Node(Entry { file: parent, kind, ino: stat.attributes.ino, position: 0 }, stat))
+    }
+
+    fn links(&self, file: &FileId) -> Tried {
+        match self.files.links(file, Kind::Read) {
+            Known::Used(links) => Ok(Reply::Links(links)),
+            Known::Unused => Err(Stop::Error(Error::Stale)),
+            Known::Unknown => Err(self.want(Operation::Stat { file: file.clone() }, file, Field::Parent)),
+        }
     }
 
     /// A want of one field to read, on behalf of an operation that says what it is for.

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{
-    AttributeChange, Conflict, Entry, FileKind, Link, LockChange, LockKind, LockRange, LockSpace, RenameMode,
-    Stat, XattrMode,
+    AttributeChange, Conflict, Entry, FileKind, Link, Links, LockChange, LockKind, LockRange, LockSpace,
+    RenameMode, Stat, XattrMode,
 };
 
 /// What a front door asks on behalf of a user. Files are addressed by identifier; the front door keeps its own table from what its protocol
@@ -16,6 +16,8 @@ pub enum Call {
     Lookup { dir: FileId, label: Label },
     /// The directory that `dir` is linked in, itself for the root: [`Reply::Node`].
     Parent { dir: FileId },
+    /// Where `file` is linked: [`Reply::Links`].
+    Links { file: FileId },
     /// [`Reply::Stat`].
     Stat { file: FileId },
     /// The same for who looks at nothing but what kind of file it is, its mode and its owner: [`Reply::Passing`].
@@ -91,7 +93,7 @@ impl Call {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Call::Lookup { .. } => "lookup",
-            Call::Parent { .. } => "lookup",
+            Call::Parent { .. } | Call::Links { .. } => "lookup",
             Call::Stat { .. } | Call::Glance { .. } => "stat",
             Call::Access { .. } => "access",
             Call::ReadLink { .. } => "readlink",
@@ -140,6 +142,7 @@ impl Call {
             | Call::RemoveXattr { .. } => true,
             Call::Lookup { .. }
             | Call::Parent { .. }
+            | Call::Links { .. }
             | Call::Stat { .. }
             | Call::Glance { .. }
             | Call::ReadLink { .. }
@@ -195,6 +198,8 @@ pub enum Reply {
     Data(Vec<content::Part>),
     /// Bytes taken.
     Written(u32),
+    /// The names of a file.
+    Links(Links),
     /// An offset.
     Offset(u64),
     /// Entries of a directory; `end` when none follow in this listing.

@@ -133,6 +133,7 @@ impl Client {
             }
             Call::List { dir: file, .. }
             | Call::Parent { dir: file }
+            | Call::Links { file }
             | Call::Stat { file }
             | Call::Glance { file }
             | Call::Access { file, .. }

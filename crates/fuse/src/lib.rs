@@ -17,7 +17,9 @@ mod places;
 mod proc;
 mod syscall;
 mod transport;
+mod watches;
 mod way;
 
 pub use mount::{Mount, MountError, Options, may_mount_for_others};
 pub use mountpoint::{abort, is_leasehold, prepare, unmount};
+pub use watches::raise_events;

@@ -2,6 +2,7 @@
 
 use node::Door;
 use parking_lot::{Condvar, Mutex};
+use std::ffi::OsString;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use crate::front::Front;
 use crate::mountpoint;
 use crate::notices::{Notices, SENDERS};
 use crate::transport::{self, Unmounter, Unserved};
+use crate::watches::{Round, Watches};
 
 /// How long an unmount waits for a session to end after a lazy unmount.
 const BUSY_WAIT: Duration = Duration::from_secs(2);
@@ -28,6 +30,9 @@ pub struct Options {
     pub allow_other: bool,
     /// Whether set-user-id programs and device files on it are what they are on a disk. Needs root, and trust in the root of each machine that may make such.
     pub trusted: bool,
+    /// How a process is started that runs [`crate::raise_events`]: a program and its arguments, to which the mount's directory is added. By it programs that watch something here (inotify) hear of what other machines do;
+    /// without one they do not.
+    pub raiser: Vec<OsString>,
 }
 
 impl Default for Options {
@@ -35,7 +40,7 @@ impl Default for Options {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let is_root = rustix::process::geteuid().is_root();
         let threads = (cores / 2).clamp(1, 4);
-        Options { rings: true, threads, allow_other: is_root, trusted: is_root }
+        Options { rings: true, threads, allow_other: is_root, trusted: is_root, raiser: Vec::new() }
     }
 }
 
@@ -125,6 +130,7 @@ pub fn may_mount_for_others() -> Result<(), MountError> {
 pub struct Mount {
     dir: PathBuf,
     unmounter: Unmounter,
+    watches: Arc<Watches>,
     ended: Arc<Ended>,
 }
 
@@ -147,10 +153,22 @@ impl Mount {
         start_notices(&notices)?;
         start_interrupting(&front)?;
         let ended = Arc::new(Ended::default());
-        let mount = Mount { dir, unmounter, ended: Arc::clone(&ended) };
+        let watches = Arc::clone(&front.watches);
+        let mount = Mount { dir, unmounter, watches, ended: Arc::clone(&ended) };
         // The door outlives the mount; what was handed out goes with the session.
         front.door().hand_out(notices.clone());
+        let (watching, telling) = (Arc::clone(&front), Arc::clone(&notices));
         start_serving(unserved, front, notices, ended)?;
+        if let Some(device) = mount.connection().filter(|_| !options.raiser.is_empty()) {
+            let program = options.raiser.clone();
+            start_watching(Round {
+                front: watching,
+                notices: telling,
+                program,
+                dir: mount.dir.clone(),
+                device,
+            })?;
+        }
         mountpoint::set_readahead(&mount.dir, transport::REQUEST_BYTES_MAX);
         Ok(mount)
     }
@@ -183,6 +201,8 @@ impl Mount {
         if self.ended.result.lock().is_some() {
             return Ok(());
         }
+        // Whoever tells watchers of something uses the mount.
+        self.watches.close();
         match self.unmounter.unmount() {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
@@ -224,6 +244,13 @@ fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {
     spawn("fuse-interrupts", move || front.waits.run(|ticket| front.door().cancel(ticket)))
 }
 
+fn start_watching(round: Round) -> Result<(), MountError> {
+    let watches = Arc::clone(&round.front.watches);
+    round.front.door().hand_out(watches.clone());
+    watches.begin();
+    spawn("fuse-watches", move || round.run())
+}
+
 fn start_serving(
     unserved: Unserved,
     front: Arc<Front>,
@@ -232,6 +259,7 @@ fn start_serving(
 ) -> Result<(), MountError> {
     spawn("fuse-session", move || {
         let result = unserved.serve().map_err(|error| error.to_string());
+        front.watches.close();
         notices.close();
         front.waits.close();
         *ended.result.lock() = Some(result);

@@ -468,6 +468,17 @@ impl Nodes {
             .unwrap_or(false)
     }
 
+    /// Whether the kernel may hold just this entry of `dir`, taken back or not.
+    pub(crate) fn has_entry(&self, dir: u64, label: &Label) -> bool {
+        self.look(dir, |n| n.directory.as_ref().is_some_and(|directory| directory.given.has(label)))
+            .unwrap_or(false)
+    }
+
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self, node: u64) -> bool {
+        node == ROOT || self.look(node, |n| n.directory.is_some()).unwrap_or(false)
+    }
+
     /// Entries of `dir` that the kernel may hold; those whose names fold to `folded`, if that is given.
     pub(crate) fn entries(&self, dir: u64, folded: Option<&Label>) -> Entries {
         let of = |given: &Given| folded.map_or_else(|| given.all(), |folded| given.folding_to(folded));

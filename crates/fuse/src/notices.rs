@@ -302,6 +302,16 @@ impl Notices {
         }
     }
 
+    /// The kernel is to ask for this name before it uses it again, and for a while keeps none of the directory. Blocks while the directory is locked.
+    pub(crate) fn expire_name(&self, dir: &FileId, label: &Label) {
+        for node in self.front.nodes.of(dir) {
+            self.front.nodes.contend(node);
+            if self.front.nodes.has_entry(node, label) {
+                log(label, self.kernel.expire_entry(node, label.as_bytes()));
+            }
+        }
+    }
+
     /// Nothing will be sent any more.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;

@@ -3,7 +3,7 @@
 //! Requests name threads by the numbers of the pid namespace in which we mount. Trap: /proc may be of another one, where the same number is another thread. So its numbers are
 //! believed only if it is of ours; else we have a procfs of our own, if we may.
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use std::fs::File;
 use std::io::{self, Read};
@@ -67,6 +67,14 @@ pub(crate) fn read(path: &str) -> io::Result<String> {
 pub(crate) fn link(path: &str) -> io::Result<Vec<u8>> {
     let proc = PROC.as_ref().ok_or(io::ErrorKind::Unsupported)?;
     Ok(rustix::fs::readlinkat(proc, path, Vec::new())?.into_bytes())
+}
+
+/// The names in a directory of it.
+pub(crate) fn names(path: &str) -> io::Result<Vec<String>> {
+    let proc = PROC.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+    let dir = openat(proc, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let names = Dir::new(dir)?.filter_map(|entry| entry.ok()?.file_name().to_str().ok().map(str::to_owned));
+    Ok(names.filter(|name| !name.starts_with('.')).collect())
 }
 
 /// Whether a thread of this number can be seen.

@@ -139,6 +139,12 @@ enum Command {
     /// Started by `up` and `mount`: ends the mount should they be killed.
     #[command(hide = true)]
     Guard(guard::Stand),
+    /// Started by `up` and `mount`: has the kernel tell programs that watch something of what other machines do.
+    #[command(hide = true)]
+    RaiseEvents {
+        /// Where it is mounted.
+        dir: PathBuf,
+    },
     /// Write man pages, one for each command.
     Man(man::Pages),
 }
@@ -202,6 +208,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Simulate(simulate) => simulate.run(),
         Command::Bench(bench) => bench.run(),
         Command::Guard(stand) => stand.run(),
+        Command::RaiseEvents { dir } => {
+            fuse::raise_events(&dir)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut arguments(), "leasehold", &mut script);

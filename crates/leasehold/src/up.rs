@@ -255,8 +255,13 @@ fn run(
         say(format_args!("other machines can join at {address}: leasehold invite"));
     }
     let usual = Options::default();
-    let options =
-        Options { trusted: usual.trusted && !nosuid, allow_other: usual.allow_other || allow_other, ..usual };
+    let raiser = vec![std::env::current_exe()?.into_os_string(), "raise-events".into()];
+    let options = Options {
+        trusted: usual.trusted && !nosuid,
+        allow_other: usual.allow_other || allow_other,
+        raiser,
+        ..usual
+    };
     let mut signals = starting.end()?;
     let mount = Arc::new(fuse::Mount::start(machine.door(), dir, &options)?);
     machine.is_mounted_on(mount.dir());

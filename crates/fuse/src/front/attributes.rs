@@ -69,6 +69,19 @@ impl Front {
         }
     }
 
+    /// The attributes as they are, for whoever would change them and does not: the kernel takes the answer as if it had. Trap: it takes what it is told of a change whatever it was told since (there is no
+    /// `attr_version`), and only when who asked runs again. By then it may have been taken back, so it is given for no time.
+    pub(crate) fn unchanged(
+        self: &Arc<Self>,
+        asker: Asker,
+        node: u64,
+        reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
+    ) {
+        self.after_writing_back(node, move |front| {
+            front.stat_again(asker, node, move |shown| reply(shown.map(Shown::passing)));
+        });
+    }
+
     fn stat_again(
         self: &Arc<Self>,
         asker: Asker,

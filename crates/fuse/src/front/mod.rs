@@ -36,6 +36,7 @@ use crate::groups::Asker;
 use crate::interrupt::{Wait, Waiter, Waits};
 use crate::nodes::Nodes;
 use crate::syscall;
+use crate::watches::Watches;
 use crate::way::{Gave, Locks};
 
 /// One mount's front door.
@@ -45,6 +46,7 @@ pub(crate) struct Front {
     pub(crate) flight: Flight,
     beside: beside::Beside,
     pub(crate) waits: Waits,
+    pub(crate) watches: Arc<Watches>,
     gave: Gave,
     lockers: locks::Lockers,
     pub(crate) mapped: mapped::Mapped,
@@ -79,6 +81,7 @@ impl Front {
     pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Front> {
         Arc::new(Front {
             nodes: Nodes::new(door.root()),
+            watches: Watches::new(Arc::clone(&door)),
             door,
             flight: Flight::new(),
             beside: beside::Beside::default(),

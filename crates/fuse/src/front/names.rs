@@ -13,6 +13,7 @@ use crate::errno::Errno;
 use crate::flight::{RENAMES, Whose};
 use crate::groups::Asker;
 use crate::syscall;
+use crate::watches::Noted;
 
 /// What a lookup comes to.
 #[derive(Debug)]
@@ -135,9 +136,11 @@ impl Front {
             Ok(place) => place,
             Err(errno) => return reply(Err(errno)),
         };
+        let noted = self.watches.begins([(&file, &label)]);
         let call = create(file, label.clone(), new, None);
         let since = self.nodes.missed();
         self.ask(dir, asker, call, move |front, told| {
+            noted.into_iter().for_each(|noted| noted.bound(&told));
             reply(match told {
                 // The directory is gone: of that Linux says ENOENT, and ESTALE only of what it may look up anew.
                 Err(Error::Stale) => Err(Error::NotFound.into()),
@@ -161,24 +164,28 @@ impl Front {
             Err(errno) => return reply(Err(errno)),
         };
         let within = file.clone();
+        let noted = self.watches.begins([(&file, &label)]);
         let call = create(file, label.clone(), new, Some(opening(flags).0));
         let since = self.nodes.missed();
         let name = label.clone();
-        self.ask(dir, asker, call, move |front, told| match told {
-            // Another machine made it after the kernel's lookup.
-            Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
-                front.open_existing(asker, dir, name.as_bytes(), flags, reply)
+        self.ask(dir, asker, call, move |front, told| {
+            noted.into_iter().for_each(|noted| noted.bound(&told));
+            match told {
+                // Another machine made it after the kernel's lookup.
+                Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
+                    front.open_existing(asker, dir, name.as_bytes(), flags, reply)
+                }
+                // What was made may be gone before it was opened (then the kernel tries again), or the directory was.
+                Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
+                    let gone = matches!(told, Err(Error::Stale));
+                    reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
+                }),
+                told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
+                    front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
+                    let handle = front.handles.next(flags, false);
+                    (shown, super::Opened { handle, keep_pages: true })
+                })),
             }
-            // What was made may be gone before it was opened (then the kernel tries again), or the directory was.
-            Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
-                let gone = matches!(told, Err(Error::Stale));
-                reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));
-            }),
-            told => reply(front.node_of(told, (asker, dir, &label), since).map(|shown| {
-                front.mapped.opened(shown.stat.attributes.ino, opening(flags).0);
-                let handle = front.handles.next(flags, false);
-                (shown, super::Opened { handle, keep_pages: true })
-            })),
         });
     }
 
@@ -221,9 +228,11 @@ impl Front {
             Ok(found) => found,
             Err(errno) => return reply(Err(errno)),
         };
+        let noted = self.watches.begins([(&to, &label)]);
         let call = Call::Link { file, dir: to, label: label.clone() };
         let since = self.nodes.missed();
         self.ask(dir, asker, call, move |front, told| {
+            noted.into_iter().for_each(|noted| noted.bound(&told));
             reply(front.node_of(told, (asker, dir, &label), since))
         });
     }
@@ -238,8 +247,12 @@ impl Front {
     ) {
         match self.place(dir, name) {
             Ok((file, label)) => {
+                let noted = self.watches.begins([(&file, &label)]);
                 let call = Call::Unlink { dir: file, label: label.clone(), directory };
                 self.ask(dir, asker, call, move |front, told| {
+                    if told.is_ok() {
+                        noted.into_iter().for_each(Noted::gone);
+                    }
                     front.lingers(&told);
                     let outcome = done(told);
                     if outcome.is_ok() {
@@ -273,9 +286,15 @@ impl Front {
         }
         let (from, to) = (from.0, to.0);
         let (from_name, to_name) = (from_label.clone(), to_label.clone());
+        let noted = self.watches.begins([(&from_dir, &from_label), (&to_dir, &to_label)]);
+        let dirs = noted.as_ref().map(|_| (from_dir.clone(), to_dir.clone()));
         let call = Call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
         self.ask(to, asker, call, move |front, told| {
             if told.is_ok() {
+                if let (Some(noted), Some((from_dir, to_dir))) = (noted, dirs) {
+                    let (from, to) = ((&from_dir, &from_name), (&to_dir, &to_name));
+                    noted.renamed(from, to, mode == RenameMode::Exchange, whiteout);
+                }
                 front.nodes.moved((from, &from_name), (to, &to_name), mode == RenameMode::Exchange);
             }
             front.lingers(&told);

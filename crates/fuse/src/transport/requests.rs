@@ -16,6 +16,7 @@ use crate::front::{
     Change, Found, Front, Handle, Line, LockRequest, NewNode, Opened, Outcome, Page, Shown, Space, Writes,
 };
 use crate::groups::Asker;
+use crate::watches::{Answer, Ghost};
 
 /// What statfs counts in.
 const STATFS_BLOCK_BYTES: u32 = 4096;
@@ -29,6 +30,11 @@ impl Serve for Requests {
     fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
         let front = &self.0;
         let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
+        if front.watches.is_hand(asker.pid)
+            && let Some(answer) = front.watches.phantom(node, front.nodes.file(node).ok().as_ref(), &call)
+        {
+            return phantom(front, asker, node, (&call, answer), reply);
+        }
         match call {
             Call::Lookup { name } => front.lookup(asker, node, &name, move |found| match found {
                 Ok(Found::File(shown)) => reply.entry(&entry(&shown)),
@@ -122,6 +128,27 @@ impl Serve for Requests {
 
     fn look(&self) {
         self.0.door().look();
+    }
+}
+
+/// The answer to our own process, which asks for what is not done: see [`crate::watches`].
+fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, Answer), reply: Reply) {
+    /// A node of no file stays as it is; its name is asked for each time.
+    const STAYS: Duration = Duration::from_secs(10);
+    let attr = |of: Ghost| {
+        let mode = if of.directory { libc::S_IFDIR | 0o700 } else { libc::S_IFREG | 0o600 };
+        Attr { ino: of.node, mode, links: 1, uid: asker.uid, gid: asker.gid, ..Attr::default() }
+    };
+    match answer {
+        Answer::Missing => reply.entry(&missing(Duration::ZERO)),
+        Answer::Entry(of) => {
+            reply.entry(&Entry { node: of.node, attr: attr(of), entry_ttl: Duration::ZERO, attr_ttl: STAYS })
+        }
+        Answer::Attributes(of) if *call == Call::StatX => reply.statx(&attr(of), STAYS),
+        Answer::Attributes(of) => reply.attr(&attr(of), STAYS),
+        Answer::Done => reply.done(),
+        Answer::AsItIs => front.unchanged(asker, node, move |shown| attributes(shown, reply)),
+        Answer::Refused => reply.error(Errno(libc::EPERM)),
     }
 }
 

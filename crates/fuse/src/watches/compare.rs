@@ -1,0 +1,468 @@
+//! What of a directory has changed since it was seen last, as events: pure.
+//!
+//! The kernel has told its watchers already of what was done through this mount. So a snapshot follows those operations ([`Snapshot::begin`], [`Snapshot::end`]), and what differs from it is another machine's doing.
+//! Of attributes and content only files count that were recalled ([`Snapshot::doubt`]): while they are leased nobody else changes them.
+
+use ident::FileId;
+use lease::Label;
+use namespace::{FileKind, Stat, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What there is to tell of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// It is no more.
+    Removed { name: Label, directory: bool },
+    /// One file's name is another now.
+    Renamed { from: Label, to: Label, directory: bool },
+    /// It is another file's.
+    Replaced { name: Label },
+    /// It is new.
+    Made { name: Label, directory: bool },
+    /// Its content may be another.
+    Modified { name: Label },
+    /// Its attributes are others.
+    Changed { name: Label },
+}
+
+/// What of a file's attributes its watchers may be told to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Looks {
+    size: u64,
+    mtime: Timestamp,
+    ctime: Timestamp,
+    /// Mode, owner, group.
+    rights: (u16, u32, u32),
+}
+
+impl Looks {
+    pub(crate) fn of(stat: &Stat) -> Looks {
+        let of = &stat.attributes;
+        let (size, mtime, ctime) = (stat.size, stat.mtime, of.ctime);
+        Looks { size, mtime, ctime, rights: (of.mode, of.uid, of.gid) }
+    }
+}
+
+/// What a name was seen to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Not known of what a rename here has put there.
+    pub(crate) file: Option<FileId>,
+    pub(crate) kind: FileKind,
+    pub(crate) looks: Option<Looks>,
+    /// No lease says that it still looks so.
+    pub(crate) passing: bool,
+}
+
+impl Seen {
+    fn is_directory(&self) -> bool {
+        self.kind == FileKind::Directory
+    }
+}
+
+/// Names, each with what it is.
+pub(crate) type Names = BTreeMap<Label, Seen>;
+
+/// What an operation of this machine has made of a name.
+#[derive(Clone, Debug)]
+pub(crate) enum Done {
+    Nothing,
+    Gone,
+    Bound(Seen),
+}
+
+/// What watchers have been told of a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    names: Names,
+    /// Names of which operations of this machine are under way, and how many.
+    busy: FxHashMap<Label, u32>,
+    /// Names of which such have ended since a look began, or has found something that is to be told.
+    touched: Option<FxHashSet<Label>>,
+    /// Files that were recalled since the last look began.
+    doubted: FxHashSet<FileId>,
+    /// Those that were before, and are compared by the look that is under way.
+    asked: FxHashSet<FileId>,
+    /// It was not seen yet.
+    pub(crate) is_new: bool,
+}
+
+impl Snapshot {
+    pub(crate) fn new() -> Snapshot {
+        Snapshot { is_new: true, ..Snapshot::default() }
+    }
+
+    /// An operation of this machine on a name begins.
+    pub(crate) fn begin(&mut self, name: &Label) {
+        *self.busy.entry(name.clone()).or_default() += 1;
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&mut self, name: &Label, done: Done) {
+        if let Some(busy) = self.busy.get_mut(name) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy.remove(name);
+            }
+        }
+        if let Some(touched) = &mut self.touched {
+            touched.insert(name.clone());
+        }
+        match done {
+            Done::Nothing => {}
+            Done::Gone => _ = self.names.remove(name),
+            Done::Bound(seen) => _ = self.names.insert(name.clone(), seen),
+        }
+    }
+
+    /// Whether this machine has done something to a name since the look that found it changed.
+    pub(crate) fn is_touched(&self, name: &Label) -> bool {
+        self.touched.as_ref().is_none_or(|touched| touched.contains(name))
+    }
+
+    /// What a name is, as far as that is known.
+    pub(crate) fn seen(&self, name: &Label) -> Option<&Seen> {
+        self.names.get(name)
+    }
+
+    /// Others may change `file` from here on; until then it looked so.
+    pub(crate) fn doubt(&mut self, file: &FileId, looks: Option<Looks>) {
+        self.doubted.insert(file.clone());
+        if let Some(looks) = looks {
+            let named = self.names.values_mut().filter(|seen| seen.file.as_ref() == Some(file));
+            named.for_each(|seen| seen.looks = Some(looks));
+        }
+    }
+
+    /// Others may have changed any of them.
+    pub(crate) fn doubt_all(&mut self) {
+        self.doubted.extend(self.names.values().filter_map(|seen| seen.file.clone()));
+    }
+
+    /// A look begins: what is done here meanwhile may be seen by it or not.
+    pub(crate) fn begin_look(&mut self) {
+        self.touched = Some(FxHashSet::default());
+        self.asked.extend(self.doubted.drain());
+    }
+
+    /// It came to nothing.
+    pub(crate) fn end_look(&mut self) {
+        self.touched = None;
+        self.doubted.extend(self.asked.drain());
+    }
+
+    /// The look has found `now`. What there is to tell, and whether some of it is to be looked at once more.
+    pub(crate) fn compare(&mut self, now: Names) -> (Vec<Event>, bool) {
+        let touched = self.touched.take().unwrap_or_default();
+        let is_unclear = |name: &Label| self.busy.contains_key(name) || touched.contains(name);
+        let before = std::mem::take(&mut self.names);
+        let (mut old, mut new, mut kept) = (Names::new(), Names::new(), Names::new());
+        let mut again = false;
+        for (name, seen) in before {
+            if is_unclear(&name) {
+                again = true;
+                kept.insert(name, seen);
+            } else {
+                old.insert(name, seen);
+            }
+        }
+        for (name, seen) in now {
+            if is_unclear(&name) {
+                again = true;
+            } else {
+                new.insert(name, seen);
+            }
+        }
+        let mut events = if self.is_new { Vec::new() } else { of_names(&old, &new) };
+        let mut looked = Vec::new();
+        let asked = std::mem::take(&mut self.asked);
+        let is_doubted = |file: &FileId| asked.contains(file) || self.doubted.contains(file);
+        for (name, seen) in &new {
+            let Some(file) = &seen.file else { continue };
+            let was = old.get(name);
+            let same = was.filter(|was| was.file.as_ref() == Some(file));
+            match same {
+                Some(was) if was.passing || is_doubted(file) => looked.extend(of_looks(name, was, seen)),
+                Some(_) => {}
+                // What was written into what is new by now.
+                None if was.is_none_or(|was| was.file.is_some())
+                    && seen.kind == FileKind::Regular
+                    && seen.looks.is_some_and(|looks| looks.size > 0)
+                    && !events
+                        .iter()
+                        .any(|event| matches!(event, Event::Renamed { to, .. } if to == name)) =>
+                {
+                    looked.push(Event::Modified { name: name.clone() });
+                }
+                None => {}
+            }
+        }
+        // Of what is unclear the doubt stays; and what was recalled meanwhile may change yet.
+        let unclear = kept.values().filter_map(|seen| seen.file.as_ref());
+        let unclear: Vec<FileId> = unclear.filter(|file| asked.contains(*file)).cloned().collect();
+        self.doubted.extend(unclear);
+        if !self.is_new {
+            events.extend(looked);
+        }
+        self.is_new = false;
+        self.touched = (!events.is_empty()).then(FxHashSet::default);
+        new.append(&mut kept);
+        self.names = new;
+        (events, again)
+    }
+}
+
+/// What has become of names.
+fn of_names(old: &Names, new: &Names) -> Vec<Event> {
+    let is_other = |name: &Label| match (old.get(name), new.get(name)) {
+        (Some(was), Some(is)) => was.file.is_some() && was.file != is.file,
+        (was, is) => was.is_some() != is.is_some(),
+    };
+    let mut from: FxHashMap<&FileId, &Label> = FxHashMap::default();
+    for (name, seen) in old.iter().filter(|(name, _)| is_other(name)) {
+        if let Some(file) = &seen.file {
+            from.insert(file, name);
+        }
+    }
+    let mut renames: BTreeMap<&Label, (&Label, bool)> = BTreeMap::new();
+    let mut rest: Vec<(&Label, &Seen)> = Vec::new();
+    for (name, seen) in new.iter().filter(|(name, _)| is_other(name)) {
+        match seen.file.as_ref().and_then(|file| from.remove(file)) {
+            Some(before) => _ = renames.insert(before, (name, seen.is_directory())),
+            None => rest.push((name, seen)),
+        }
+    }
+    let (mut removed, mut made) = (Vec::new(), Vec::new());
+    let moved_to: BTreeSet<&Label> = renames.values().map(|(to, _)| *to).collect();
+    for (name, was) in old {
+        if !new.contains_key(name) && !renames.contains_key(name) && !moved_to.contains(name) {
+            removed.push(Event::Removed { name: name.clone(), directory: was.is_directory() });
+        }
+    }
+    for (name, seen) in rest {
+        let (name_, directory) = (name.clone(), seen.is_directory());
+        match old.get(name).filter(|_| !renames.contains_key(name)) {
+            Some(was) if was.is_directory() || directory => {
+                removed.push(Event::Removed { name: name_.clone(), directory: was.is_directory() });
+                made.push(Event::Made { name: name_, directory });
+            }
+            Some(_) => made.push(Event::Replaced { name: name_ }),
+            None => made.push(Event::Made { name: name_, directory }),
+        }
+    }
+    removed.extend(in_order(renames));
+    removed.extend(made);
+    removed
+}
+
+/// Whoever follows renames must find each name as it was: one that others go to goes first.
+fn in_order(mut renames: BTreeMap<&Label, (&Label, bool)>) -> Vec<Event> {
+    let mut events = Vec::new();
+    while let Some(first) = renames.keys().next().copied() {
+        let (mut from, mut steps) = (first, renames.len());
+        // In a circle any is as good.
+        while let Some((to, _)) = renames.get(from).filter(|(to, _)| steps > 0 && renames.contains_key(*to)) {
+            (from, steps) = (*to, steps - 1);
+        }
+        if let Some((to, directory)) = renames.remove(from) {
+            events.push(Event::Renamed { from: from.clone(), to: to.clone(), directory });
+        }
+    }
+    events
+}
+
+fn of_looks(name: &Label, was: &Seen, is: &Seen) -> impl Iterator<Item = Event> {
+    let (modified, changed) = match (was.looks, is.looks) {
+        (Some(was), Some(is)) => {
+            let modified = (was.size, was.mtime) != (is.size, is.mtime);
+            (modified, was.rights != is.rights || !modified && was.ctime != is.ctime)
+        }
+        (None, Some(_)) => (false, true),
+        (_, None) => (false, false),
+    };
+    // A directory's times are its names', of which its own watchers hear.
+    let of_rights = |was: &Seen| was.looks.map(|looks| looks.rights);
+    let (modified, changed) = if is.is_directory() {
+        (false, changed && of_rights(was) != of_rights(is))
+    } else {
+        (modified, changed)
+    };
+    let modified = modified.then(|| Event::Modified { name: name.clone() });
+    modified.into_iter().chain(changed.then(|| Event::Changed { name: name.clone() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(name: &str) -> Label {
+        Label::new(name.as_bytes()).unwrap()
+    }
+
+    fn looks(size: u64, secs: i64, mode: u16) -> Looks {
+        let at = Timestamp { secs, nanos: 0 };
+        Looks { size, mtime: at, ctime: at, rights: (mode, 0, 0) }
+    }
+
+    /// A file with this number, in which nothing is.
+    fn file(number: u64) -> Seen {
+        let looks = Some(looks(0, 1, 0o644));
+        let file = Some(FileId::root().child(number));
+        Seen { file, kind: FileKind::Regular, looks, passing: false }
+    }
+
+    fn directory(number: u64) -> Seen {
+        Seen { kind: FileKind::Directory, ..file(number) }
+    }
+
+    fn names(of: &[(&str, Seen)]) -> Names {
+        of.iter().map(|(name, seen)| (label(name), seen.clone())).collect()
+    }
+
+    fn seen(of: &[(&str, Seen)]) -> Snapshot {
+        let mut snapshot = Snapshot::new();
+        snapshot.begin_look();
+        assert_eq!(snapshot.compare(names(of)), (Vec::new(), false), "what was there before is no news");
+        snapshot
+    }
+
+    fn look(snapshot: &mut Snapshot, of: &[(&str, Seen)]) -> Vec<Event> {
+        snapshot.begin_look();
+        let (events, again) = snapshot.compare(names(of));
+        assert!(!again);
+        events
+    }
+
+    fn made(name: &str) -> Event {
+        Event::Made { name: label(name), directory: false }
+    }
+
+    fn removed(name: &str) -> Event {
+        Event::Removed { name: label(name), directory: false }
+    }
+
+    fn renamed(from: &str, to: &str) -> Event {
+        Event::Renamed { from: label(from), to: label(to), directory: false }
+    }
+
+    fn modified(name: &str) -> Event {
+        Event::Modified { name: label(name) }
+    }
+
+    fn changed(name: &str) -> Event {
+        Event::Changed { name: label(name) }
+    }
+
+    #[test]
+    fn names_come_go_and_move() {
+        let mut snapshot = seen(&[("a", file(1)), ("b", file(2)), ("c", file(3))]);
+        let now = [("a", file(4)), ("d", file(2)), ("e", directory(5))];
+        let is_directory = Event::Made { name: label("e"), directory: true };
+        let replaced = Event::Replaced { name: label("a") };
+        assert_eq!(look(&mut snapshot, &now), [removed("c"), renamed("b", "d"), replaced, is_directory]);
+        assert!(look(&mut snapshot, &now).is_empty(), "each is told once");
+        // A directory cannot be replaced by a file, nor the other way round.
+        let gone = Event::Removed { name: label("e"), directory: true };
+        assert_eq!(look(&mut snapshot, &[("a", file(4)), ("d", file(2)), ("e", file(6))]), [gone, made("e")]);
+    }
+
+    #[test]
+    fn what_is_rotated_moves_to_a_free_place_first() {
+        let mut snapshot = seen(&[("log", file(1)), ("log.1", file(2)), ("log.2", file(3))]);
+        let now = [("log", file(4)), ("log.1", file(1)), ("log.2", file(2))];
+        assert_eq!(
+            look(&mut snapshot, &now),
+            [renamed("log.1", "log.2"), renamed("log", "log.1"), made("log")]
+        );
+        // Two that trade places: some order there is.
+        let events = look(&mut snapshot, &[("log", file(1)), ("log.1", file(4)), ("log.2", file(2))]);
+        assert_eq!(events.len(), 2);
+        assert!(events.contains(&renamed("log", "log.1")) && events.contains(&renamed("log.1", "log")));
+    }
+
+    #[test]
+    fn what_was_recalled_is_compared_and_nothing_else() {
+        let mut snapshot = seen(&[("a", file(1)), ("b", file(2)), ("d", directory(3))]);
+        let written = |number| Seen { looks: Some(looks(9, 2, 0o644)), ..file(number) };
+        let touched = Seen { looks: Some(looks(0, 2, 0o755)), ..directory(3) };
+        assert!(look(&mut snapshot, &[("a", written(1)), ("b", file(2)), ("d", touched.clone())]).is_empty());
+        snapshot.doubt(&FileId::root().child(2), Some(looks(0, 1, 0o644)));
+        let rights = Seen { looks: Some(looks(9, 2, 0o600)), ..file(2) };
+        let now = [("a", written(1)), ("b", rights.clone()), ("d", touched.clone())];
+        assert_eq!(look(&mut snapshot, &now), [modified("b"), changed("b")]);
+        // What this machine had written before the recall is no news.
+        snapshot.doubt(&FileId::root().child(1), Some(looks(11, 3, 0o644)));
+        let now =
+            [("a", Seen { looks: Some(looks(11, 3, 0o644)), ..file(1) }), ("b", rights), ("d", touched)];
+        assert!(look(&mut snapshot, &now).is_empty());
+    }
+
+    #[test]
+    fn what_is_recalled_during_a_look_is_compared_by_the_next() {
+        let mut snapshot = seen(&[("a", file(1))]);
+        snapshot.begin_look();
+        snapshot.doubt(&FileId::root().child(1), Some(looks(0, 1, 0o644)));
+        assert_eq!(snapshot.compare(names(&[("a", file(1))])).0, []);
+        let written = Seen { looks: Some(looks(9, 2, 0o644)), ..file(1) };
+        assert_eq!(look(&mut snapshot, &[("a", written)]), [modified("a")]);
+        // A look that comes to nothing forgets nothing.
+        snapshot.doubt(&FileId::root().child(1), None);
+        snapshot.begin_look();
+        snapshot.end_look();
+        let written = Seen { looks: Some(looks(10, 3, 0o644)), ..file(1) };
+        assert_eq!(look(&mut snapshot, &[("a", written)]), [modified("a")]);
+    }
+
+    #[test]
+    fn what_no_lease_covers_is_compared_each_time() {
+        let passing = |size, secs| Seen { looks: Some(looks(size, secs, 0o644)), passing: true, ..file(1) };
+        let mut snapshot = seen(&[("a", passing(1, 1))]);
+        assert_eq!(look(&mut snapshot, &[("a", passing(2, 2))]), [modified("a")]);
+        assert!(look(&mut snapshot, &[("a", passing(2, 2))]).is_empty());
+    }
+
+    #[test]
+    fn what_is_new_and_has_content_was_written() {
+        let written = Seen { looks: Some(looks(9, 2, 0o644)), ..file(1) };
+        assert_eq!(look(&mut seen(&[]), &[("a", written.clone())]), [made("a"), modified("a")]);
+        assert_eq!(look(&mut seen(&[("b", written.clone())]), &[("a", written)]), [renamed("b", "a")]);
+    }
+
+    #[test]
+    fn what_is_done_here_is_not_told() {
+        let mut snapshot = seen(&[("gone", file(1)), ("here", file(2))]);
+        snapshot.begin(&label("new"));
+        snapshot.end(&label("new"), Done::Bound(file(3)));
+        snapshot.begin(&label("gone"));
+        snapshot.end(&label("gone"), Done::Gone);
+        assert!(look(&mut snapshot, &[("here", file(2)), ("new", file(3))]).is_empty());
+        // Another machine's removal of what was made here is.
+        assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("new")]);
+        // What a rename has brought from where nobody watches is known with the next look.
+        snapshot.begin(&label("moved"));
+        snapshot.end(&label("moved"), Done::Bound(Seen { file: None, ..file(9) }));
+        assert!(look(&mut snapshot, &[("here", file(2)), ("moved", file(7))]).is_empty());
+        assert_eq!(look(&mut snapshot, &[("here", file(2))]), [removed("moved")]);
+    }
+
+    #[test]
+    fn what_is_done_here_during_a_look_is_looked_at_again() {
+        let mut snapshot = seen(&[("a", file(1))]);
+        snapshot.begin_look();
+        snapshot.begin(&label("b"));
+        let now = [("a", file(1)), ("b", file(2)), ("c", file(3))];
+        assert_eq!(snapshot.compare(names(&now)), (vec![made("c")], true), "`b` is under way");
+        assert!(!snapshot.is_touched(&label("c")));
+        snapshot.end(&label("b"), Done::Bound(file(2)));
+        snapshot.begin(&label("c"));
+        snapshot.end(&label("c"), Done::Gone);
+        assert!(snapshot.is_touched(&label("c")), "what was found is so no more, and was told by the kernel");
+        snapshot.begin_look();
+        snapshot.begin(&label("a"));
+        snapshot.end(&label("a"), Done::Gone);
+        // Found before that.
+        assert_eq!(snapshot.compare(names(&[("a", file(1)), ("b", file(2))])), (Vec::new(), true));
+        assert!(look(&mut snapshot, &[("b", file(2))]).is_empty());
+    }
+}

@@ -1,0 +1,66 @@
+//! What programs watch: /proc tells of each inotify descriptor what is watched by it.
+
+use rustc_hash::FxHashSet;
+
+use crate::proc;
+
+/// The nodes that programs watch on the mount whose device has this number. Of processes that we may look at: as root of all.
+pub(super) fn watched(device: u32) -> FxHashSet<u64> {
+    let mut nodes = FxHashSet::default();
+    for pid in proc::names(".").unwrap_or_default().iter().filter(|name| name.parse::<u32>().is_ok()) {
+        for fd in proc::names(&format!("{pid}/fd")).unwrap_or_default() {
+            // The link says so without the file being looked at, which may be one of a file system that hangs.
+            if proc::link(&format!("{pid}/fd/{fd}")).is_ok_and(|link| link == b"anon_inode:inotify") {
+                let info = proc::read(&format!("{pid}/fdinfo/{fd}")).unwrap_or_default();
+                nodes.extend(info.lines().filter_map(|line| node(line, device)));
+            }
+        }
+    }
+    nodes
+}
+
+/// The node of a line `inotify wd:1 ino:9 sdev:2f mask:fff ignored_mask:0 fhandle-bytes:c fhandle-type:81 f_handle:...`. FUSE's handles begin with it, in two halves; a root's inode number is none.
+fn node(line: &str, device: u32) -> Option<u64> {
+    let mut words = line.strip_prefix("inotify ")?.split_ascii_whitespace();
+    let mut number = |key: &str| {
+        let word = words.find_map(|word| word.strip_prefix(key)?.strip_prefix(':'))?;
+        Some(word)
+    };
+    let ino = u64::from_str_radix(number("ino")?, 16).ok()?;
+    if u32::from_str_radix(number("sdev")?, 16).ok()? != device {
+        return None;
+    }
+    let handle = number("f_handle").and_then(|handle| {
+        let word = |at: usize| {
+            let bytes = |at: usize| u8::from_str_radix(handle.get(2 * at..2 * at + 2)?, 16).ok();
+            Some(u32::from_ne_bytes([bytes(at)?, bytes(at + 1)?, bytes(at + 2)?, bytes(at + 3)?]))
+        };
+        Some(u64::from(word(0)?) << 32 | u64::from(word(4)?))
+    });
+    Some(handle.unwrap_or(ino))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn a_line_names_the_node_by_its_handle() {
+        let line = "inotify wd:1 ino:5 sdev:2f mask:fff ignored_mask:0 fhandle-bytes:c fhandle-type:81 \
+                    f_handle:000000000700000000000000";
+        assert_eq!((node(line, 0x2f), node(line, 0x30)), (Some(7), None));
+        assert_eq!(node("inotify wd:1 ino:5 sdev:2f mask:fff ignored_mask:0", 0x2f), Some(5));
+        let further = "inotify wd:2 ino:5 sdev:2f mask:fff f_handle:000000800100000000000000";
+        assert_eq!(node(further, 0x2f), Some((1 << 63) + 1));
+        for nothing in ["", "pos:\t0", "inotify", "inotify wd:1 ino:x sdev:2f", "inotify wd:1 ino:5"] {
+            assert_eq!(node(nothing, 0x2f), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn watches_of_this_process_are_seen() {
+        // None of ours is on a device of this number.
+        assert!(watched(u32::MAX).is_empty());
+    }
+}

@@ -1,0 +1,417 @@
+//! What programs here watch (inotify), and how they hear of what other machines do there.
+//!
+//! FUSE has no notice that tells watchers anything. So [`round`] finds out what is watched ([`inotify`]), sees what others have changed there ([`compare`]), and has a process of ours ask the kernel for just that
+//! ([`hand`]), which is answered as if it were done ([`phantoms`]): the kernel then tells watchers as of anybody's doing.
+//!
+//! While nothing is watched all of this costs a request two loads.
+
+mod compare;
+mod hand;
+mod inotify;
+mod phantoms;
+mod round;
+
+pub use hand::raise_events;
+pub(crate) use phantoms::{Answer, Ghost};
+pub(crate) use round::Round;
+
+use client::{Call, Invalidation, Reply};
+use ident::FileId;
+use lease::Label;
+use namespace::{Cred, Entry, FileKind, Stat};
+use node::{Again, Below, Door, Told};
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use crate::transport;
+use compare::{Done, Event, Looks, Names, Seen, Snapshot};
+use phantoms::Phantoms;
+
+/// So long after a recall it is looked again: what is recalled together is looked at together.
+const SOON: Duration = Duration::from_millis(50);
+
+/// From one look at a target to the next: it doubles while each finds something new.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(1));
+
+/// How often what no lease covers is looked at.
+const PASSING_EVERY: Duration = Duration::from_secs(1);
+
+/// After so many operations of this machine what is remembered of files that are gone is cleared away by a look.
+const ENDED_MAX: u32 = 4096;
+
+/// How long the end waits for a round that is under way.
+const END: Duration = Duration::from_secs(2);
+
+/// What is watched.
+pub(crate) struct Watches {
+    door: Arc<dyn Door>,
+    /// Whether anything is.
+    any: AtomicBool,
+    /// The process that asks the kernel for us; 0 is none.
+    hand: AtomicU32,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Watched directories and files.
+    targets: FxHashMap<FileId, Target>,
+    /// Of which targets a file is seen.
+    shown_by: FxHashMap<FileId, SmallVec<[FileId; 1]>>,
+    /// Files that were recalled since a look began, if one is under way.
+    recalled: Option<FxHashSet<FileId>>,
+    phantoms: Phantoms,
+    /// The names of which the phantom is, in this directory.
+    names: Option<(FileId, Vec<Label>)>,
+    closed: bool,
+    /// The thread has ended, or there is none.
+    is_over: bool,
+}
+
+/// A watched directory or file.
+struct Target {
+    directory: bool,
+    snapshot: Snapshot,
+    /// What it shows.
+    files: FxHashSet<FileId>,
+    /// Operations of this machine since the last look.
+    ended: u32,
+    /// When it is looked at.
+    due: Option<Instant>,
+    /// Not before then.
+    rests: Instant,
+    pause: Duration,
+}
+
+impl Target {
+    fn new(directory: bool, now: Instant) -> Target {
+        let (snapshot, files) = (Snapshot::new(), FxHashSet::default());
+        Target { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSES.0 }
+    }
+
+    fn look_by(&mut self, at: Instant) {
+        let at = at.max(self.rests);
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+}
+
+impl Watches {
+    /// Of what there is behind `door`. Nothing is watched before a [`Round`] is begun.
+    pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Watches> {
+        let state = Mutex::new(State { is_over: true, ..State::default() });
+        let (any, hand) = (AtomicBool::default(), AtomicU32::default());
+        Arc::new(Watches { door, any, hand, state, changed: Condvar::new() })
+    }
+
+    /// A [`Round`] begins.
+    pub(crate) fn begin(&self) {
+        self.state.lock().is_over = false;
+    }
+
+    /// Nothing is told any more. Waits a bounded time for what is just being told, by which the mount is in use.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        self.any.store(false, SeqCst);
+        self.changed.notify_all();
+        let deadline = Instant::now() + END;
+        while !state.is_over && !self.changed.wait_until(&mut state, deadline).timed_out() {}
+    }
+
+    /// Whether this thread is our process'.
+    pub(crate) fn is_hand(&self, pid: u32) -> bool {
+        let hand = self.hand.load(SeqCst);
+        hand != 0 && hand == pid
+    }
+
+    /// What our process is answered, if not what anybody would be.
+    pub(crate) fn phantom(&self, node: u64, file: Option<&FileId>, call: &transport::Call) -> Option<Answer> {
+        let mut state = self.state.lock();
+        let answer = state.phantoms.answer(node, file, call)?;
+        // The kernel keeps the directory locked by now: whoever has changed one of these names since has told of that himself.
+        let is_done = !matches!(call, transport::Call::Lookup { .. }) && answer != Answer::Refused;
+        Some(if is_done && !state.is_as_expected() { Answer::Refused } else { answer })
+    }
+
+    /// What our process is answered from now on.
+    fn register(&self, phantom: Option<phantoms::Phantom>, names: Option<(FileId, Vec<Label>)>) {
+        let mut state = self.state.lock();
+        state.phantoms.register(phantom);
+        state.names = names;
+    }
+
+    /// Which file was seen to have this name.
+    fn file_of(&self, dir: &FileId, name: &Label) -> Option<FileId> {
+        self.state.lock().targets.get(dir)?.snapshot.seen(name)?.file.clone()
+    }
+
+    /// Waits until something is to be looked at, or for that long. Which targets, and whether they are directories; nothing when it is over.
+    fn wait(&self, until: Instant) -> Option<Vec<(FileId, bool)>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let now = Instant::now();
+            let is_due = |target: &Target| target.due.is_some_and(|due| due <= now);
+            let due = state.targets.iter().filter(|(_, target)| is_due(target));
+            let due: Vec<(FileId, bool)> = due.map(|(of, target)| (of.clone(), target.directory)).collect();
+            if !due.is_empty() || until <= now {
+                return Some(due);
+            }
+            let next = state.targets.values().filter_map(|target| target.due).min();
+            self.changed.wait_until(&mut state, next.map_or(until, |next| next.min(until)));
+        }
+    }
+
+    /// An operation of this machine on these names begins. Before its first question to the door, so that what a look sees of it is known to be its own.
+    pub(crate) fn begins<const N: usize>(self: &Arc<Self>, names: [(&FileId, &Label); N]) -> Option<Noted> {
+        if !self.any.load(SeqCst) {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let mut noted = SmallVec::new();
+        for (dir, name) in names {
+            if let Some(target) = state.targets.get_mut(dir) {
+                target.snapshot.begin(name);
+                noted.push((dir.clone(), name.clone()));
+            }
+        }
+        drop(state);
+        (!noted.is_empty()).then(|| Noted { watches: Arc::clone(self), names: noted })
+    }
+}
+
+impl State {
+    fn is_as_expected(&self) -> bool {
+        let Some((dir, names)) = &self.names else { return true };
+        let Some(target) = self.targets.get(dir) else { return false };
+        !names.iter().any(|name| target.snapshot.is_touched(name))
+    }
+
+    /// Targets that may show what is recalled: files by their attributes, directories by their names.
+    fn concerned(&mut self, what: &Invalidation) -> SmallVec<[FileId; 1]> {
+        match what {
+            Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                self.targets.get(dir).map(|_| dir.clone()).into_iter().collect()
+            }
+            Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                if let Some(recalled) = &mut self.recalled {
+                    recalled.insert(file.clone());
+                }
+                self.shown_by.get(file).cloned().unwrap_or_default()
+            }
+            Invalidation::Everything => self.targets.keys().cloned().collect(),
+        }
+    }
+
+    /// `what` may be changed by others from here on, and is looked at again.
+    fn recall(&mut self, what: &Invalidation, looks: Option<Looks>) {
+        let soon = Instant::now() + SOON;
+        for of in self.concerned(what) {
+            let Some(target) = self.targets.get_mut(&of) else { continue };
+            match what {
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                    target.snapshot.doubt(file, looks);
+                }
+                Invalidation::Everything => target.snapshot.doubt_all(),
+                Invalidation::Entry(..) | Invalidation::Entries(_) => {}
+            }
+            target.look_by(soon);
+        }
+    }
+
+    /// A look at `of` has found `names`. What there is to tell.
+    fn seen(&mut self, of: &FileId, names: Names) -> Vec<Event> {
+        let recalled = self.recalled.take().unwrap_or_default();
+        let Some(target) = self.targets.get_mut(of) else { return Vec::new() };
+        let files: FxHashSet<FileId> = names.values().filter_map(|seen| seen.file.clone()).collect();
+        let passing = names.values().any(|seen| seen.passing);
+        // What was recalled before it was known to be shown here.
+        let missed: Vec<FileId> = files.intersection(&recalled).cloned().collect();
+        let now = Instant::now();
+        let was_new = target.snapshot.is_new;
+        let (events, again) = target.snapshot.compare(names);
+        let doubled = (target.pause * 2).min(PAUSES.1);
+        target.pause = if events.is_empty() { PAUSES.0 } else { doubled };
+        target.rests = now + if was_new { SOON } else { target.pause };
+        if again || !missed.is_empty() {
+            target.look_by(now);
+        }
+        if passing {
+            target.look_by(now + PASSING_EVERY);
+        }
+        missed.iter().for_each(|file| target.snapshot.doubt(file, None));
+        self.show(of, files);
+        events
+    }
+
+    /// `of` shows these files, and no others.
+    fn show(&mut self, of: &FileId, files: FxHashSet<FileId>) {
+        let Some(target) = self.targets.get_mut(of) else { return };
+        target.ended = 0;
+        let before = std::mem::replace(&mut target.files, files);
+        for file in before.difference(&target.files) {
+            if let Some(targets) = self.shown_by.get_mut(file) {
+                targets.retain(|target| target != of);
+                if targets.is_empty() {
+                    self.shown_by.remove(file);
+                }
+            }
+        }
+        for file in target.files.difference(&before) {
+            self.shown_by.entry(file.clone()).or_default().push(of.clone());
+        }
+    }
+
+    /// An operation of this machine on a name of `of` has ended.
+    fn end(&mut self, of: &FileId, name: &Label, done: Done) {
+        let Some(target) = self.targets.get_mut(of) else { return };
+        match &done {
+            Done::Bound(Seen { file: Some(file), .. }) => {
+                if target.files.insert(file.clone()) {
+                    self.shown_by.entry(file.clone()).or_default().push(of.clone());
+                }
+            }
+            // What it is now is found out before somebody else changes it.
+            Done::Bound(_) => target.look_by(Instant::now()),
+            Done::Nothing | Done::Gone => {}
+        }
+        target.ended += 1;
+        if target.ended == ENDED_MAX {
+            target.look_by(Instant::now());
+        }
+        target.snapshot.end(name, done);
+    }
+}
+
+impl Below for Watches {
+    fn has(&self, what: &Invalidation) -> bool {
+        self.any.load(SeqCst) && !self.state.lock().concerned(what).is_empty()
+    }
+
+    fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
+        if self.any.load(SeqCst) {
+            for what in what.iter().filter(|what| self.has(what)) {
+                // The leases are held until this is over, so what is so now is what this machine's programs have made of it.
+                let looks = match what {
+                    Invalidation::Attributes(file) | Invalidation::Pages(file) => self.looks(file),
+                    _ => None,
+                };
+                self.state.lock().recall(what, looks);
+            }
+            self.changed.notify_all();
+        }
+        Box::new(|| Box::new(|| ()))
+    }
+
+    fn take_back_soon(&self, what: Vec<Invalidation>) {
+        if self.any.load(SeqCst) {
+            let mut state = self.state.lock();
+            what.iter().for_each(|what| state.recall(what, None));
+            self.changed.notify_all();
+        }
+    }
+}
+
+impl Watches {
+    /// How `file` looks by what is leased; nothing if that takes a question.
+    fn looks(&self, file: &FileId) -> Option<Looks> {
+        let found: Arc<Mutex<Option<Looks>>> = Arc::default();
+        let tells = Arc::clone(&found);
+        let answer = Box::new(move |told| {
+            if let Ok(Told::Reply(Reply::Stat(stat))) = told {
+                *tells.lock() = Some(Looks::of(&stat));
+            }
+        });
+        if let Some(ticket) = self.door.call(&Cred::default(), Call::Stat { file: file.clone() }, answer) {
+            self.door.cancel(ticket);
+        }
+        let looks = found.lock().take();
+        looks
+    }
+}
+
+/// An operation of this machine that is under way on watched names.
+pub(crate) struct Noted {
+    watches: Arc<Watches>,
+    names: SmallVec<[(FileId, Label); 2]>,
+}
+
+impl Noted {
+    /// The name is this file's.
+    pub(crate) fn bound(self, told: &Result<Told, namespace::Error>) {
+        let (Ok(Told::Reply(reply)) | Ok(Told::Passing(reply))) = told else { return };
+        if let Reply::Node(entry, stat) | Reply::Glimpsed(Some((entry, stat))) = reply {
+            let seen = seen(entry, Some(stat), false);
+            self.end(|_, _| Done::Bound(seen.clone()));
+        }
+    }
+
+    /// It is no more.
+    pub(crate) fn gone(self) {
+        self.end(|_, _| Done::Gone);
+    }
+
+    /// The first of two names is the second now; the other way round as well with `exchange`.
+    pub(crate) fn renamed(
+        self,
+        from: (&FileId, &Label),
+        to: (&FileId, &Label),
+        exchange: bool,
+        whiteout: bool,
+    ) {
+        let somehow = |kind| Seen { file: None, kind, looks: None, passing: false };
+        self.end(|state, (dir, name)| {
+            let of = |(dir, name): (&FileId, &Label)| {
+                state.targets.get(dir).and_then(|target| target.snapshot.seen(name)).cloned()
+            };
+            let (was_from, was_to) = (of(from), of(to));
+            let file = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.file.clone());
+            // Two names of one file stay.
+            if file(&was_from).is_some() && file(&was_from) == file(&was_to) {
+                return Done::Nothing;
+            }
+            let known = |seen: Option<Seen>| Done::Bound(seen.unwrap_or_else(|| somehow(FileKind::Regular)));
+            match () {
+                () if (dir, name) == to => known(was_from),
+                () if exchange => known(was_to),
+                () if whiteout => Done::Bound(somehow(FileKind::CharDevice)),
+                () => Done::Gone,
+            }
+        });
+    }
+
+    fn end(mut self, done: impl Fn(&State, (&FileId, &Label)) -> Done) {
+        let names = std::mem::take(&mut self.names);
+        let mut state = self.watches.state.lock();
+        // All are seen as they were.
+        let done: SmallVec<[Done; 2]> = names.iter().map(|(dir, name)| done(&state, (dir, name))).collect();
+        let looks = |done: &Done| matches!(done, Done::Bound(Seen { file: None, .. }));
+        let is_due = done.iter().any(looks);
+        for ((dir, name), done) in names.iter().zip(done) {
+            state.end(dir, name, done);
+        }
+        if is_due {
+            self.watches.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        let mut state = self.watches.state.lock();
+        for (dir, name) in &self.names {
+            state.end(dir, name, Done::Nothing);
+        }
+    }
+}
+
+fn seen(entry: &Entry, stat: Option<&Stat>, passing: bool) -> Seen {
+    Seen { file: Some(entry.file.clone()), kind: entry.kind, looks: stat.map(Looks::of), passing }
+}

@@ -1,0 +1,276 @@
+//! Requests that are answered as if something happened, and nothing does: pure.
+//!
+//! The kernel tells watchers of what it has asked for and was answered. So a process of ours asks for it, and is answered from here, by what was registered before ([`Phantom`]). A name that is
+//! made, moved or removed so is a phantom's: a node of no file, given for no time, so that whoever comes by it next asks us and is told what there really is. Nothing that the kernel has of real
+//! files is touched by that. Content and attributes are a real node's where they may be: its watchers hear of them, too, and it is told what it looks like now.
+
+use bytes::Bytes;
+use ident::FileId;
+
+use crate::transport::{Call, SetAttr};
+
+/// Numbers of phantoms are from here on, in turn: neither inode numbers nor further nodes ([`crate::places`]) get there.
+const FIRST: u64 = 0b11 << 62;
+/// So many, or they would come to what has a meaning of its own.
+const TURNS: u64 = 1 << 60;
+/// A phantom directory, from which what replaces a file comes: of it nobody is to hear.
+const ELSEWHERE: u64 = FIRST - 1;
+/// What it is called, in the root, and what is in there.
+pub(crate) const ELSEWHERE_NAME: &[u8] = b".leasehold-elsewhere";
+pub(crate) const IN_ELSEWHERE: &[u8] = b"new";
+
+/// What is to be answered as if it were done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Phantom {
+    /// A name is made.
+    Made { dir: FileId, name: Bytes },
+    /// One is removed.
+    Removed { dir: FileId, name: Bytes, directory: bool },
+    /// One is renamed.
+    Renamed { dir: FileId, from: Bytes, to: Bytes, directory: bool },
+    /// One comes from elsewhere, in the place of another.
+    Replaced { root: FileId, dir: FileId, name: Bytes },
+    /// The times of a file are set.
+    Touched { file: FileId },
+    /// The times of a phantom are, which has this name.
+    Marked { dir: FileId, name: Bytes },
+}
+
+/// What the process is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// There is none of this name.
+    Missing,
+    /// This phantom.
+    Entry(Ghost),
+    /// The phantom's attributes.
+    Attributes(Ghost),
+    /// It is done.
+    Done,
+    /// The attributes of the real node as they are.
+    AsItIs,
+    /// It may not.
+    Refused,
+}
+
+/// A node of no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ghost {
+    pub(crate) node: u64,
+    pub(crate) directory: bool,
+}
+
+/// The phantom that is registered, if one is. There is one at a time.
+#[derive(Debug, Default)]
+pub(crate) struct Phantoms {
+    registered: Option<Phantom>,
+    given: u64,
+}
+
+impl Phantoms {
+    pub(crate) fn register(&mut self, phantom: Option<Phantom>) {
+        self.registered = phantom;
+    }
+
+    fn next(&mut self, directory: bool) -> Ghost {
+        // Even numbers are directories'.
+        self.given = (self.given + 1) % TURNS;
+        Ghost { node: FIRST + 2 * self.given + u64::from(!directory), directory }
+    }
+
+    /// What our process is answered that asks for `call` of `node`, which is `file`; nothing of what it is to be answered as anybody. It changes nothing in any case.
+    pub(crate) fn answer(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<Answer> {
+        match call {
+            Call::GetAttr | Call::StatX => self.ghost(node).map(Answer::Attributes),
+            Call::Lookup { name } => self.lookup(node, file, name),
+            // Whoever goes by a path reads links; and what is held must be let go.
+            Call::Forget(_)
+            | Call::Interrupt { .. }
+            | Call::ReadLink
+            | Call::Access { .. }
+            | Call::GetXattr { .. }
+            | Call::ListXattr { .. }
+            | Call::Other(_) => None,
+            call => Some(self.done(node, file, call).unwrap_or(Answer::Refused)),
+        }
+    }
+
+    fn ghost(&self, node: u64) -> Option<Ghost> {
+        match node {
+            ELSEWHERE => Some(Ghost { node, directory: true }),
+            _ if node >= FIRST => Some(Ghost { node, directory: node.is_multiple_of(2) }),
+            _ => None,
+        }
+    }
+
+    fn lookup(&mut self, node: u64, file: Option<&FileId>, name: &Bytes) -> Option<Answer> {
+        let is = |dir: &FileId, of: &Bytes| file == Some(dir) && name == of;
+        let found = match self.registered.as_ref()? {
+            Phantom::Made { dir, name } if is(dir, name) => None,
+            Phantom::Removed { dir, name, directory } if is(dir, name) => Some(*directory),
+            Phantom::Renamed { dir, from, directory, .. } if is(dir, from) => Some(*directory),
+            Phantom::Renamed { dir, to, .. } if is(dir, to) => None,
+            Phantom::Replaced { dir, name, .. } if is(dir, name) => None,
+            Phantom::Replaced { root, .. } if file == Some(root) && name == ELSEWHERE_NAME => {
+                return Some(Answer::Entry(Ghost { node: ELSEWHERE, directory: true }));
+            }
+            Phantom::Replaced { .. } if node == ELSEWHERE && name == IN_ELSEWHERE => Some(false),
+            Phantom::Marked { dir, name } if is(dir, name) => Some(false),
+            _ => return None,
+        };
+        Some(found.map_or(Answer::Missing, |directory| Answer::Entry(self.next(directory))))
+    }
+
+    fn done(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<Answer> {
+        let is = |dir: &FileId| file == Some(dir);
+        match (self.registered.as_ref()?, call) {
+            (Phantom::Made { dir, name }, Call::MkNod { name: made, .. }) if is(dir) && name == made => {
+                Some(Answer::Entry(self.next(false)))
+            }
+            (Phantom::Made { dir, name }, Call::MkDir { name: made, .. }) if is(dir) && name == made => {
+                Some(Answer::Entry(self.next(true)))
+            }
+            (Phantom::Removed { dir, name, directory: false }, Call::Unlink { name: gone })
+            | (Phantom::Removed { dir, name, directory: true }, Call::RmDir { name: gone })
+                if is(dir) && name == gone =>
+            {
+                Some(Answer::Done)
+            }
+            (Phantom::Renamed { dir, from, to, .. }, Call::Rename { name, to_name, flags: 0, .. })
+                if is(dir) && from == name && to == to_name =>
+            {
+                Some(Answer::Done)
+            }
+            (Phantom::Replaced { name, .. }, Call::Rename { name: from, to_name, flags: 0, .. })
+                if node == ELSEWHERE && from == IN_ELSEWHERE && name == to_name =>
+            {
+                Some(Answer::Done)
+            }
+            (Phantom::Touched { file }, Call::SetAttr(change)) if is(file) && sets_times(change) => {
+                Some(Answer::AsItIs)
+            }
+            (Phantom::Marked { .. }, Call::SetAttr(change)) if sets_times(change) => {
+                self.ghost(node).map(Answer::Attributes)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn sets_times(change: &SetAttr) -> bool {
+    let SetAttr { mode, uid, gid, size, .. } = change;
+    (mode, uid, gid, size) == (&None, &None, &None, &None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: u64 = 7;
+
+    fn name(name: &'static str) -> Bytes {
+        Bytes::from_static(name.as_bytes())
+    }
+
+    /// What is answered about the directory 7, while this is registered.
+    fn answer(phantoms: &mut Phantoms, call: &Call) -> Option<Answer> {
+        phantoms.answer(DIR, Some(&dir()), call)
+    }
+
+    fn dir() -> FileId {
+        FileId::root().child(DIR)
+    }
+
+    fn registered(phantom: Phantom) -> Phantoms {
+        let mut phantoms = Phantoms::default();
+        phantoms.register(Some(phantom));
+        phantoms
+    }
+
+    fn times() -> Call {
+        Call::SetAttr(SetAttr { mtime: Some(None), ..SetAttr::default() })
+    }
+
+    #[test]
+    fn what_is_made_was_not_there_and_is_of_no_file() {
+        let mut phantoms = registered(Phantom::Made { dir: dir(), name: name("a") });
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), Some(Answer::Missing));
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("b") }), None, "as anybody is answered");
+        let make = |of| Call::MkNod { name: name(of), mode: 0, umask: 0, rdev: 0 };
+        let Some(Answer::Entry(first)) = answer(&mut phantoms, &make("a")) else { panic!("not made") };
+        let Some(Answer::Entry(second)) =
+            answer(&mut phantoms, &Call::MkDir { name: name("a"), mode: 0, umask: 0 })
+        else {
+            panic!("not made")
+        };
+        assert!(first.node != second.node && first.node.min(second.node) >= FIRST);
+        assert!(!first.directory && second.directory);
+        assert_eq!(phantoms.answer(second.node, None, &Call::GetAttr), Some(Answer::Attributes(second)));
+        assert_eq!(answer(&mut phantoms, &make("b")), Some(Answer::Refused));
+        assert_eq!(phantoms.answer(8, Some(&FileId::root()), &make("a")), Some(Answer::Refused));
+    }
+
+    #[test]
+    fn what_is_removed_or_renamed_was_there() {
+        let mut phantoms = registered(Phantom::Removed { dir: dir(), name: name("a"), directory: true });
+        let found = answer(&mut phantoms, &Call::Lookup { name: name("a") });
+        assert!(matches!(found, Some(Answer::Entry(Ghost { directory: true, .. }))), "{found:?}");
+        assert_eq!(answer(&mut phantoms, &Call::RmDir { name: name("a") }), Some(Answer::Done));
+        assert_eq!(answer(&mut phantoms, &Call::Unlink { name: name("a") }), Some(Answer::Refused));
+        let (from, to) = (name("a"), name("b"));
+        let mut phantoms = registered(Phantom::Renamed { dir: dir(), from, to, directory: false });
+        let found = answer(&mut phantoms, &Call::Lookup { name: name("a") });
+        assert!(matches!(found, Some(Answer::Entry(Ghost { directory: false, .. }))), "{found:?}");
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("b") }), Some(Answer::Missing));
+        let rename = |flags| Call::Rename { name: name("a"), to: DIR, to_name: name("b"), flags };
+        assert_eq!(answer(&mut phantoms, &rename(0)), Some(Answer::Done));
+        assert_eq!(answer(&mut phantoms, &rename(2)), Some(Answer::Refused));
+    }
+
+    #[test]
+    fn what_replaces_comes_from_where_nobody_is() {
+        let root = FileId::root();
+        let mut phantoms = registered(Phantom::Replaced { root: root.clone(), dir: dir(), name: name("a") });
+        let look = Call::Lookup { name: Bytes::from_static(ELSEWHERE_NAME) };
+        let found = phantoms.answer(1, Some(&root), &look);
+        assert_eq!(found, Some(Answer::Entry(Ghost { node: ELSEWHERE, directory: true })));
+        let look = Call::Lookup { name: Bytes::from_static(IN_ELSEWHERE) };
+        assert!(matches!(phantoms.answer(ELSEWHERE, None, &look), Some(Answer::Entry(_))));
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), Some(Answer::Missing));
+        let from = Bytes::from_static(IN_ELSEWHERE);
+        let rename = Call::Rename { name: from, to: DIR, to_name: name("a"), flags: 0 };
+        assert_eq!(phantoms.answer(ELSEWHERE, None, &rename), Some(Answer::Done));
+        assert_eq!(answer(&mut phantoms, &rename), Some(Answer::Refused));
+    }
+
+    #[test]
+    fn times_are_set_of_what_is_registered_and_nothing_else_is() {
+        let mut phantoms = registered(Phantom::Touched { file: dir() });
+        assert_eq!(answer(&mut phantoms, &times()), Some(Answer::AsItIs));
+        assert_eq!(phantoms.answer(8, Some(&FileId::root()), &times()), Some(Answer::Refused));
+        let cut = Call::SetAttr(SetAttr { size: Some(0), ..SetAttr::default() });
+        assert_eq!(answer(&mut phantoms, &cut), Some(Answer::Refused));
+        let mut phantoms = registered(Phantom::Marked { dir: dir(), name: name("a") });
+        let Some(Answer::Entry(ghost)) = answer(&mut phantoms, &Call::Lookup { name: name("a") }) else {
+            panic!("not found")
+        };
+        assert_eq!(phantoms.answer(ghost.node, None, &times()), Some(Answer::Attributes(ghost)));
+        assert_eq!(answer(&mut phantoms, &times()), Some(Answer::Refused), "of a real one");
+    }
+
+    #[test]
+    fn with_nothing_registered_it_can_look_and_do_nothing() {
+        let mut phantoms = Phantoms::default();
+        assert_eq!(answer(&mut phantoms, &Call::Lookup { name: name("a") }), None);
+        for call in [
+            times(),
+            Call::Unlink { name: name("a") },
+            Call::MkDir { name: name("a"), mode: 0, umask: 0 },
+            Call::Create { name: name("a"), flags: 0, mode: 0, umask: 0 },
+            Call::Open { flags: 0 },
+            Call::RemoveXattr { name: name("user.a") },
+        ] {
+            assert_eq!(answer(&mut phantoms, &call), Some(Answer::Refused), "{call:?}");
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! The thread that sees to what is watched. It makes no system call on the mount itself: see [`hand`](super::hand).
+
+use bytes::Bytes;
+use client::{Call, Reply};
+use ident::FileId;
+use lease::Label;
+use namespace::{Cred, Error, FileKind};
+use node::Told;
+use rustc_hash::FxHashSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::compare::{Event, Names};
+use super::hand::{Hand, Order};
+use super::phantoms::Phantom;
+use super::{Target, inotify, seen};
+use crate::front::Front;
+use crate::mountpoint;
+use crate::notices::Notices;
+
+/// How often /proc is looked through: while something is watched, and while nothing is. At least so many times what it takes.
+const SCAN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+const SCAN_SHARE: u32 = 100;
+
+/// Directories and files that are watched, at most; those beyond are not.
+const TARGETS_MAX: usize = 16 << 10;
+/// A directory of more names is not watched: each look would hold as many.
+const NAMES_MAX: usize = 64 << 10;
+/// Of so many files of a directory content and attributes are leased, so that it is heard when they change.
+const LEASED_MAX: usize = 4 << 10;
+/// Names of one page of a listing.
+const PAGE: usize = 1024;
+/// Directories above one another.
+const DEPTH_MAX: usize = 4096;
+
+/// How long one question of a look waits, and how often it is seen whether it is over.
+const ANSWER: Duration = Duration::from_secs(30);
+const OVER: Duration = Duration::from_millis(100);
+
+/// How long our process is kept when there is nothing to tell.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// What the thread has.
+pub(crate) struct Round {
+    pub(crate) front: Arc<Front>,
+    pub(crate) notices: Arc<Notices>,
+    /// How our process is started.
+    pub(crate) program: Vec<OsString>,
+    pub(crate) dir: PathBuf,
+    /// The minor number of the mount's device.
+    pub(crate) device: u32,
+}
+
+/// Where to tell of something.
+struct Place {
+    dir: FileId,
+    path: Vec<u8>,
+    /// The watched file and its name, if it is a file.
+    only: Option<(FileId, Label)>,
+}
+
+impl Round {
+    /// Until [`Watches::close`](super::Watches::close).
+    pub(crate) fn run(self) {
+        let watches = Arc::clone(&self.front.watches);
+        let (mut scan_at, mut hand, mut used) = (Instant::now(), None, Instant::now());
+        while let Some(due) = watches.wait(scan_at) {
+            let now = Instant::now();
+            if now >= scan_at {
+                let nodes = inotify::watched(self.device);
+                let pause = if nodes.is_empty() { SCAN.1 } else { SCAN.0 };
+                self.adopt(&nodes);
+                scan_at = now + pause.max(now.elapsed() * SCAN_SHARE);
+            }
+            for (of, directory) in due {
+                if watches.state.lock().closed {
+                    break;
+                }
+                let events = self.look(&of, directory);
+                if !events.is_empty() {
+                    self.tell(&mut hand, &of, directory, events);
+                    used = Instant::now();
+                }
+            }
+            if used.elapsed() > IDLE {
+                self.let_go(&mut hand);
+            }
+        }
+        self.let_go(&mut hand);
+        watches.state.lock().is_over = true;
+        watches.changed.notify_all();
+    }
+
+    fn let_go(&self, hand: &mut Option<Hand>) {
+        // Before its number may be another's.
+        self.front.watches.hand.store(0, SeqCst);
+        *hand = None;
+    }
+
+    /// These nodes are watched, and no others.
+    fn adopt(&self, nodes: &FxHashSet<u64>) {
+        let found: Vec<(FileId, bool)> = nodes
+            .iter()
+            .filter_map(|node| {
+                Some((self.front.nodes.file(*node).ok()?, self.front.nodes.is_directory(*node)))
+            })
+            .take(TARGETS_MAX)
+            .collect();
+        let watches = &self.front.watches;
+        let mut state = watches.state.lock();
+        if state.closed {
+            return;
+        }
+        let watched: FxHashSet<&FileId> = found.iter().map(|(file, _)| file).collect();
+        let gone: Vec<FileId> =
+            state.targets.keys().filter(|file| !watched.contains(file)).cloned().collect();
+        for file in gone {
+            state.show(&file, FxHashSet::default());
+            state.targets.remove(&file);
+        }
+        let now = Instant::now();
+        for (file, directory) in found {
+            state.targets.entry(file).or_insert_with(|| Target::new(directory, now));
+        }
+        watches.any.store(!state.targets.is_empty(), SeqCst);
+    }
+
+    /// What others have changed of a target.
+    fn look(&self, of: &FileId, directory: bool) -> Vec<Event> {
+        let watches = &self.front.watches;
+        {
+            let mut state = watches.state.lock();
+            state.recalled = Some(FxHashSet::default());
+            let Some(target) = state.targets.get_mut(of) else { return Vec::new() };
+            target.due = None;
+            target.snapshot.begin_look();
+        }
+        let names = if directory { self.list(of) } else { self.file(of) };
+        let mut state = watches.state.lock();
+        match names {
+            Some(names) => state.seen(of, names),
+            None => {
+                state.recalled = None;
+                if let Some(target) = state.targets.get_mut(of) {
+                    target.snapshot.end_look();
+                    target.rests = Instant::now() + super::PAUSES.1;
+                    target.look_by(Instant::now());
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// The names of a directory; nothing if they cannot be had. Of one that is gone there are none.
+    fn list(&self, dir: &FileId) -> Option<Names> {
+        let (mut names, mut leased, mut after, mut upto) = (Names::new(), 0, 0, None);
+        loop {
+            let call = Call::List { dir: dir.clone(), after, upto, limit: PAGE, stat: true };
+            let (entries, end) = match self.ask(call)? {
+                Ok(Told::Reply(Reply::Listing { entries, upto: to, end })) => {
+                    upto = Some(to);
+                    (entries, end)
+                }
+                Err(Error::Stale) => return Some(Names::new()),
+                _ => return None,
+            };
+            let end = end || entries.is_empty();
+            for listed in entries {
+                after = after.max(listed.entry.position);
+                let (mut stat, mut passing) = (listed.stat, listed.passing);
+                if stat.is_none() && listed.entry.kind != FileKind::Directory && leased < LEASED_MAX {
+                    let told = self.ask(Call::Stat { file: listed.entry.file.clone() })?.ok();
+                    passing = matches!(told, Some(Told::Passing(_)));
+                    stat = told.and_then(|told| match told {
+                        Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)) => Some(stat),
+                        _ => None,
+                    });
+                }
+                leased += 1;
+                names.insert(listed.label, seen(&listed.entry, stat.as_ref(), passing));
+            }
+            if end {
+                return Some(names);
+            }
+            if names.len() > NAMES_MAX {
+                tracing::debug!(%dir, "too large to be watched for what other machines do");
+                return Some(Names::new());
+            }
+        }
+    }
+
+    /// A watched file, by its first name.
+    fn file(&self, file: &FileId) -> Option<Names> {
+        let Ok(Told::Reply(Reply::Links(links))) = self.ask(Call::Links { file: file.clone() })? else {
+            return Some(Names::new());
+        };
+        let told = self.ask(Call::Stat { file: file.clone() })?;
+        let passing = matches!(told, Ok(Told::Passing(_)));
+        let (Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))), Some(link)) =
+            (told, links.first())
+        else {
+            return Some(Names::new());
+        };
+        let looks = Some(super::Looks::of(&stat));
+        let seen = super::Seen { file: Some(file.clone()), kind: stat.attributes.kind, looks, passing };
+        Some(Names::from([(link.label.clone(), seen)]))
+    }
+
+    /// The door's answer; nothing if it takes too long, or it is over.
+    fn ask(&self, call: Call) -> Option<Result<Told, Error>> {
+        let (tell, told) = channel();
+        let door = self.front.door();
+        let ticket = door.call(&Cred::default(), call, Box::new(move |answer| _ = tell.send(answer)));
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            match told.recv_timeout(OVER) {
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Timeout)
+                    if Instant::now() < deadline && !self.front.watches.state.lock().closed => {}
+                Err(_) => {
+                    ticket.into_iter().for_each(|ticket| door.cancel(ticket));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Where `of` is, or its directory.
+    fn place(&self, of: &FileId, directory: bool) -> Option<Place> {
+        let root = self.front.door().root();
+        let above = |file: &FileId| match self.ask(Call::Links { file: file.clone() })? {
+            Ok(Told::Reply(Reply::Links(links))) => links.into_iter().next(),
+            _ => None,
+        };
+        let (dir, only) = match directory {
+            true => (of.clone(), None),
+            false => above(of).map(|link| (link.dir, Some((of.clone(), link.label))))?,
+        };
+        let (mut labels, mut at) = (Vec::new(), dir.clone());
+        while at != root {
+            let link = above(&at).filter(|_| labels.len() < DEPTH_MAX)?;
+            labels.push(link.label);
+            at = link.dir;
+        }
+        labels.reverse();
+        let path = labels.iter().map(Label::as_bytes).collect::<Vec<_>>().join(&b'/');
+        Some(Place { dir, path, only })
+    }
+
+    fn tell(&self, hand: &mut Option<Hand>, of: &FileId, directory: bool, events: Vec<Event>) {
+        let Some(place) = self.place(of, directory) else { return };
+        // Of a file that is watched itself only what it looks like: its names are its directories'.
+        let is_told = |event: &Event| match (&place.only, event) {
+            (None, _) => true,
+            (Some((_, name)), Event::Modified { name: of } | Event::Changed { name: of }) => of == name,
+            _ => false,
+        };
+        let mut events = events.iter().filter(|event| is_told(event)).peekable();
+        // A process that has died is started once more.
+        for _ in 0..2 {
+            if events.peek().is_none() {
+                return;
+            }
+            match self.tell_by(hand, &place, &mut events) {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "the process that tells watchers is of no more use");
+                    self.let_go(hand);
+                }
+            }
+        }
+    }
+
+    fn tell_by<'a>(
+        &self,
+        hand: &mut Option<Hand>,
+        place: &Place,
+        events: &mut impl Iterator<Item = &'a Event>,
+    ) -> io::Result<()> {
+        let hand = match hand {
+            Some(hand) => hand,
+            none => {
+                let started = Hand::start(&self.program, &self.dir)?;
+                self.front.watches.hand.store(started.pid(), SeqCst);
+                none.insert(started)
+            }
+        };
+        let open = Order::Open { path: place.path.clone(), device: self.device };
+        if let Err(errno) = hand.carry_out(&open)? {
+            tracing::debug!(errno, dir = %place.dir, "watchers of a directory that cannot be reached are told nothing");
+            return Ok(());
+        }
+        for event in events {
+            if self.front.watches.state.lock().closed {
+                break;
+            }
+            self.raise(hand, place, event)?;
+        }
+        hand.carry_out(&Order::Close)?.ok();
+        Ok(())
+    }
+
+    /// Tells of one thing; where that is refused, of a change of attributes, which has whoever hears of it look.
+    fn raise(&self, hand: &mut Hand, place: &Place, event: &Event) -> io::Result<()> {
+        let dir = || place.dir.clone();
+        let bytes = |name: &Label| Bytes::copy_from_slice(name.as_bytes());
+        let vec = |name: &Label| name.as_bytes().to_vec();
+        let (names, phantom, order) = match event {
+            Event::Made { name, directory } => (
+                vec![name],
+                Phantom::Made { dir: dir(), name: bytes(name) },
+                Order::Make { name: vec(name), directory: *directory },
+            ),
+            Event::Removed { name, directory } => (
+                vec![name],
+                Phantom::Removed { dir: dir(), name: bytes(name), directory: *directory },
+                Order::Remove { name: vec(name), directory: *directory },
+            ),
+            Event::Renamed { from, to, directory } => (
+                vec![from, to],
+                Phantom::Renamed { dir: dir(), from: bytes(from), to: bytes(to), directory: *directory },
+                Order::Rename { from: vec(from), to: vec(to) },
+            ),
+            Event::Replaced { name } => (
+                vec![name],
+                Phantom::Replaced { root: self.front.door().root(), dir: dir(), name: bytes(name) },
+                Order::Replace { name: vec(name) },
+            ),
+            Event::Modified { name } | Event::Changed { name } => {
+                let both = matches!(event, Event::Changed { .. });
+                return self.touch(hand, place, name, both);
+            }
+        };
+        let moves = match event {
+            Event::Made { name, directory: true } | Event::Renamed { to: name, directory: true, .. } => {
+                Some(name)
+            }
+            _ => None,
+        };
+        // What is mounted in a directory would not survive that its name is a phantom's.
+        if let Some(name) = moves.filter(|name| self.may_lose_mounts(place, name)) {
+            return self.touch(hand, place, name, true);
+        }
+        if self.asks(hand, place, &names, phantom, &order)?.is_err() {
+            for name in names {
+                self.mark(hand, place, name, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Content or attributes of what is called `name`: of the file itself, if whoever has mounted may set its times; else of a phantom, of which the directory's watchers hear.
+    fn touch(&self, hand: &mut Hand, place: &Place, name: &Label, both: bool) -> io::Result<()> {
+        let file = match &place.only {
+            Some((file, _)) => Some(file.clone()),
+            None => self.front.watches.file_of(&place.dir, name),
+        };
+        let Some(file) = file else { return Ok(()) };
+        let order = Order::Touch { name: name.as_bytes().to_vec(), both };
+        match self.with(Phantom::Touched { file }, None, || hand.carry_out(&order))? {
+            // It is not there any more, which is told in its turn.
+            Ok(()) | Err(libc::ENOENT) => Ok(()),
+            Err(_) => self.mark(hand, place, name, both),
+        }
+    }
+
+    fn mark(&self, hand: &mut Hand, place: &Place, name: &Label, both: bool) -> io::Result<()> {
+        if self.may_lose_mounts(place, name) {
+            return Ok(());
+        }
+        let phantom =
+            Phantom::Marked { dir: place.dir.clone(), name: Bytes::copy_from_slice(name.as_bytes()) };
+        let order = Order::Touch { name: name.as_bytes().to_vec(), both };
+        self.asks(hand, place, &[name], phantom, &order).map(drop)
+    }
+
+    /// Has the kernel ask for this. It must ask for the names, too, so it is to have none of them for certain.
+    fn asks(
+        &self,
+        hand: &mut Hand,
+        place: &Place,
+        names: &[&Label],
+        phantom: Phantom,
+        order: &Order,
+    ) -> io::Result<Result<(), i32>> {
+        names.iter().for_each(|name| self.notices.expire_name(&place.dir, name));
+        let names = names.iter().map(|name| (*name).clone()).collect();
+        self.with(phantom, Some((place.dir.clone(), names)), || hand.carry_out(order))
+    }
+
+    fn with<T>(
+        &self,
+        phantom: Phantom,
+        untouched: Option<(FileId, Vec<Label>)>,
+        act: impl FnOnce() -> T,
+    ) -> T {
+        self.front.watches.register(Some(phantom), untouched);
+        let done = act();
+        self.front.watches.register(None, None);
+        done
+    }
+
+    /// Whether the kernel has a directory of this name, in which something may be mounted.
+    fn may_lose_mounts(&self, place: &Place, name: &Label) -> bool {
+        let file = self.front.watches.file_of(&place.dir, name);
+        let nodes = file.map(|file| self.front.nodes.of(&file)).unwrap_or_default();
+        nodes.iter().any(|node| self.front.nodes.is_directory(*node))
+            && mountpoint::has_mounts_within(&self.dir)
+    }
+}
