@@ -63,6 +63,9 @@ restored() { # WHICH
 }
 restored first
 restored second
+# Single directories and files, without a machine that is up.
+mkdir "$scratch/alone"
+"$leasehold" restore "$backups" --file tree --to "$scratch/alone/tree" --backup "$(figure "$scratch/first.json" name)" >"$scratch/restore.log" && diff <(grep -E '(^|  )\./tree' "$scratch/first.tree" | grep -v '^[^ ]* d ') <(tree "$scratch/alone" | grep -v '^[^ ]* d ') >"$scratch/alone.diff" || fail "a directory out of a backup is not as it was: $scratch/restore.log, $scratch/alone.diff"
 
 # Killed at some moment it starts nothing, and can be run again.
 for ms in 020 060 150; do

@@ -274,6 +274,18 @@ impl Directory {
         read(&Files::new(&mut Unchanged(store), self.version(), self.live.clone(), 0, 0))
     }
 
+    /// The same; an error if anything of that cannot be read.
+    pub(crate) fn read_soundly<T>(
+        &self,
+        store: &dyn Store,
+        read: impl FnOnce(&Files<'_>) -> T,
+    ) -> Result<T, Corrupt> {
+        let mut unchanged = Unchanged(store);
+        let files = Files::new(&mut unchanged, self.version(), FxHashSet::default(), 0, 0);
+        let value = read(&files);
+        files.finish().map(|_| value)
+    }
+
     /// Writes down what is not keyed by file: one row.
     pub fn checkpoint(&self, store: &mut dyn Store) {
         store.put(&keys::global(Global::State, &[]), self.state.to_row());

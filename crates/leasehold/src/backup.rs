@@ -4,7 +4,7 @@ use crate::answer::answer;
 use crate::progress::Progress;
 use crate::{Failure, places};
 use clap::Args;
-use node::{BackupOrder, Restoring};
+use node::{BackupOrder, Extracting, Restoring};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -45,19 +45,26 @@ pub struct Restore {
     /// Where backups are kept.
     dir: PathBuf,
     /// The data directory that is to be made. There must be nothing yet.
-    #[arg(long, value_name = "NEW", required_unless_present = "list")]
+    #[arg(long, value_name = "NEW", required_unless_present_any = ["list", "file"])]
     data: Option<PathBuf>,
+    /// Restore only this file, or directory with all below, named from the root of the file system. This takes
+    /// no server and no mount.
+    #[arg(long, value_name = "PATH", requires = "to", conflicts_with_all = ["data", "content"])]
+    file: Option<PathBuf>,
+    /// Where that file or directory is to be. There must be nothing yet.
+    #[arg(long, value_name = "DEST", requires = "file")]
+    to: Option<PathBuf>,
     /// Which backup; the latest if absent.
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
     /// Keep the content in an S3-compatible store, s3://BUCKET/PREFIX, and not in that directory: see leasehold up.
     #[arg(long, value_name = "URL")]
     content: Option<node::Location>,
-    /// Do without content that is missing or damaged in the backup.
+    /// Do without content that is missing or damaged in the backup. With --file, files that are not whole are left out, and listed.
     #[arg(long)]
     incomplete: bool,
     /// Only say which backups there are.
-    #[arg(long, conflicts_with_all = ["data", "backup", "content", "incomplete"])]
+    #[arg(long, conflicts_with_all = ["data", "file", "backup", "content", "incomplete"])]
     list: bool,
     /// As JSON.
     #[arg(long)]
@@ -67,6 +74,9 @@ pub struct Restore {
 impl Restore {
     /// Restores. Exits with 1 if some content is missing.
     pub fn run(self) -> Result<ExitCode, Failure> {
+        if let (Some(file), Some(to)) = (&self.file, &self.to) {
+            return self.extract(file.clone(), to.clone());
+        }
         let data = match self.data {
             Some(data) if !self.list => data,
             _ => {
@@ -95,6 +105,17 @@ impl Restore {
         answer(self.json, &report, |report| {
             format!("{report}next: leasehold fsck --data {0}, leasehold up --data {0}\n", data.display())
         })?;
+        Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Restores one file, or a directory.
+    fn extract(&self, file: PathBuf, to: PathBuf) -> Result<ExitCode, Failure> {
+        let (dir, name, incomplete) = (self.dir.clone(), self.backup.clone(), self.incomplete);
+        let order = Extracting { dir, name, file, to, incomplete };
+        let progress = Progress::new();
+        let report = node::extract(&order, &mut |text| progress.say(text))?;
+        drop(progress);
+        answer(self.json, &report, |report| report.to_string())?;
         Ok(if report.lost.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -119,10 +119,14 @@ enum Command {
     /// On any server, whether it is up or not. What other machines have written within the last five seconds and not synced may not be in it. Keep it as secret as the data
     /// directory: it has the keys of the cluster, and those of all files. Exits with 1 if some content could not be had.
     Backup(backup::Backup),
-    /// Make a data directory out of a backup: that of a cluster's only server, with all that was there.
+    /// Make a data directory out of a backup: that of a cluster's only server, with all that was there. Or, with --file, one file or directory.
     ///
     /// Machines that were in the cluster then go on with it, if it is where their server was. Servers that were beside it are to be removed and added again, with data directories of
     /// their own; they must not be up meanwhile. Whoever joined since joins again, whoever was expelled since is to be expelled again.
+    ///
+    /// --file PATH --to DEST writes a file, or a directory with all below, as ordinary files: with modes,
+    /// times, links, holes, extended attributes and access lists. Owner and group are restored by root; for
+    /// others, set-id bits of other users go. Exits with 1 if files were left out (--incomplete).
     Restore(backup::Restore),
     /// Run client and server in one thread on simulated disks and networks, with crashes, checked against a model.
     ///

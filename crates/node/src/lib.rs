@@ -53,8 +53,8 @@ mod upstream;
 mod waits;
 
 pub use backup::{
-    BackupError, BackupOrder, BackupReport, BackupSchedule, RestoreReport, Restoring, list as backups,
-    restore,
+    BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
+    Restoring, extract, list as backups, restore,
 };
 pub use cluster::{FileLeases, Invitation, InvitationReport, LeaseLine, MachineReport, RightsReport};
 pub use control::{

@@ -23,6 +23,11 @@ pub fn make_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(DIRECTORY).create(path)
 }
 
+/// Makes the directory; an error if anything of that name is there.
+pub fn make_one_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY).create(path)
+}
+
 /// Takes from others what they may do with the directory and all that is in it. What belongs to somebody else stays as it is, and is named in the log.
 pub fn mend(dir: &Path) -> io::Result<()> {
     // First: from now on nobody else comes in.

@@ -13,6 +13,7 @@ use super::error::{BackupError, io};
 use super::format::{self, About, Reader};
 use super::name;
 use crate::chain::ChainError;
+use crate::store;
 use bytes::Bytes;
 use namespace::ShareId;
 use rustix::fs::{FlockOperation, flock};
@@ -94,12 +95,21 @@ impl Archive {
         Ok(names)
     }
 
+    /// The name of the backup that is asked for; of the latest, if none is.
+    pub(super) fn choose(&self, name: Option<&str>) -> Result<String, BackupError> {
+        let name = match name {
+            Some(name) => Some(name.to_owned()),
+            None => self.names()?.into_iter().rfind(|name| name::time(name).is_some()),
+        };
+        name.ok_or_else(|| BackupError::NoBackup { what: "backup".to_owned(), dir: self.dir.clone() })
+    }
+
     /// Where the backup of that name is.
     pub(super) fn backup(&self, name: &str) -> PathBuf {
         self.dir.join("backups").join(name)
     }
 
-    /// Opens a backup.
+    /// Opens a backup, whose rows are as this program has them.
     pub(super) fn read(&self, name: &str) -> Result<(Reader<BufReader<File>>, About), BackupError> {
         let path = self.backup(name);
         let file = File::open(&path).map_err(|error| match error.kind() {
@@ -108,7 +118,12 @@ impl Archive {
             }
             _ => io("open", &path)(error),
         })?;
-        Reader::new(BufReader::with_capacity(1 << 20, file)).map_err(|error| broken(&path, error))
+        let opened = Reader::new(BufReader::with_capacity(1 << 20, file));
+        let (reader, about) = opened.map_err(|error| broken(&path, error))?;
+        match about.rows {
+            store::FORMAT => Ok((reader, about)),
+            found => Err(BackupError::Rows { file: path, found }),
+        }
     }
 
     /// Begins the file of a new backup.
@@ -216,10 +231,7 @@ impl Archive {
     }
 
     fn shares_of(&self, name: &str, shares: &mut BTreeSet<ShareId>) -> Result<(), BackupError> {
-        let (mut reader, about) = self.read(name)?;
-        if about.rows != crate::store::FORMAT {
-            return Err(BackupError::Rows { file: self.backup(name), found: about.rows });
-        }
+        let (mut reader, _) = self.read(name)?;
         while let Some(rows) = reader.rows().map_err(|error| broken(&self.backup(name), error))? {
             shares.extend(rows.iter().filter_map(|(key, row)| directory::share_of_row(key, row)));
         }

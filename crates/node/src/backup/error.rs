@@ -83,6 +83,50 @@ pub enum BackupError {
         /// One of them.
         first: String,
     },
+    /// There is no such file in the backup.
+    #[error("there is no {path} in backup {name}: {why}. Another backup may have it: --backup NAME", path = path.display())]
+    NoFile {
+        /// Which.
+        path: PathBuf,
+        /// The backup's name.
+        name: String,
+        /// How far the path leads.
+        why: String,
+    },
+    /// A file of the backup is not whole.
+    #[error(
+        "{path} is not whole in backup {name}: {why}. Take another backup (--backup NAME), or leave out what is not whole: --incomplete", path = path.display()
+    )]
+    Lost {
+        /// Which file.
+        path: PathBuf,
+        /// The backup's name.
+        name: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Something is where files are to be restored.
+    #[error("{to} is there already, and nothing is replaced: choose another name", to = to.display())]
+    Exists {
+        /// Where.
+        to: PathBuf,
+    },
+    /// There is no directory in which files could be restored.
+    #[error("{dir} is no directory: make it first, or choose another place", dir = dir.display())]
+    NoDirectory {
+        /// Which.
+        dir: PathBuf,
+    },
+    /// Something is where files are made before they have their name.
+    #[error(
+        "{dir} is there already: another restore of {to} is at work, or was cut short, and then you can remove that directory", dir = dir.display(), to = to.display()
+    )]
+    Remains {
+        /// The directory.
+        dir: PathBuf,
+        /// What is to be restored.
+        to: PathBuf,
+    },
     /// Content was deleted everywhere while it was to be copied.
     #[error("too much was deleted while the backup was made; try again, or on another server")]
     Gone,

@@ -2,19 +2,23 @@
 //!
 //! A backup is the rows of the directory after exactly one log entry, in a file of its own, and the shares that these refer to. Shares never change
 //! and their names are never used twice, so all backups in a directory have them in common: a backup copies those that are not there yet. Nothing is
-//! believed without its hash ([`mod@format`]), and a backup has its name only when all that it refers to is durable.
+//! believed without its hash ([`mod@format`]), and a backup has its name only when all that it refers to is durable. Single files are had from it, too.
 
 mod archive;
 mod error;
+mod extracting;
 mod format;
+mod made;
 mod making;
 mod name;
 mod restoring;
 mod schedule;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tree;
 
 pub use error::BackupError;
+pub use extracting::{ExtractReport, Extracting, extract};
 pub(crate) use making::run;
 pub use restoring::{RestoreReport, Restoring, list, restore};
 pub use schedule::BackupSchedule;

@@ -3,7 +3,6 @@
 use super::archive::{Archive, broken, sync_dir};
 use super::error::{BackupError, io};
 use super::format::About;
-use super::name;
 use crate::data::{DataDir, Identity};
 use crate::figures::size;
 use crate::group::Restored;
@@ -68,14 +67,9 @@ pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
 /// Makes a data directory out of a backup: that of the machine which founded the cluster, as its only server.
 pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<RestoreReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
-    let latest = || archive.names().map(|names| names.into_iter().rfind(|name| name::time(name).is_some()));
-    let none = || BackupError::NoBackup { what: "backup".to_owned(), dir: order.dir.clone() };
-    let name = order.name.clone().map_or_else(latest, |name| Ok(Some(name)))?.ok_or_else(none)?;
+    let name = archive.choose(order.name.as_deref())?;
     let (mut reader, about) = archive.read(&name)?;
     let file = archive.backup(&name);
-    if about.rows != crate::store::FORMAT {
-        return Err(BackupError::Rows { file, found: about.rows });
-    }
     let begun = DataDir::begin_restore(&order.data)?;
     let server = order.data.join("server");
     shares::private::make_dir(&server).map_err(io("make", &server))?;

@@ -1,5 +1,7 @@
 //! Backups of a machine that is up, and what comes back.
 
+mod extracting;
+
 use super::{BackupError, BackupOrder, BackupReport, Restoring, list, restore, run};
 use crate::cluster::Invitation;
 use crate::data::DataError;

@@ -166,7 +166,7 @@ impl GroupError {
         GroupError::Raft { doing, cause: Box::new(cause) }
     }
 
-    fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
+    pub(crate) fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
         GroupError::State(Box::new(cause))
     }
 }
