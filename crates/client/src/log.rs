@@ -112,6 +112,11 @@ impl Log {
         self.first + self.sent as u64 - 1
     }
 
+    /// How many entries were not sent yet.
+    pub fn unsent(&self) -> usize {
+        self.entries.len().saturating_sub(self.sent)
+    }
+
     /// Whether something was not sent yet.
     pub fn has_unsent(&self) -> bool {
         self.sent < self.entries.len()

@@ -251,6 +251,11 @@ impl Directory {
         self.read(store, |files| crate::report::resolve(files, path))
     }
 
+    /// Where `file` is, from the root.
+    pub fn path(&self, store: &dyn Store, file: &FileId) -> String {
+        self.read(store, |files| crate::report::path(files, &Operation::Stat { file: file.clone() }))
+    }
+
     /// The shares that the file at this path refers to, or all files below, if it is a directory. `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
         self.read(store, |files| Some(crate::kept::shares_below(files, crate::report::resolve(files, path)?)))

@@ -172,7 +172,7 @@ pub(crate) fn waits(state: &State, now: Time, files: &Files<'_>, at_least_ms: u6
 }
 
 /// What an operation is about, as people call it.
-fn path(files: &Files<'_>, operation: &Operation) -> String {
+pub(crate) fn path(files: &Files<'_>, operation: &Operation) -> String {
     let (file, label) = match operation {
         Operation::Lookup { dir, label, .. }
         | Operation::Create { dir, label, .. }

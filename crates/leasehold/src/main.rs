@@ -12,6 +12,7 @@ mod cluster;
 mod guard;
 mod leases;
 mod logs;
+mod metrics;
 mod places;
 mod policy;
 mod salvage;
@@ -21,6 +22,7 @@ mod service;
 mod shares;
 mod simulate;
 mod status;
+mod top;
 mod up;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -82,6 +84,10 @@ enum Command {
     Salvage(salvage::Salvage),
     /// What a running machine is doing.
     Status(status::Status),
+    /// Watch a running machine: operations and what they take, what waits for whom, busy directories.
+    ///
+    /// q and Ctrl-C end it. Directories are counted only while somebody watches.
+    Top(top::Top),
     /// Check everything: the whole tree, every piece of content against its hash, every share's lease.
     ///
     /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
@@ -168,6 +174,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Leases(leases) => leases.run(),
         Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),
+        Command::Top(top) => top.run(),
         Command::Fsck(check) => check.run(),
         Command::Scrub(scrub) => scrub.run(),
         Command::Shares(shares) => shares.run(),

@@ -2,6 +2,7 @@
 
 use crate::cluster::join;
 use crate::guard::Guard;
+use crate::metrics::{self, Endpoint};
 use crate::{Failure, places, service};
 use clap::Args;
 use fuse::Options;
@@ -79,6 +80,9 @@ struct Place {
     /// Return once it is mounted, and go on in the background until leasehold down. What it tells goes to leasehold.log in the data directory.
     #[arg(long)]
     background: bool,
+    /// Serve metrics for Prometheus at this port of this machine alone, or at this address and port: http://ADDR/metrics.
+    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
     /// It was started so.
     #[arg(long, hide = true)]
     detached: bool,
@@ -176,7 +180,7 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        run(&data, &dir, settings, schedule, (self.nosuid, self.place.detached))
+        run(&data, &dir, settings, schedule, self.nosuid, &self.place)
     }
 }
 
@@ -209,7 +213,7 @@ impl Mount {
         let (at, knows) = (self.at, knows(self.hold_version));
         let settings =
             MachineSettings { listen: listen(self.listen), at, knows, ..MachineSettings::default() };
-        run(&data, &self.dir, settings, None, (self.nosuid, self.place.detached))
+        run(&data, &self.dir, settings, None, self.nosuid, &self.place)
     }
 }
 
@@ -224,14 +228,16 @@ fn run(
     dir: &Path,
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
-    (nosuid, detached): (bool, bool),
+    nosuid: bool,
+    place: &Place,
 ) -> Result<ExitCode, Failure> {
-    if detached {
+    if place.detached {
         service::detach();
     }
     // Before anything is made.
     let dir = &fuse::prepare(dir)?;
     are_apart(data, dir)?;
+    let endpoint = place.metrics.map(Endpoint::bind).transpose()?;
     // A terminal that is closed ends nothing: whoever started this has `leasehold down`.
     let _ignored = Signals::new([SIGHUP])?;
     let starting = Starting::begin()?;
@@ -246,6 +252,10 @@ fn run(
     }
     if let Some(address) = machine.listens() {
         say(format_args!("other machines can join at {address}: leasehold invite"));
+    }
+    if let Some(endpoint) = endpoint {
+        let address = endpoint.serve(data, machine.door().activity())?;
+        say(format_args!("metrics are at http://{address}/metrics"));
     }
     let usual = Options::default();
     let options = Options { trusted: usual.trusted && !nosuid, ..usual };

@@ -3,6 +3,8 @@
 //! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries hold no lock of the server's, so
 //! neither order can close a circle.
 
+use crate::activity::Activity;
+use crate::status::ClientReport;
 use crate::clock;
 use crate::copies::Copies;
 use crate::door::{Again, Answer, Below, Door, Told};
@@ -70,6 +72,9 @@ pub(crate) struct Engine {
     /// Salvages that are not written down yet.
     salvaging: AtomicU64,
     started: Instant,
+    activity: Arc<Activity>,
+    /// Messages that asked for leases.
+    recalls: AtomicU64,
 }
 
 /// Is told what the server tells this machine's client.
@@ -223,6 +228,8 @@ impl Engine {
             salvage,
             salvaging: AtomicU64::new(0),
             started: Instant::now(),
+            activity: Arc::new(Activity::new("fuse")),
+            recalls: AtomicU64::new(0),
         };
         (engine, Queues { uploads, chores, yields })
     }
@@ -401,6 +408,9 @@ impl Engine {
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
+                    if matches!(message, ToClient::Recall { .. }) {
+                        self.recalls.fetch_add(1, Ordering::Relaxed);
+                    }
                     hosted.open |= matches!(message, ToClient::Opened { .. });
                     if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
                         hosted.session = hosted.welcomed;
@@ -423,6 +433,27 @@ impl Engine {
     pub(crate) fn client_figures(&self) -> (usize, usize) {
         let hosted = self.hosted.lock();
         (hosted.client.files_known(), hosted.client.dirty_bytes())
+    }
+
+    /// What the client has to do with servers.
+    pub(crate) fn client_report(&self) -> ClientReport {
+        let hosted = self.hosted.lock();
+        ClientReport {
+            leases: hosted.client.held(clock::time()).map(|(_, held)| held.iter().count()).sum(),
+            operations_unsent: hosted.client.operations_unsent(),
+            calls_waiting: hosted.answers.len(),
+            recalls_received: self.recalls.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Where `file` is, as far as this machine's client knows.
+    pub(crate) fn path(&self, file: &FileId) -> Option<String> {
+        self.hosted.lock().client.path(file)
+    }
+
+    /// Begins to count the directories that are used, or goes on with that.
+    pub(crate) fn watch(&self) {
+        self.activity.watch();
     }
 
     fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
@@ -953,6 +984,10 @@ impl Door for Engine {
         self.input(&mut hosted, Input::Forgotten(files), &mut after);
         drop(hosted);
         self.finish(after, false);
+    }
+
+    fn activity(&self) -> Option<&Arc<Activity>> {
+        Some(&self.activity)
     }
 
     fn hand_out(&self, below: Arc<dyn Below>) {

@@ -1,9 +1,11 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod acted;
+mod activity;
 mod alarm;
 mod aside;
 mod backup;
+mod busiest;
 mod chain;
 mod clock;
 mod cluster;
@@ -51,13 +53,14 @@ mod upgrade;
 mod upstream;
 mod waits;
 
+pub use activity::{Activity, ActivityReport, Kind, OperationReport, Underway};
 pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, RestoreReport, Restoring, list as backups,
     restore,
 };
 pub use cluster::{FileLeases, Invitation, LeaseLine, MachineReport};
 pub use control::{
-    AskError, add_server, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
+    AskError, add_server, ask_live, ask_status, back_up, drain, expel, fsck, invite, leases, machines, remove_server,
     renew_authority, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
@@ -78,7 +81,7 @@ pub use servers::ServerStanding;
 pub use shares::{Expiry, Location};
 pub use shares_server::ShareSettings;
 pub use shares_server::SharesError;
-pub use status::{HostReport, LinkReport, ServerReport, StatusReport};
+pub use status::{ClientReport, HostReport, LinkReport, LiveReport, ServerReport, StatusReport};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use stored::{
     AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,
