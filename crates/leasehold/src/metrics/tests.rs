@@ -16,7 +16,7 @@ pub fn report() -> LiveReport {
             "log_flushes": 12, "backlog_bytes": 13, "store_bytes": 14, "store_mended": 0,
             "scrub": {"ended": 1, "bytes": 2, "shares_ended": 3, "shares_examined": 4, "found": 0, "damaged": 0},
             "shares": 15, "share_bytes": 16,
-            "hosts": [{"machine": 1, "copies": {"kept": 1, "missing": 2, "leaving": 0, "complete": false}}],
+            "hosts": [{"machine": 1, "copies": {"kept": 1, "bytes": 9, "missing": 2, "fetching": 0, "leaving": 0, "hosts": 1, "complete": false}}],
             "hint": null, "messages_heard": 20, "messages_told": 21, "recalls": 5
         },
         "client": {"leases": 5, "operations_unsent": 2, "calls_waiting": 0, "recalls_received": 4},
