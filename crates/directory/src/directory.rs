@@ -253,7 +253,9 @@ impl Directory {
 
     /// Where `file` is, from the root.
     pub fn path(&self, store: &dyn Store, file: &FileId) -> String {
-        self.read(store, |files| crate::report::path(files, &namespace::Operation::Stat { file: file.clone() }))
+        self.read(store, |files| {
+            crate::report::path(files, &namespace::Operation::Stat { file: file.clone() })
+        })
     }
 
     /// The shares that the file at this path refers to, or all files below, if it is a directory. `None`: there is no such file.

@@ -24,8 +24,8 @@ use tokio::time::{interval, sleep, timeout};
 
 /// Upper bounds of the latencies that are told apart, seconds.
 const BUCKETS: [f64; 16] = [
-    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0,
-    30.0,
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0,
+    5.0, 30.0,
 ];
 /// Latencies are sorted into their buckets so often, also while nobody scrapes: what was not sorted takes memory.
 const UPKEEP: Duration = Duration::from_secs(5);

@@ -177,9 +177,10 @@ impl Request {
         match self {
             Request::Status
             | Request::Live(_)
-            | Request::Fsck | Request::Scrub | Request::Backup(_) | Request::Shares(_) => {
-                true
-            }
+            | Request::Fsck
+            | Request::Scrub
+            | Request::Backup(_)
+            | Request::Shares(_) => true,
             Request::Invite(_)
             | Request::Machines
             | Request::Expel(_)

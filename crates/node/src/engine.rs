@@ -4,7 +4,6 @@
 //! neither order can close a circle.
 
 use crate::activity::Activity;
-use crate::status::ClientReport;
 use crate::clock;
 use crate::copies::Copies;
 use crate::door::{Again, Answer, Below, Door, Told};
@@ -12,6 +11,7 @@ use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
 use crate::salvage::{Left, SalvageStore};
+use crate::status::ClientReport;
 use crate::unsent::{Unsent, Whose};
 use crate::upstream::Upstream;
 use crate::waits::{LONG_MS, LongWaits};

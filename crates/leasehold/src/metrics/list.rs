@@ -97,9 +97,12 @@ pub const METRICS: &[Metric] = &[
     machine!("leasehold_client_leases", Gauge, "Leases that this machine's client holds", |report| {
         report.client.leases as f64
     }),
-    machine!("leasehold_client_files", Gauge, "Files that this machine's client knows something of", |report| {
-        report.status.files_known as f64
-    }),
+    machine!(
+        "leasehold_client_files",
+        Gauge,
+        "Files that this machine's client knows something of",
+        |report| { report.status.files_known as f64 }
+    ),
     machine!(
         "leasehold_client_recalls_received_total",
         Counter,
@@ -112,12 +115,18 @@ pub const METRICS: &[Metric] = &[
         "Operations that this machine did and that no server was sent yet",
         |report| report.client.operations_unsent as f64
     ),
-    machine!("leasehold_client_calls_waiting", Gauge, "Calls on this machine that wait for a server", |report| {
-        report.client.calls_waiting as f64
-    }),
-    machine!("leasehold_client_dirty_bytes", Gauge, "Content of this machine that is not stored yet", |report| {
-        report.status.dirty_bytes as f64
-    }),
+    machine!(
+        "leasehold_client_calls_waiting",
+        Gauge,
+        "Calls on this machine that wait for a server",
+        |report| { report.client.calls_waiting as f64 }
+    ),
+    machine!(
+        "leasehold_client_dirty_bytes",
+        Gauge,
+        "Content of this machine that is not stored yet",
+        |report| { report.status.dirty_bytes as f64 }
+    ),
     machine!(
         "leasehold_client_salvages",
         Gauge,
@@ -178,9 +187,12 @@ pub const METRICS: &[Metric] = &[
         Some(of.backlog_bytes as f64)
     }),
     server!("leasehold_store_bytes", Gauge, "Rows of the server on disk", |of| Some(of.store_bytes as f64)),
-    server!("leasehold_store_mended_bits_total", Counter, "Bits found flipped in the rows, and put right", |of| {
-        Some(of.store_mended as f64)
-    }),
+    server!(
+        "leasehold_store_mended_bits_total",
+        Counter,
+        "Bits found flipped in the rows, and put right",
+        |of| { Some(of.store_mended as f64) }
+    ),
     server!("leasehold_shares", Gauge, "Shares that are stored here", |of| Some(of.shares as f64)),
     server!("leasehold_share_bytes", Gauge, "Bytes of these shares", |of| Some(of.share_bytes as f64)),
     server!("leasehold_disk_total_bytes", Gauge, "The file system's disk", |of| Some(of.space_total as f64)),

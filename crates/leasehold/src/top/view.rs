@@ -108,7 +108,8 @@ impl View {
         let rate = |before: u64, after: u64| per_second(before, after, over_s);
         let mut operations = Vec::new();
         for of in &is.activity.operations {
-            let then = was.activity.operations.iter().find(|then| then.kind == of.kind && then.door == of.door);
+            let then =
+                was.activity.operations.iter().find(|then| then.kind == of.kind && then.door == of.door);
             let (count, seconds) = then.map_or((0, 0.0), |then| (then.count, then.seconds));
             let per_s = rate(count, of.count);
             if per_s > 0.0 {
