@@ -61,6 +61,9 @@ pub(crate) struct Allowance {
     pub asking: Option<(u64, u64, u64)>,
 }
 
+/// Directories above one that are told at most: those known here could go round.
+const DEPTH_MAX: usize = 256;
+
 /// See the module. The host reads clocks and passes [`Now`], which never goes back; it carries out every [`Output`] in order; a spurious
 /// [`Input::Tick`] does no harm; [`Client::deadline`] says when the next one is due.
 #[derive(Debug)]
@@ -265,6 +268,19 @@ impl Client {
         let valid = self.valid_for_ms(now) > 0;
         let files = self.files.0.iter().filter(move |(_, known)| valid && !known.gone);
         files.map(|(file, known)| (file, &known.held))
+    }
+
+    /// Where `file` is below this machine's root, as far as is known here: what is not leased may have moved since. For people to read.
+    pub fn path(&self, file: &FileId) -> Option<String> {
+        let (mut labels, mut at) = (Vec::new(), file.clone());
+        while at != self.rights.root {
+            let (dir, label) = self.files.place(&at).filter(|_| labels.len() < DEPTH_MAX)?;
+            labels.push(String::from_utf8_lossy(label.as_bytes()).into_owned());
+            at = dir;
+        }
+        labels.push(String::new());
+        labels.reverse();
+        Some(if labels.len() == 1 { "/".to_owned() } else { labels.join("/") })
     }
 
     /// Bytes of content that are not yet stored.

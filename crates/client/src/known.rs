@@ -194,6 +194,18 @@ impl Children {
 pub(crate) struct Files(pub FxHashMap<FileId, Box<KnownFile>>);
 
 impl Files {
+    /// A directory that has `file`, and as what: by the file's links, or in the directory that it was made in.
+    pub(crate) fn place(&self, file: &FileId) -> Option<(FileId, Label)> {
+        let links = self.0.get(file).and_then(|known| known.links.as_ref());
+        if let Some(link) = links.and_then(|links| links.first()) {
+            return Some((link.dir.clone(), link.label.clone()));
+        }
+        let dir = file.parent()?;
+        let children = self.0.get(&dir)?.children.as_ref()?;
+        let (label, _) = children.by_position.values().find(|(_, entry)| entry.file == *file)?;
+        Some((dir, label.clone()))
+    }
+
     pub fn get(&self, file: &FileId) -> Option<&KnownFile> {
         self.0.get(file).map(|known| &**known)
     }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// All commands, in the order in which people meet them. clap knows no headings for commands.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Every day", &["up", "mount", "down", "umount", "status", "leases"]),
+    ("Every day", &["up", "mount", "down", "umount", "status", "top", "leases"]),
     (
         "Machines and servers",
         &[
@@ -63,6 +63,10 @@ const EXAMPLES: &[Examples] = &[
     ),
     ("umount", &[("leasehold umount ~/Leasehold", "Unmounts; the machine behind it ends in order.")]),
     ("status", &[("leasehold status", "For people."), ("leasehold status --json", "For programs.")]),
+    (
+        "top",
+        &[("leasehold top", "Live; q ends."), ("leasehold top --once --json", "One look, for programs.")],
+    ),
     ("leases", &[("leasehold leases /work/report.odt", "The path begins at the root of the file system.")]),
     (
         "invite",

@@ -16,6 +16,7 @@ mod help;
 mod leases;
 mod logs;
 mod man;
+mod metrics;
 mod places;
 mod policy;
 mod progress;
@@ -28,10 +29,12 @@ mod simulate;
 mod status;
 mod table;
 mod token;
+mod top;
 mod up;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// A serverless distributed file system: every machine together is one file system, and none of it is ever stale.
@@ -98,6 +101,10 @@ enum Command {
     Salvage(salvage::Salvage),
     /// What a running machine is doing.
     Status(status::Status),
+    /// Watch a running machine: operations and what they take, what waits for whom, busy directories.
+    ///
+    /// q and Ctrl-C end it. Directories are counted only while somebody watches.
+    Top(top::Top),
     /// Check everything: the whole tree, every piece of content against its hash, every share's lease.
     ///
     /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
@@ -203,6 +210,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Leases(leases) => leases.run(),
         Command::Salvage(salvage) => salvage.run(),
         Command::Status(status) => status.run(),
+        Command::Top(top) => top.run(),
         Command::Fsck(check) => check.run(),
         Command::Scrub(scrub) => scrub.run(),
         Command::Shares(shares) => shares.run(),

@@ -2,6 +2,7 @@
 
 use crate::cluster::join;
 use crate::guard::Guard;
+use crate::metrics::{self, Endpoint};
 use crate::{Failure, arguments, places, service};
 use clap::Args;
 use fuse::Options;
@@ -82,6 +83,9 @@ struct Place {
     /// Return once it is mounted, and go on in the background until leasehold down. What it tells goes to leasehold.log in the data directory.
     #[arg(long)]
     background: bool,
+    /// Serve metrics for Prometheus at this port of this machine alone, or at this address and port: http://ADDR/metrics.
+    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
     /// It was started so.
     #[arg(long, hide = true)]
     detached: bool,
@@ -167,7 +171,7 @@ impl Up {
             every: Duration::from_secs_f64(every * 3600.0),
         });
         let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };
-        run(&data, &dir, settings, schedule, sight, self.place.detached)
+        run(&data, &dir, settings, schedule, sight, &self.place)
     }
 }
 
@@ -201,7 +205,7 @@ impl Mount {
         let settings =
             MachineSettings { listen: listen(self.listen), at, knows, ..MachineSettings::default() };
         let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other };
-        run(&data, &self.dir, settings, None, sight, self.place.detached)
+        run(&data, &self.dir, settings, None, sight, &self.place)
     }
 }
 
@@ -223,9 +227,9 @@ fn run(
     settings: MachineSettings,
     schedule: Option<BackupSchedule>,
     Sight { nosuid, allow_other }: Sight,
-    detached: bool,
+    place: &Place,
 ) -> Result<ExitCode, Failure> {
-    if detached {
+    if place.detached {
         service::detach();
     }
     if allow_other {
@@ -239,6 +243,7 @@ fn run(
         let failed = |error| format!("cannot listen on {address} (choose another with --listen): {error}");
         drop(TcpListener::bind(address).map_err(failed)?);
     }
+    let endpoint = place.metrics.map(Endpoint::bind).transpose()?;
     // A terminal that is closed ends nothing: whoever started this has `leasehold down`.
     let _ignored = Signals::new([SIGHUP])?;
     let starting = Starting::begin()?;
@@ -253,6 +258,10 @@ fn run(
     }
     if let Some(address) = machine.listens() {
         say(format_args!("other machines can join at {address}: leasehold invite"));
+    }
+    if let Some(endpoint) = endpoint {
+        let address = endpoint.serve(data, machine.door().activity())?;
+        say(format_args!("metrics are at http://{address}/metrics"));
     }
     let usual = Options::default();
     let raiser = vec![std::env::current_exe()?.into_os_string(), "raise-events".into()];

@@ -84,7 +84,9 @@ fn every_field_is_documented() {
         };
         let mut fields = Vec::new();
         match &value {
-            Value::Array(all) => all.iter().for_each(|one| unsaid(section(&document, command), one, "", &mut fields)),
+            Value::Array(all) => {
+                all.iter().for_each(|one| unsaid(section(&document, command), one, "", &mut fields))
+            }
             one => unsaid(section(&document, command), one, "", &mut fields),
         }
         wrong.extend(fields.into_iter().map(|field| format!("{command}: {field}")));

@@ -88,7 +88,11 @@ fn before_a_machine_is_up() {
             (&["restore", &path("none"), "--list"], 2, &["none"]),
             (&["restore", &path("none")], 2, &["--data <NEW>"]),
             (&["restore", &path("none"), "--file", "/a"], 2, &["--to <DEST>"]),
-            (&["restore", &path("none"), "--file", "/a", "--to", &path("new"), "--data", &data], 2, &["--data <NEW>"]),
+            (
+                &["restore", &path("none"), "--file", "/a", "--to", &path("new"), "--data", &data],
+                2,
+                &["--data <NEW>"],
+            ),
             (&["restore", &path("none"), "--file", "/a", "--to", &path("new")], 2, &["no backup", "none"]),
             (&["salvage", "restore", "99", "--to", &taken, "--data", &data], 2, &["99", "salvage list"]),
             (&["salvage", "drop", "99", "--data", &data], 2, &["99", "salvage list"]),

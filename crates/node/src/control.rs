@@ -14,7 +14,7 @@ use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
 use crate::shares_server::{ShareSettings, Shares, wall_clock};
-use crate::status::StatusReport;
+use crate::status::{LiveReport, StatusReport};
 use crate::stored::{self, SharesReply, SharesRequest};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -39,6 +39,8 @@ const NO_SERVER: &str = "this machine has no server; ask on one that has: leaseh
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
     Status,
+    /// The live view; `true` has directories counted.
+    Live(bool),
     Fsck,
     Scrub,
     Invite(Invitation),
@@ -62,6 +64,7 @@ enum Reply {
     /// Something that people are to know, whatever the answer is.
     Note(String),
     Status(Box<StatusReport>),
+    Live(Box<LiveReport>),
     Fsck(FsckReport),
     Scrubbed(ScrubReport),
     Invited(String),
@@ -205,9 +208,12 @@ impl Request {
     /// It is about this machine, or about what is on its disk: for who is on this machine, and for nobody else. The rest is about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
-            Request::Status | Request::Fsck | Request::Scrub | Request::Backup(_) | Request::Shares(_) => {
-                true
-            }
+            Request::Status
+            | Request::Live(_)
+            | Request::Fsck
+            | Request::Scrub
+            | Request::Backup(_)
+            | Request::Shares(_) => true,
             Request::Invite(_)
             | Request::Invitations
             | Request::Revoke(_)
@@ -250,6 +256,7 @@ fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Resul
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
     Ok(match request {
         Request::Status => Reply::Status(Box::new(StatusReport::of(part))),
+        Request::Live(watches) => Reply::Live(Box::new(LiveReport::of(part, watches))),
         Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
         Request::Scrub => {
             let server = server?;
@@ -339,6 +346,14 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
         None => Ok(None),
         Some(Reply::Status(status)) => Ok(Some(*status)),
         Some(other) => Err(other.into()),
+    }
+}
+
+/// What the machine on `data` is asked for, and what it has counted. With `watches` it counts directories for a while.
+pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
+    match ask_running(data, &Request::Live(watches))? {
+        Reply::Live(live) => Ok(*live),
+        other => Err(other.into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The file API of this machine, as front doors see it.
 
+use crate::activity::Activity;
 use bytes::Bytes;
 use client::{Call, Invalidation, Reply, Ticket};
 use ident::FileId;
@@ -38,6 +39,10 @@ pub trait Door: Send + Sync + 'static {
     fn valid_for(&self) -> Duration;
     /// The kernel has forgotten these files, of which this front door was told that they linger ([`Reply::Lingers`]).
     fn forgotten(&self, files: Vec<FileId>);
+    /// Where it is counted what this front door is asked, if anywhere.
+    fn activity(&self) -> Option<&Arc<Activity>> {
+        None
+    }
     /// Registers who has handed out something below.
     fn hand_out(&self, below: Arc<dyn Below>);
 }

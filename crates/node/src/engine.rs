@@ -3,6 +3,7 @@
 //! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries hold no lock of the server's, so
 //! neither order can close a circle.
 
+use crate::activity::Activity;
 use crate::clock;
 use crate::copies::Copies;
 use crate::door::{Again, Answer, Below, Door, Told};
@@ -10,6 +11,7 @@ use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
 use crate::salvage::{Left, SalvageStore};
+use crate::status::ClientReport;
 use crate::unsent::{Unsent, Whose};
 use crate::upstream::Upstream;
 use crate::waits::{LONG_MS, LongWaits};
@@ -70,6 +72,9 @@ pub(crate) struct Engine {
     /// Salvages that are not written down yet.
     salvaging: AtomicU64,
     started: Instant,
+    activity: Arc<Activity>,
+    /// Messages that asked for leases.
+    recalls: AtomicU64,
 }
 
 /// Is told what the server tells this machine's client.
@@ -223,6 +228,8 @@ impl Engine {
             salvage,
             salvaging: AtomicU64::new(0),
             started: Instant::now(),
+            activity: Arc::new(Activity::new("fuse")),
+            recalls: AtomicU64::new(0),
         };
         (engine, Queues { uploads, chores, yields })
     }
@@ -401,6 +408,9 @@ impl Engine {
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
+                    if matches!(message, ToClient::Recall { .. }) {
+                        self.recalls.fetch_add(1, Ordering::Relaxed);
+                    }
                     hosted.open |= matches!(message, ToClient::Opened { .. });
                     if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
                         hosted.session = hosted.welcomed;
@@ -440,6 +450,25 @@ impl Engine {
             self.cancel(ticket);
         }
         done
+    }
+
+    /// What the client has to do with servers.
+    pub(crate) fn client_report(&self) -> ClientReport {
+        let hosted = self.hosted.lock();
+        ClientReport {
+            leases: hosted.client.held(clock::time()).map(|(_, held)| held.iter().count()).sum(),
+            recalls_received: self.recalls.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Where `file` is, as far as this machine's client knows.
+    pub(crate) fn path(&self, file: &FileId) -> Option<String> {
+        self.hosted.lock().client.path(file)
+    }
+
+    /// Begins to count the directories that are used, or goes on with that.
+    pub(crate) fn watch(&self) {
+        self.activity.watch();
     }
 
     fn input(&self, hosted: &mut Hosted, input: Input, after: &mut After) {
@@ -978,6 +1007,10 @@ impl Door for Engine {
         self.input(&mut hosted, Input::Forgotten(files), &mut after);
         drop(hosted);
         self.finish(after, false);
+    }
+
+    fn activity(&self) -> Option<&Arc<Activity>> {
+        Some(&self.activity)
     }
 
     fn hand_out(&self, below: Arc<dyn Below>) {

@@ -1,9 +1,11 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod acted;
+mod activity;
 mod alarm;
 mod aside;
 mod backup;
+mod busiest;
 mod chain;
 mod clock;
 mod cluster;
@@ -52,14 +54,15 @@ mod upgrade;
 mod upstream;
 mod waits;
 
+pub use activity::{Activity, ActivityReport, Kind, OperationReport, Underway};
 pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
     Restoring, extract, list as backups, restore,
 };
 pub use cluster::{FileLeases, Invitation, InvitationReport, LeaseLine, MachineReport, RightsReport};
 pub use control::{
-    AskError, add_server, ask_status, back_up, drain, expel, fsck, invitations, invite, leases, machines,
-    remove_server, renew_authority, revoke, scrub, servers, shares,
+    AskError, add_server, ask_live, ask_status, back_up, drain, expel, fsck, invitations, invite, leases,
+    machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
 pub use disk::{Disk, DiskFile};
@@ -79,7 +82,9 @@ pub use servers::ServerStanding;
 pub use shares::{Expiry, Location};
 pub use shares_server::ShareSettings;
 pub use shares_server::SharesError;
-pub use status::{CallReport, HostReport, LinkReport, Role, ServerReport, StatusReport};
+pub use status::{
+    CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport,
+};
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use stored::{
     AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,

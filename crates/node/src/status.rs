@@ -1,11 +1,14 @@
 //! What `leasehold status` tells.
 
+use crate::activity::ActivityReport;
 use crate::aside;
+use crate::door::Door;
 use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
 use crate::upgrade::VersionReport;
+use ident::FileId;
 use serde::{Deserialize, Serialize};
 use wire::{MachineId, ShareStanding};
 
@@ -75,6 +78,26 @@ pub struct CallReport {
     pub for_ms: u64,
     /// What it waits for.
     pub waits_for: String,
+}
+
+/// What `leasehold top` and metrics are made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LiveReport {
+    /// What the machine is doing.
+    pub status: StatusReport,
+    /// What its client has to do with servers.
+    pub client: ClientReport,
+    /// What its front door was asked.
+    pub activity: ActivityReport,
+}
+
+/// What a machine's client has to do with servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientReport {
+    /// Leases that it holds.
+    pub leases: usize,
+    /// Times that it was asked to let go of leases.
+    pub recalls_received: u64,
 }
 
 /// A connection to the server.
@@ -194,6 +217,29 @@ impl StatusReport {
             listens: part.addresses().unwrap_or_default(),
             link,
             server: server.as_deref().map(ServerReport::of),
+        }
+    }
+}
+
+impl LiveReport {
+    /// As of now. With `watches` directories are counted from now on for a while.
+    pub(crate) fn of(part: &Part, watches: bool) -> LiveReport {
+        let (engine, server) = (part.engine(), part.server());
+        if watches {
+            engine.watch();
+        }
+        let path = |dir: &FileId| {
+            let known = engine.path(dir);
+            let from_server = || {
+                let server = server.as_deref()?;
+                Some(server.group().query(|directory, store| directory.path(store, dir)))
+            };
+            known.or_else(from_server).unwrap_or_else(|| dir.to_string())
+        };
+        LiveReport {
+            status: StatusReport::of(part),
+            client: engine.client_report(),
+            activity: engine.activity().map(|activity| activity.report(path)).unwrap_or_default(),
         }
     }
 }

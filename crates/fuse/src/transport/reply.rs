@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use device::{After, Returns, Slot};
 use namespace::Timestamp;
+use node::Underway;
 use rustix::io::{Errno as Sys, writev};
 use smallvec::SmallVec;
 use std::io::IoSlice;
@@ -17,6 +18,7 @@ pub struct Reply {
     unique: u64,
     to: Option<To>,
     after: Option<After>,
+    underway: Option<Underway>,
 }
 
 /// Where an answer goes: to where the request came from.
@@ -97,12 +99,18 @@ type Fields = SmallVec<[u8; 160]>;
 
 impl Reply {
     pub(super) fn new(unique: u64, to: To) -> Reply {
-        Reply { unique, to: Some(to), after: None }
+        Reply { unique, to: Some(to), after: None, underway: None }
     }
 
     /// Has `after` called once the kernel has the answer: where a ring brings it, it has it later than it is given here.
     pub(super) fn before(mut self, after: impl FnOnce() + Send + 'static) -> Reply {
         self.after = Some(Box::new(after));
+        self
+    }
+
+    /// Counts the operation once it is answered.
+    pub(super) fn ends(mut self, underway: Option<Underway>) -> Reply {
+        self.underway = underway;
         self
     }
 
@@ -234,6 +242,8 @@ impl Reply {
     /// `error` is negative, or 0.
     fn send(mut self, error: i32, parts: &[&[u8]]) {
         if let Some(to) = self.to.take() {
+            // Counted before anybody can see the answer.
+            drop(self.underway.take());
             to.send(self.unique, error, parts, self.after.take());
         }
     }

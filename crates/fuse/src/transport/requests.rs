@@ -4,6 +4,7 @@ use client::Allocate;
 use namespace::{
     AttributeChange, Conflict, FileKind, LockKind, LockRange, LockSpace, RenameMode, SetTime, Stat, XattrMode,
 };
+use node::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ pub(super) struct Requests(pub(super) Arc<Front>);
 impl Serve for Requests {
     fn serve(&self, Request { asker, node, call }: Request, reply: Reply) {
         let front = &self.0;
+        let reply = counted(front, node, &call, reply);
         let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
         if front.watches.is_hand(asker.pid)
             && let Some(answer) = front.watches.phantom(node, front.nodes.file(node).ok().as_ref(), &call)
@@ -150,6 +152,57 @@ fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, 
         Answer::AsItIs => front.unchanged(asker, node, move |shown| attributes(shown, reply)),
         Answer::Refused => reply.error(Errno(libc::EPERM)),
     }
+}
+
+/// Of a name the node is the directory; of all else the directory is the one that the file was made in.
+fn counted(front: &Front, node: u64, call: &Call, reply: Reply) -> Reply {
+    let (Some(activity), Some((kind, is_directory))) = (front.door().activity(), kind(call)) else {
+        return reply;
+    };
+    let directory = || {
+        let file = front.nodes.file(node).ok()?;
+        if is_directory { Some(file) } else { file.parent().or(Some(file)) }
+    };
+    reply.ends(activity.begin(kind, directory))
+}
+
+/// What people call it, and whether its node is a directory. Nothing of what the kernel waits for no answer to.
+fn kind(call: &Call) -> Option<(Kind, bool)> {
+    Some(match call {
+        Call::Lookup { .. } => (Kind::Lookup, true),
+        Call::Symlink { .. } => (Kind::Symlink, true),
+        Call::MkNod { .. } => (Kind::MakeNode, true),
+        Call::MkDir { .. } => (Kind::MakeDirectory, true),
+        Call::Unlink { .. } => (Kind::Unlink, true),
+        Call::RmDir { .. } => (Kind::RemoveDirectory, true),
+        Call::Rename { .. } => (Kind::Rename, true),
+        Call::Link { .. } => (Kind::Link, true),
+        Call::Create { .. } => (Kind::Create, true),
+        Call::OpenDir => (Kind::OpenDirectory, true),
+        Call::ReadDir { .. } => (Kind::ReadDirectory, true),
+        Call::ReleaseDir { .. } => (Kind::ReleaseDirectory, true),
+        Call::StatFs => (Kind::Space, true),
+        Call::GetAttr | Call::StatX => (Kind::Stat, false),
+        Call::SetAttr(_) => (Kind::SetAttributes, false),
+        Call::ReadLink => (Kind::ReadLink, false),
+        Call::Open { .. } => (Kind::Open, false),
+        Call::Read { .. } => (Kind::Read, false),
+        Call::Write { .. } => (Kind::Write, false),
+        Call::Flush { .. } => (Kind::Flush, false),
+        Call::Release { .. } => (Kind::Release, false),
+        Call::Fsync => (Kind::Sync, false),
+        Call::SetXattr { .. } => (Kind::SetXattr, false),
+        Call::GetXattr { .. } => (Kind::GetXattr, false),
+        Call::ListXattr { .. } => (Kind::ListXattr, false),
+        Call::RemoveXattr { .. } => (Kind::RemoveXattr, false),
+        Call::Access { .. } => (Kind::Access, false),
+        Call::GetLock(_) => (Kind::GetLock, false),
+        Call::SetLock { .. } => (Kind::SetLock, false),
+        Call::Allocate { .. } => (Kind::Allocate, false),
+        Call::Seek { .. } => (Kind::Seek, false),
+        Call::IoCtl | Call::Other(_) => (Kind::Other, false),
+        Call::Forget(_) | Call::Interrupt { .. } => return None,
+    })
 }
 
 /// Whether the kernel keeps anything of the answer. What is said of locks and of closing it does not, and some of that waits for long.

@@ -1,0 +1,155 @@
+//! `leasehold top`: what the machine is asked, what waits for whom, and where.
+
+mod frame;
+mod view;
+
+use crate::answer::answer;
+use crate::{Failure, places};
+use clap::Args;
+use node::{AskError, LiveReport, MachineReport};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use view::View;
+
+/// Rates are of so long, and shown as often.
+const EVERY: Duration = Duration::from_secs(1);
+/// A signal is seen after so long.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// See the command's help.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// The machine's data directory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Watch for a second, print one frame, and end. Needs no terminal.
+    #[arg(long)]
+    once: bool,
+    /// With --once, as JSON.
+    #[arg(long, requires = "once")]
+    json: bool,
+}
+
+/// All that is known at one time.
+struct Sample {
+    live: LiveReport,
+    /// The cluster's machines, or why they are not known.
+    machines: Result<Vec<MachineReport>, String>,
+}
+
+impl Sample {
+    fn take(data: &Path) -> Result<Sample, AskError> {
+        let live = node::ask_live(data, true)?;
+        let machines = node::machines(data).map_err(|error| match error {
+            // This machine has answered: what it could not say is what a server says.
+            AskError::Failed(why) => why,
+            other => other.to_string(),
+        });
+        Ok(Sample { live, machines })
+    }
+}
+
+impl Top {
+    /// Shows it until somebody has seen enough.
+    pub fn run(self) -> Result<ExitCode, Failure> {
+        let data = self.data.map_or_else(places::data, Ok)?;
+        let first = Sample::take(&data)?;
+        if self.once {
+            std::thread::sleep(EVERY);
+            let view = View::between(&first, &Sample::take(&data)?);
+            answer(self.json, &view, frame::text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !std::io::stdout().is_terminal() {
+            return Err("leasehold top needs a terminal; leasehold top --once does without".into());
+        }
+        let ended = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, ended.clone())?;
+        }
+        // A panic puts the terminal back, too.
+        let mut terminal = ratatui::try_init()?;
+        let shown = watch(&mut terminal, &data, first, &ended);
+        // First, so that an error is said on the terminal as it was.
+        ratatui::try_restore()?;
+        shown?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn watch(
+    terminal: &mut ratatui::DefaultTerminal,
+    data: &Path,
+    first: Sample,
+    ended: &AtomicBool,
+) -> Result<(), Failure> {
+    let mut view = View::between(&first, &first);
+    let (mut before, mut due) = (first, Instant::now() + EVERY);
+    while !ended.load(SeqCst) {
+        terminal.draw(|frame| frame::draw(frame, &view))?;
+        let wait = due.saturating_duration_since(Instant::now()).min(LOOK);
+        if event::poll(wait)? && is_enough(&event::read()?) {
+            return Ok(());
+        }
+        if Instant::now() >= due {
+            let sample = Sample::take(data)?;
+            view = View::between(&before, &sample);
+            (before, due) = (sample, Instant::now() + EVERY);
+        }
+    }
+    Ok(())
+}
+
+/// In raw mode Ctrl-C is a key like any other.
+fn is_enough(event: &Event) -> bool {
+    let Event::Key(key) = event else { return false };
+    let is_interrupt = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
+    key.kind == KeyEventKind::Press && (key.code == KeyCode::Char('q') || is_interrupt)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::metrics::tests::report;
+
+    /// A machine that has been up for `at_s` and created `count` files in `seconds`.
+    pub fn sample(at_s: f64, count: u64, seconds: f64) -> Sample {
+        let mut live = report();
+        live.activity.at_s = at_s;
+        live.activity.operations = vec![node::OperationReport {
+            kind: "create".to_owned(),
+            door: "fuse".to_owned(),
+            count,
+            seconds,
+        }];
+        live.activity.directories.clear();
+        live.client.recalls_received = count;
+        let machine = |name: &str, unanswered_ms| MachineReport {
+            machine: 1,
+            name: name.to_owned(),
+            rights: node::RightsReport { path: "/".to_owned(), read_only: false, squash: None },
+            standing: "active".to_owned(),
+            expelled: false,
+            session: true,
+            lapsed: false,
+            unanswered_ms,
+        };
+        let machines = vec![machine("ada", None), machine("bob", Some(2_500))];
+        Sample { live, machines: Ok(machines) }
+    }
+
+    #[test]
+    fn q_and_ctrl_c_end_it_and_nothing_else() {
+        let key = |code, modifiers| Event::Key(event::KeyEvent::new(code, modifiers));
+        assert!(is_enough(&key(KeyCode::Char('q'), KeyModifiers::NONE)));
+        assert!(is_enough(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!is_enough(&key(KeyCode::Char('c'), KeyModifiers::NONE)));
+        assert!(!is_enough(&Event::Resize(80, 24)));
+    }
+}

@@ -1,0 +1,216 @@
+//! What is shown, made of two samples. Its names are those of `leasehold top --once --json`.
+
+use super::Sample;
+use node::{LinkReport, ServerReport};
+use serde::Serialize;
+
+/// One frame.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct View {
+    /// The version of the program.
+    pub version: String,
+    /// The data directory.
+    pub data: String,
+    /// Since the machine was started.
+    pub uptime_s: u64,
+    /// The seconds that rates are of.
+    pub over_s: f64,
+    /// How the connection to the server stands, in words, on a machine that has one.
+    pub link: Option<String>,
+    /// All operations.
+    pub operations_per_s: f64,
+    /// By kind, the most frequent first. Those that nobody asked for are left out.
+    pub operations: Vec<OperationRate>,
+    /// The busiest first.
+    pub directories: Vec<DirectoryRate>,
+    /// What this machine's client has to do with servers.
+    pub client: ClientView,
+    /// What the server on this machine does, if it has one.
+    pub server: Option<ServerView>,
+    /// All of the cluster that are not expelled.
+    pub machines: Vec<MachineView>,
+    /// Why they are not known.
+    pub machines_unknown: Option<String>,
+}
+
+/// Operations of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperationRate {
+    /// As people call the operation.
+    pub kind: String,
+    /// The front door.
+    pub door: String,
+    /// A second.
+    pub per_s: f64,
+    /// What an answer took, on average.
+    pub mean_ms: f64,
+}
+
+/// Operations in a directory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DirectoryRate {
+    /// From the root.
+    pub path: String,
+    /// A second.
+    pub per_s: f64,
+    /// Since somebody began to watch.
+    pub operations: u64,
+}
+
+/// See [`View::client`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ClientView {
+    /// That it holds.
+    pub leases: usize,
+    /// Asked of it, a second.
+    pub recalls_received_per_s: f64,
+    /// Calls that wait for a server.
+    pub calls_waiting: usize,
+    /// Operations that no server was sent yet.
+    pub operations_unsent: usize,
+    /// Content that is not stored yet.
+    pub dirty_bytes: usize,
+}
+
+/// See [`View::server`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ServerView {
+    /// Requests for leases that wait.
+    pub requests_waiting: usize,
+    /// Asked of machines, a second.
+    pub recalls_sent_per_s: f64,
+    /// From and to machines, a second.
+    pub messages_per_s: f64,
+    /// Times that the log was made durable, a second.
+    pub log_flushes_per_s: f64,
+    /// Log entries that were applied, a second.
+    pub log_entries_per_s: f64,
+    /// Proposed and not applied yet.
+    pub backlog_bytes: usize,
+}
+
+/// A machine of the cluster.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct MachineView {
+    /// What it is called.
+    pub name: String,
+    /// How its session stands, in words.
+    pub standing: String,
+    /// For how long it has not answered a recall.
+    pub unanswered_ms: Option<u64>,
+}
+
+impl View {
+    /// What went on from one sample to the next.
+    pub fn between(before: &Sample, after: &Sample) -> View {
+        let (was, is) = (&before.live, &after.live);
+        let over_s = is.activity.at_s - was.activity.at_s;
+        let rate = |before: u64, after: u64| per_second(before, after, over_s);
+        let mut operations = Vec::new();
+        for of in &is.activity.operations {
+            let then =
+                was.activity.operations.iter().find(|then| then.kind == of.kind && then.door == of.door);
+            let (count, seconds) = then.map_or((0, 0.0), |then| (then.count, then.seconds));
+            let per_s = rate(count, of.count);
+            if per_s > 0.0 {
+                let mean_ms = 1e3 * (of.seconds - seconds).max(0.0) / of.count.saturating_sub(count) as f64;
+                operations.push(OperationRate {
+                    kind: of.kind.clone(),
+                    door: of.door.clone(),
+                    per_s,
+                    mean_ms,
+                });
+            }
+        }
+        operations.sort_by(|a, b| b.per_s.total_cmp(&a.per_s));
+        let mut directories: Vec<DirectoryRate> = Vec::new();
+        for (path, count) in &is.activity.directories {
+            let then = was.activity.directories.iter().find(|(then, _)| then == path);
+            let per_s = rate(then.map_or(0, |(_, count)| *count), *count);
+            directories.push(DirectoryRate { path: path.clone(), per_s, operations: *count });
+        }
+        directories.sort_by(|a, b| b.per_s.total_cmp(&a.per_s).then(b.operations.cmp(&a.operations)));
+        let machines = after.machines.iter().flatten().filter(|machine| !machine.expelled);
+        let machines = machines.map(|machine| MachineView {
+            name: machine.name.clone(),
+            standing: machine.standing.clone(),
+            unanswered_ms: machine.unanswered_ms,
+        });
+        View {
+            version: is.status.version.clone(),
+            data: is.status.data.clone(),
+            uptime_s: is.status.uptime_s,
+            over_s,
+            link: is.status.link.as_ref().map(link),
+            operations_per_s: operations.iter().map(|of| of.per_s).sum(),
+            operations,
+            directories,
+            client: ClientView {
+                leases: is.client.leases,
+                recalls_received_per_s: rate(was.client.recalls_received, is.client.recalls_received),
+                calls_waiting: is.status.calls_waiting.len(),
+                operations_unsent: is.status.operations_unsent,
+                dirty_bytes: is.status.dirty_bytes,
+            },
+            server: is.status.server.as_ref().map(|is| server(was.status.server.as_ref(), is, rate)),
+            machines: machines.collect(),
+            machines_unknown: after.machines.as_ref().err().cloned(),
+        }
+    }
+}
+
+/// A counter's rate. One that has gone back was begun anew.
+fn per_second(before: u64, after: u64, over_s: f64) -> f64 {
+    let more = after.checked_sub(before).unwrap_or(after);
+    if over_s > 0.0 { more as f64 / over_s } else { 0.0 }
+}
+
+fn link(link: &LinkReport) -> String {
+    match &link.down {
+        None => format!("connected to {} for {} s", link.server, link.since_s),
+        Some(why) => format!("NOT CONNECTED to {} for {} s: {why}", link.server, link.since_s),
+    }
+}
+
+fn server(was: Option<&ServerReport>, is: &ServerReport, rate: impl Fn(u64, u64) -> f64) -> ServerView {
+    // Of a server that was not there before, nothing is known of this second.
+    let was = was.unwrap_or(is);
+    let messages = |of: &ServerReport| of.traffic.messages_heard + of.traffic.messages_told;
+    ServerView {
+        requests_waiting: is.requests_waiting,
+        recalls_sent_per_s: rate(was.traffic.recalls, is.traffic.recalls),
+        messages_per_s: rate(messages(was), messages(is)),
+        log_flushes_per_s: rate(was.log_flushes, is.log_flushes),
+        log_entries_per_s: rate(was.applied, is.applied),
+        backlog_bytes: is.backlog_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::tests::sample;
+
+    #[test]
+    fn rates_are_differences_of_two_samples() {
+        let (before, mut after) = (sample(10.0, 100, 1.0), sample(12.0, 300, 1.4));
+        after.live.activity.directories = vec![("/quiet".to_owned(), 3), ("/busy".to_owned(), 203)];
+        let view = View::between(&before, &after);
+        assert_eq!((view.over_s, view.operations_per_s), (2.0, 100.0));
+        let [create] = &view.operations[..] else { panic!("{:?}", view.operations) };
+        assert_eq!((&*create.kind, create.per_s), ("create", 100.0));
+        assert!((create.mean_ms - 2.0).abs() < 1e-9);
+        let directories = view.directories.iter().map(|of| (&*of.path, of.per_s)).collect::<Vec<_>>();
+        assert_eq!(directories, [("/busy", 101.5), ("/quiet", 1.5)]);
+        assert_eq!(view.client.recalls_received_per_s, 100.0);
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_has_no_negative_rate() {
+        assert_eq!(per_second(100, 6, 2.0), 3.0);
+        assert_eq!(per_second(1, 2, 0.0), 0.0);
+        // Both samples are one: nothing is infinite.
+        let one = sample(10.0, 100, 1.0);
+        assert!(View::between(&one, &one).operations.is_empty());
+    }
+}
