@@ -96,7 +96,7 @@ enum Command {
     Policy(policy::Policy),
     /// Who holds which leases on a file, who waits for them, and who was asked to let go.
     Leases(leases::Leases),
-    /// Changes that this machine made while it was cut off, and that could not be applied any more.
+    /// Changes of this machine that could not be applied any more after it was cut off.
     #[command(subcommand)]
     Salvage(salvage::Salvage),
     /// What a running machine is doing.
@@ -110,11 +110,11 @@ enum Command {
     /// Asks the running machine if there is one, and reads the data directory itself otherwise. Exits with 0 when nothing is wrong, with
     /// 1 when something is.
     Fsck(check::Check),
-    /// Have the running server read all its content and metadata from disk, and repair what the disk has damaged.
+    /// Have the running server read all its content and metadata, and repair what is damaged.
     ///
     /// A server does so by itself once a week, slowly. Damaged shares are fetched from other servers that have them. Exits with 1 if any share was damaged.
     Scrub(scrub::Scrub),
-    /// What is stored at the servers, for whom, and for how long; and storing shares of one's own.
+    /// Content at the servers, for whom and for how long; and storing shares of one's own.
     #[command(subcommand)]
     Shares(shares::Shares),
     /// Have this server delete now what nothing needs any more, and say what keeps the rest.
@@ -135,9 +135,9 @@ enum Command {
     /// times, links, holes, extended attributes and access lists. Owner and group are restored by root; for
     /// others, set-id bits of other users go. Exits with 1 if files were left out (--incomplete).
     Restore(backup::Restore),
-    /// Run client and server in one thread on simulated disks and networks, with crashes, checked against a model.
+    /// Run machines in one thread on simulated disks and networks, checked against a model.
     ///
-    /// Needs no root, no network and no disk. The same seed gives the same run, everywhere.
+    /// Disks lose what was not synced, and machines crash. Needs no root, no network and no disk. The same seed gives the same run, everywhere.
     Simulate(simulate::Simulate),
     /// Measure.
     #[command(subcommand)]
