@@ -114,10 +114,10 @@ pub(crate) fn connection(dir: &Path) -> Option<u32> {
 /// Whether something is mounted below `dir`, as far as can be seen.
 pub(crate) fn has_mounts_within(dir: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
     let within =
         |point: String| Path::new(&point).strip_prefix(dir).is_ok_and(|rest| !rest.as_os_str().is_empty());
-    points.map(within).any(|is| is)
+    points.any(within)
 }
 
 /// Ends a connection, mounted on `dir`, that nobody serves any more: whoever waits for an answer gets an error. The dead mount stays, so that nobody takes what is below for it.

@@ -119,7 +119,7 @@ pub mod tests {
     use crate::metrics::tests::report;
 
     /// A machine that has been up for `at_s` and created `count` files in `seconds`.
-    pub fn sample(at_s: f64, count: u64, seconds: f64) -> Sample {
+    pub(super) fn sample(at_s: f64, count: u64, seconds: f64) -> Sample {
         let mut live = report();
         live.activity.at_s = at_s;
         live.activity.operations = vec![node::OperationReport {

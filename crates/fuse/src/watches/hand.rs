@@ -206,7 +206,7 @@ fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Resu
         ),
         Order::Rename { from, to } => rustix::fs::renameat(&dir, &from[..], &dir, &to[..]),
         Order::Replace { name } => {
-            let elsewhere = open_directory(&root, ELSEWHERE_NAME)?;
+            let elsewhere = open_directory(root, ELSEWHERE_NAME)?;
             rustix::fs::renameat(elsewhere, IN_ELSEWHERE, dir, &name[..])
         }
         Order::Touch { name, both } => {

@@ -332,8 +332,7 @@ impl Watches {
         if let Some(ticket) = self.door.call(&Cred::default(), Call::Stat { file: file.clone() }, answer) {
             self.door.cancel(ticket);
         }
-        let looks = found.lock().take();
-        looks
+        found.lock().take()
     }
 }
 

@@ -170,6 +170,7 @@ fn name_of(call: &Call) -> &'static str {
     match call {
         Call::Lookup { .. } => "lookup",
         Call::Parent { .. } => "parent",
+        Call::Links { .. } => "links",
         Call::Stat { .. } => "stat",
         Call::Glance { .. } => "glance",
         Call::Access { .. } => "access",
@@ -205,6 +206,7 @@ impl Tree {
         let reply = match call {
             Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
             Call::Parent { dir } => self.parent(&dir)?,
+            Call::Links { file } => Reply::Links(self.links(&file)?),
             Call::Stat { file } => Reply::Stat(self.stat(&file)?),
             Call::Glance { file } => return Ok(Told::Passing(Reply::Stat(self.stat(&file)?))),
             Call::Access { file, mask } => self.check(cred, &file, mask).map(|()| Reply::Nothing)?,

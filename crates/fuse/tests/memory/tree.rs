@@ -4,8 +4,8 @@ use client::{Listed, Reply, Upto};
 use ident::FileId;
 use lease::Label;
 use namespace::{
-    AttributeChange, Attributes, Cred, Entry, Error, FileKind, RenameMode, SetTime, Stat, Timestamp,
-    XattrMode,
+    AttributeChange, Attributes, Cred, Entry, Error, FileKind, Link, Links, RenameMode, SetTime, Stat,
+    Timestamp, XattrMode,
 };
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -96,6 +96,15 @@ impl Tree {
         let parent = self.file(dir)?.parent.clone();
         let ino = self.file(&parent)?.attributes.ino;
         self.node(Entry { file: parent, kind: FileKind::Directory, ino, position: 1 })
+    }
+
+    pub fn links(&self, file: &FileId) -> Result<Links, Error> {
+        self.file(file)?;
+        let links = self.files.iter().flat_map(|(dir, known)| {
+            let there = known.entries.iter().filter(|(_, entry)| entry.file == *file);
+            there.map(move |(label, _)| Link { dir: dir.clone(), label: label.clone() })
+        });
+        Ok(links.collect())
     }
 
     pub fn create(

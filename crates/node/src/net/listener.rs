@@ -280,18 +280,10 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
             }
             Some(why) => why,
         },
-        (Purpose::Leave, Some(machine)) if host.server.refuses(machine).is_some() => {
-            return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?);
-        }
-        (Purpose::Leave, Some(machine)) => {
-            let server = host.server.clone();
-            // It waits for the log.
-            let left = tokio::task::spawn_blocking(move || server.leave(machine, "this machine")).await;
-            match left.map_err(|error| error.to_string()).and_then(|left| left) {
-                Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
-                Err(why) => why,
-            }
-        }
+        (Purpose::Leave, Some(machine)) => match host.leave(machine).await {
+            Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
+            Err(why) => why,
+        },
         (Purpose::Control { request }, Some(machine)) if serves => match host.refuses_server(machine) {
             None => {
                 frames::send(&mut frames, wire::answer(version, Welcome::Control)).await?;
@@ -313,10 +305,7 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
         },
         (Purpose::Ready { member, addresses }, Some(machine)) => {
             let server = host.server.clone();
-            // It waits for the log.
-            let ready =
-                tokio::task::spawn_blocking(move || server.is_ready(machine, member, addresses)).await;
-            match ready.map_err(|error| error.to_string()).and_then(|ready| ready) {
+            match on_a_thread(move || server.is_ready(machine, member, addresses)).await {
                 Ok(()) => return Ok(frames::send(&mut frames, wire::answer(version, Welcome::Done)).await?),
                 Err(why) => why,
             }
@@ -326,6 +315,11 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
     Err(End::Refused(refused))
 }
 
+/// Does what waits for the log.
+async fn on_a_thread(work: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| error.to_string())?
+}
+
 fn too_old_to_serve(speaks: Version, cluster: Version) -> String {
     format!(
         "this machine's leasehold is too old to be a server: it speaks version {speaks}, and the cluster is at {cluster}; install a newer one here"
@@ -333,6 +327,16 @@ fn too_old_to_serve(speaks: Version, cluster: Version) -> String {
 }
 
 impl Host {
+    /// The machine wants to belong to the cluster no more. One that was expelled does not.
+    async fn leave(&self, machine: MachineId) -> Result<(), String> {
+        let server = self.server.clone();
+        on_a_thread(move || match server.refuses(machine) {
+            Some(_) => Ok(()),
+            None => server.leave(machine, "this machine"),
+        })
+        .await
+    }
+
     /// Goes on with a connection on the group's thread, until the listener is dropped: what is said there wakes no other thread.
     fn beside_the_group<T: Future<Output = Result<(), End>> + Send>(
         &self,
