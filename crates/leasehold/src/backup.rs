@@ -1,6 +1,7 @@
 //! `leasehold backup`, `restore`.
 
 use crate::answer::answer;
+use crate::confirm::Confirm;
 use crate::progress::Progress;
 use crate::{Failure, places};
 use clap::Args;
@@ -69,6 +70,8 @@ pub struct Restore {
     /// As JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    confirm: Confirm,
 }
 
 impl Restore {
@@ -92,6 +95,9 @@ impl Restore {
                 return Ok(ExitCode::SUCCESS);
             }
         };
+        self.confirm.ask(
+            "What was done since the backup will not be there, and the servers of now must not be up beside it.",
+        )?;
         let order = Restoring {
             dir: self.dir,
             name: self.backup,

@@ -56,7 +56,8 @@ fn every_field_is_documented() {
     std::fs::File::open(path("Leasehold/gone")).unwrap().sync_all().unwrap();
     std::fs::remove_file(path("Leasehold/gone")).unwrap();
     assert!(run(&["invite"]).status.success());
-    let (backups, parcel, restored) = (path("backups"), path("parcel"), path("restored"));
+    let (backups, parcel) = (path("backups"), path("parcel"));
+    let (restored, extracted) = (path("restored"), path("extracted"));
     let mut wrong = Vec::new();
     for (command, rest) in [
         ("status", &[][..]),
@@ -68,6 +69,7 @@ fn every_field_is_documented() {
         ("scrub", &[]),
         ("backup", &[backups.as_str()]),
         ("restore", &[backups.as_str(), "--data", restored.as_str()]),
+        ("restore --file", &["/large", backups.as_str(), "--to", extracted.as_str()]),
         ("restore --list", &[backups.as_str()]),
         ("salvage list", &[]),
         ("shares status", &[]),
