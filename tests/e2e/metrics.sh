@@ -54,12 +54,9 @@ fi
 python3 -c 'import os, sys
 path = os.path.join(sys.argv[1], "busy")
 os.mkdir(path)
-while os.path.exists(path):
-    try:
-        os.close(os.open(os.path.join(path, "file"), os.O_CREAT | os.O_WRONLY))
-        os.unlink(os.path.join(path, "file"))
-    except FileNotFoundError:
-        break' "$mnt/d" &
+while not os.path.exists(os.path.join(sys.argv[1], "enough")):
+    os.close(os.open(os.path.join(path, "file"), os.O_CREAT | os.O_WRONLY))
+    os.unlink(os.path.join(path, "file"))' "$mnt/d" &
 busy=$!
 cleanup() { kill "$busy"; } 2>/dev/null
 wait_until "busy" test -d "$mnt/d/busy"
@@ -117,7 +114,7 @@ end(lambda main, top: os.write(main, b"q"))
 end(lambda main, top: os.write(main, b"\x03"))
 end(lambda main, top: top.send_signal(signal.SIGTERM))
 TERMINAL
-rm -rf "$mnt/d/busy" 2>/dev/null || rm -rf "$mnt/d/busy"
+touch "$mnt/d/enough"
 wait_for_end "$busy" "the busy one"
 cleanup() { :; }
 stop_mount

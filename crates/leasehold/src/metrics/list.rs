@@ -188,7 +188,7 @@ pub const METRICS: &[Metric] = &[
     }),
     server!("leasehold_store_bytes", Gauge, "Rows of the server on disk", |of| Some(of.store_bytes as f64)),
     server!(
-        "leasehold_store_mended_bits_total",
+        "leasehold_store_mended_total",
         Counter,
         "Bits found flipped in the rows, and put right",
         |of| { Some(of.store_mended as f64) }

@@ -55,7 +55,7 @@ fn summary(view: &View) -> Vec<Line<'static>> {
     ];
     lines.extend(view.link.iter().map(|link| Line::from(format!("server  {link}"))));
     lines.push(Line::from(format!(
-        "client  {} leases, {:.1} recalls/s, {} calls wait, {} operations unsent, {:.1} MiB dirty",
+        "client  {} leases, {:.1} recalls/s, {} calls wait, {} unsent, {:.1} MiB dirty",
         client.leases,
         client.recalls_received_per_s,
         client.calls_waiting,
