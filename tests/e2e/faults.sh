@@ -101,7 +101,7 @@ nothing_in_silence() {
     rm -rf "$restored"
     mkdir "$restored"
     # Each session's in a place of its own: two may have had the same file.
-    for number in $(sed -n 's/^\([0-9]\+\) at .*/\1/p' "$scratch/salvage$i"); do
+    for number in $(sed -n 's/^\([0-9]\+\) of .*/\1/p' "$scratch/salvage$i"); do
         lh "$i" salvage restore "$number" --to "$restored/$number" >"$scratch/restore.log" 2>&1 || fail "machine $i: salvage restore $number: $(tail -n 3 "$scratch/restore.log")"
     done
     for n in $(seq 20); do

@@ -38,7 +38,7 @@ for signal in TERM INT; do
     cp -r "${mounts[2]}/$dir" "$scratch/expected-$dir"
     end_cut_off 2 "$signal"
     salvaged 2 | grep -q "its next start goes on with it" || fail "nothing is listed: $(salvaged 2)"
-    number=$(salvaged 2 | sed -n 's/^\([0-9]*\) at .*/\1/p' | tail -n 1)
+    number=$(salvaged 2 | sed -n 's/^\([0-9]*\) of .*/\1/p' | tail -n 1)
     on 2 "$leasehold" salvage restore "$number" --data "$scratch/data2" --to "$scratch/restored-$dir" >/dev/null || fail "what is left cannot be restored"
     cmp "$scratch/restored-$dir/$dir/after/large" "$scratch/expected-$dir/after/large" || fail "what is restored is not what was written"
     mend 2
@@ -79,7 +79,7 @@ mend 2
 start 2
 [ "$(cat "${mounts[2]}/over/file")" = other ] || fail "what came later was overwritten"
 salvaged 2 | grep -q "cut off" || fail "what was left is not salvaged: $(salvaged 2)"
-number=$(salvaged 2 | sed -n 's/^\([0-9]*\) at .*/\1/p' | tail -n 1)
+number=$(salvaged 2 | sed -n 's/^\([0-9]*\) of .*/\1/p' | tail -n 1)
 on 2 "$leasehold" salvage restore "$number" --data "$scratch/data2" --to "$scratch/restored-over" >/dev/null
 [ "$(cat "$scratch/restored-over/over/file"*)" = "never applied" ] || fail "the salvage has something else"
 stop 2
