@@ -32,6 +32,8 @@ serve() {
     SEEN=no "$askers" "$shared/mnt" >"$scratch/askers.log" || { grep WRONG "$scratch/askers.log"; fail "users do not get what they should"; }
     kill -9 "$inside" && wait "$inside" 2>/dev/null || true
     inside=
+    # The container's first process is killed by the kernel, some time after that.
+    wait_until "the data directory is free" flock --nonblock "$scratch/data2/lock" true
     umount -l "$shared/mnt" 2>/dev/null || true
 }
 context="served from a container with a /proc of its own"
