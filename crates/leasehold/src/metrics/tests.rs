@@ -8,7 +8,9 @@ const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 pub fn report() -> LiveReport {
     let json = serde_json::json!({
         "status": {
-            "up": true, "version": "0.1.0", "data": "/data", "process": 1, "uptime_s": 9, "files_known": 3,
+            "up": true, "version": "0.1.0", "machine": 1, "name": "founder", "role": "leader",
+            "leader": "founder", "mounted_on": "/mnt", "operations_unsent": 2, "calls_waiting": [],
+            "data": "/data", "process": 1, "uptime_s": 9, "files_known": 3,
             "dirty_bytes": 4, "salvaged": 1, "put_aside": [],
             "link": {"server": "first:4470", "since_s": 5, "down": null},
             "version_in_use": null, "files": 7, "sessions": 2, "sessions_lapsed": 1, "requests_waiting": 3,
@@ -19,7 +21,7 @@ pub fn report() -> LiveReport {
             "hosts": [{"machine": 1, "copies": {"kept": 1, "bytes": 9, "missing": 2, "fetching": 0, "leaving": 0, "hosts": 1, "complete": false}}],
             "hint": null, "messages_heard": 20, "messages_told": 21, "recalls": 5
         },
-        "client": {"leases": 5, "operations_unsent": 2, "calls_waiting": 0, "recalls_received": 4},
+        "client": {"leases": 5, "recalls_received": 4},
         "activity": {
             "at_s": 9.0,
             "operations": [{"kind": "create", "door": "fuse", "count": 3, "seconds": 0.5}],

@@ -56,6 +56,12 @@ impl CredentialStore {
         Ok(reception)
     }
 
+    /// The authority that has certified this machine, by its fingerprint.
+    #[cfg(test)]
+    pub(super) fn certified_by(&self) -> [u8; 32] {
+        super::authority::fingerprint(&self.now.lock().credentials.authority)
+    }
+
     /// The machine's public key.
     pub(crate) fn public_key(&self) -> Result<[u8; 32], CertificateError> {
         self.now.lock().credentials.public_key()
