@@ -187,12 +187,9 @@ pub const METRICS: &[Metric] = &[
         Some(of.backlog_bytes as f64)
     }),
     server!("leasehold_store_bytes", Gauge, "Rows of the server on disk", |of| Some(of.store_bytes as f64)),
-    server!(
-        "leasehold_store_mended_total",
-        Counter,
-        "Bits found flipped in the rows, and put right",
-        |of| { Some(of.store_mended as f64) }
-    ),
+    server!("leasehold_store_mended_total", Counter, "Bits found flipped in the rows, and put right", |of| {
+        Some(of.store_mended as f64)
+    }),
     server!("leasehold_shares", Gauge, "Shares that are stored here", |of| Some(of.shares as f64)),
     server!("leasehold_share_bytes", Gauge, "Bytes of these shares", |of| Some(of.share_bytes as f64)),
     server!("leasehold_disk_total_bytes", Gauge, "The file system's disk", |of| Some(of.space_total as f64)),
