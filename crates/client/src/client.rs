@@ -270,7 +270,8 @@ impl Client {
         files.map(|(file, known)| (file, &known.held))
     }
 
-    /// Where `file` is below this machine's root, as far as is known here: what is not leased may have moved since. For people to read.
+    /// Where `file` is below this machine's root, as far as is known here: what is not leased may
+    /// have moved since. For people to read.
     pub fn path(&self, file: &FileId) -> Option<String> {
         let (mut labels, mut at) = (Vec::new(), file.clone());
         while at != self.rights.root {

@@ -194,7 +194,8 @@ impl Children {
 pub(crate) struct Files(pub FxHashMap<FileId, Box<KnownFile>>);
 
 impl Files {
-    /// A directory that has `file`, and as what: by the file's links, or in the directory that it was made in.
+    /// A directory that has `file`, and as what: by the file's links, or in the directory that it
+    /// was made in.
     pub(crate) fn place(&self, file: &FileId) -> Option<(FileId, Label)> {
         let links = self.0.get(file).and_then(|known| known.links.as_ref());
         if let Some(link) = links.and_then(|links| links.first()) {

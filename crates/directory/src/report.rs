@@ -195,7 +195,8 @@ fn path(files: &Files<'_>, operation: &Operation) -> String {
     path_of(files, file, label)
 }
 
-/// The path of a file from the root, or of what `label` is in it; from its identifier, where it has none.
+/// The path of a file from the root, or of what `label` is in it; from its identifier, where it has
+/// none.
 pub(crate) fn path_of(files: &Files<'_>, file: FileId, label: Option<&Label>) -> String {
     let mut labels: Vec<Label> = label.into_iter().cloned().collect();
     let mut at = file;

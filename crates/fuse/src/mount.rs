@@ -30,8 +30,9 @@ pub struct Options {
     pub allow_other: bool,
     /// Whether set-user-id programs and device files on it are what they are on a disk. Needs root, and trust in the root of each machine that may make such.
     pub trusted: bool,
-    /// How a process is started that runs [`crate::raise_events`]: a program and its arguments, to which the mount's directory is added. By it programs that watch something here (inotify) hear of what other machines do;
-    /// without one they do not.
+    /// How a process is started that runs [`crate::raise_events`]: a program and its arguments, to
+    /// which the mount's directory is added. By it programs that watch something here (inotify)
+    /// hear of what other machines do; without one they do not.
     pub raiser: Vec<OsString>,
 }
 

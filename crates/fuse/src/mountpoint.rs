@@ -78,8 +78,8 @@ fn fusermount(how: &[&str], dir: &Path) -> io::Result<()> {
     if output.status.success() { Ok(()) } else { Err(io::Error::other(said())) }
 }
 
-/// Processes that use what is mounted on `dir`, as far as this one may know, by name and number. The
-/// file system itself is not asked for it.
+/// Processes that use what is mounted on `dir`, as far as this one may know, by name and number.
+/// The file system itself is not asked for it.
 pub(crate) fn users(dir: &Path) -> Vec<String> {
     let own = std::process::id().to_string();
     let uses = |process: &Path| {

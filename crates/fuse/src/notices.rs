@@ -302,7 +302,8 @@ impl Notices {
         }
     }
 
-    /// The kernel is to ask for this name before it uses it again, and for a while keeps none of the directory. Blocks while the directory is locked.
+    /// The kernel is to ask for this name before it uses it again, and for a while keeps none of
+    /// the directory. Blocks while the directory is locked.
     pub(crate) fn expire_name(&self, dir: &FileId, label: &Label) {
         for node in self.front.nodes.of(dir) {
             self.front.nodes.contend(node);

@@ -1,6 +1,6 @@
 //! Sizes, spans and addresses, as people type them.
 
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// Hours, of which there may be a part.
 pub fn hours(text: &str) -> Result<f64, String> {
@@ -63,9 +63,17 @@ pub fn host_and_port(text: &str) -> Result<String, String> {
 
 /// An address of this machine to listen at: with a port, or the port alone, at all addresses.
 pub fn listen_at(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
-    if let Ok(port) = port {
-        return Ok((Ipv6Addr::UNSPECIFIED, port).into());
+    address_or_port(text, Ipv6Addr::UNSPECIFIED.into())
+}
+
+/// The same, where a port alone is one of the loopback.
+pub fn metrics_at(text: &str) -> Result<SocketAddr, String> {
+    address_or_port(text, Ipv4Addr::LOCALHOST.into())
+}
+
+fn address_or_port(text: &str, alone: IpAddr) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.strip_prefix(':').unwrap_or(text).parse::<u16>() {
+        return Ok((alone, port).into());
     }
     let found = text.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
     found.ok_or_else(|| {
@@ -98,6 +106,11 @@ mod tests {
             assert_eq!(listen_at(text).ok(), everywhere, "{text}");
         }
         assert!(listen_at("localhost:4480").is_ok_and(|address| address.ip().is_loopback()));
+        let local = "127.0.0.1:9470".parse().ok();
+        for text in ["9470", ":9470", "127.0.0.1:9470"] {
+            assert_eq!(metrics_at(text).ok(), local, "{text}");
+        }
+        assert_eq!(metrics_at("0.0.0.0:1").ok(), "0.0.0.0:1".parse().ok());
         assert!(listen_at("nowhere").is_err() && listen_at("65536").is_err());
     }
 }

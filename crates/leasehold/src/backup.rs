@@ -48,8 +48,8 @@ pub struct Restore {
     /// The data directory that is to be made. There must be nothing yet.
     #[arg(long, value_name = "NEW", required_unless_present_any = ["list", "file"])]
     data: Option<PathBuf>,
-    /// Restore only this file, or directory with all below, named from the root of the file system. This takes
-    /// no server and no mount.
+    /// Restore only this file, or directory with all below, named from the root of the file system.
+    /// This takes no server and no mount.
     #[arg(long, value_name = "PATH", requires = "to", conflicts_with_all = ["data", "content"])]
     file: Option<PathBuf>,
     /// Where that file or directory is to be. There must be nothing yet.
@@ -61,7 +61,8 @@ pub struct Restore {
     /// Keep the content in an S3-compatible store, s3://BUCKET/PREFIX, and not in that directory: see leasehold up.
     #[arg(long, value_name = "URL")]
     content: Option<node::Location>,
-    /// Do without content that is missing or damaged in the backup. With --file, files that are not whole are left out, and listed.
+    /// Do without content that is missing or damaged in the backup. With --file, files that are not
+    /// whole are left out, and listed.
     #[arg(long)]
     incomplete: bool,
     /// Only say which backups there are.

@@ -177,7 +177,8 @@ pub fn examples(path: &str) -> &'static [(&'static str, &'static str)] {
     EXAMPLES.iter().find(|(of, _)| *of == path).map_or(&[], |(_, examples)| examples)
 }
 
-/// Defaults that depend on the environment, so that clap does not know them: by the option's name and its value's.
+/// Defaults that depend on the environment, so that clap does not know them: by the option's name
+/// and its value's.
 const DEFAULTS: &[(&str, &str, &str)] = &[
     ("data", "DIR", "$LEASEHOLD_DATA, or else ~/.local/share/leasehold"),
     ("mount", "DIR", "~/Leasehold"),

@@ -86,7 +86,8 @@ enum Command {
     /// Which machines hold the directory and the content: more than one, and the death of any is a pause.
     #[command(subcommand)]
     Server(server::Server),
-    /// Copy a server's content to other servers, so that the server can be removed. Returns when they have all of it.
+    /// Copy a server's content to other servers, so that the server can be removed. Returns when
+    /// they have all of it.
     Drain(server::Drain),
     /// What certifies the cluster's machines.
     #[command(subcommand)]
@@ -101,7 +102,8 @@ enum Command {
     Salvage(salvage::Salvage),
     /// What a running machine is doing.
     Status(status::Status),
-    /// Watch a running machine: operations and what they take, what waits for whom, busy directories.
+    /// Watch a running machine: operations and what they take, what waits for whom, busy
+    /// directories.
     ///
     /// q and Ctrl-C end it. Directories are counted only while somebody watches.
     Top(top::Top),
@@ -112,7 +114,8 @@ enum Command {
     Fsck(check::Check),
     /// Have the running server read all its content and metadata, and repair what is damaged.
     ///
-    /// A server does so by itself once a week, slowly. Damaged shares are fetched from other servers that have them. Exits with 1 if any share was damaged.
+    /// A server does so by itself once a week, slowly. Damaged shares are fetched from other
+    /// servers that have them. Exits with 1 if any share was damaged.
     Scrub(scrub::Scrub),
     /// Content at the servers, for whom and for how long; and storing shares of one's own.
     #[command(subcommand)]
@@ -126,7 +129,8 @@ enum Command {
     /// On any server, whether it is up or not. What other machines have written within the last five seconds and not synced may not be in it. Keep it as secret as the data
     /// directory: it has the keys of the cluster, and those of all files. Exits with 1 if some content could not be had.
     Backup(backup::Backup),
-    /// Make a data directory out of a backup: that of a cluster's only server, with all that was there. Or, with --file, one file or directory.
+    /// Make a data directory out of a backup: that of a cluster's only server, with all that was
+    /// there. Or, with --file, one file or directory.
     ///
     /// Machines that were in the cluster then go on with it, if it is where their server was. Servers that were beside it are to be removed and added again, with data directories of
     /// their own; they must not be up meanwhile. Whoever joined since joins again, whoever was expelled since is to be expelled again.
@@ -137,7 +141,8 @@ enum Command {
     Restore(backup::Restore),
     /// Run machines in one thread on simulated disks and networks, checked against a model.
     ///
-    /// Disks lose what was not synced, and machines crash. Needs no root, no network and no disk. The same seed gives the same run, everywhere.
+    /// Disks lose what was not synced, and machines crash. Needs no root, no network and no disk.
+    /// The same seed gives the same run, everywhere.
     Simulate(simulate::Simulate),
     /// Measure.
     #[command(subcommand)]
@@ -150,7 +155,8 @@ enum Command {
     /// Started by `up` and `mount`: ends the mount should they be killed.
     #[command(hide = true)]
     Guard(guard::Stand),
-    /// Started by `up` and `mount`: has the kernel tell programs that watch something of what other machines do.
+    /// Started by `up` and `mount`: has the kernel tell programs that watch something of what other
+    /// machines do.
     #[command(hide = true)]
     RaiseEvents {
         /// Where it is mounted.

@@ -1,6 +1,7 @@
 //! `--metrics`: Prometheus' text over HTTP, at /metrics.
 //!
-//! Latencies are recorded as operations end. All else is read off the running machine when it is scraped.
+//! Latencies are recorded as operations end. All else is read off the running machine when it is
+//! scraped.
 
 mod list;
 
@@ -15,7 +16,7 @@ use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use node::{Activity, LiveReport};
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +28,8 @@ const BUCKETS: [f64; 16] = [
     0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0,
     5.0, 30.0,
 ];
-/// Latencies are sorted into their buckets so often, also while nobody scrapes: what was not sorted takes memory.
+/// Latencies are sorted into their buckets so often, also while nobody scrapes: what was not sorted
+/// takes memory.
 const UPKEEP: Duration = Duration::from_secs(5);
 /// A connection ends after so long.
 const CONNECTION: Duration = Duration::from_secs(60);
@@ -37,15 +39,6 @@ const CONNECTIONS: usize = 16;
 const PAUSE: Duration = Duration::from_millis(100);
 
 const META: Metadata<'static> = Metadata::new("leasehold", Level::INFO, None);
-
-/// Where metrics are to be had: a port of the loopback, or an address and a port.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let port = text.strip_prefix(':').unwrap_or(text).parse();
-    let local = port.map(|port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
-    local
-        .or_else(|_| text.parse())
-        .map_err(|_| "neither a port, as in 9470, nor an address and a port, as in 0.0.0.0:9470".to_owned())
-}
 
 /// A port that nobody is answered at yet.
 pub struct Endpoint(TcpListener);

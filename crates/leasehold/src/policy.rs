@@ -15,9 +15,11 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Policy {
-    /// Set how many copies or fragments of a file's content are kept; for a directory, of the files made in it from now on.
+    /// Set how many copies or fragments of a file's content are kept; for a directory, of the files
+    /// made in it from now on.
     ///
-    /// Content that is stored already stays as it is until it is written again. Only the owner may set a policy.
+    /// Content that is stored already stays as it is until it is written again. Only the owner may
+    /// set a policy.
     Set(Set),
     /// Print the policy of a file, or of the files made in a directory.
     Get {

@@ -241,7 +241,8 @@ impl Collect {
 }
 
 impl Asking {
-    /// A share as it is; a path from the root of the file system, also where one below the mount is said.
+    /// A share as it is; a path from the root of the file system, also where one below the mount is
+    /// said.
     fn below_root(&self, which: String) -> Result<String, Failure> {
         if node::share_of(&which).is_some() {
             return Ok(which);

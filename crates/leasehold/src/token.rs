@@ -1,4 +1,5 @@
-//! Where a token comes from: the command line shows what is typed there to every user of the machine (`ps`).
+//! Where a token comes from: the command line shows what is typed there to every user of the
+//! machine (`ps`).
 
 use crate::Failure;
 use node::Token;

@@ -2,7 +2,7 @@
 
 use crate::cluster::join;
 use crate::guard::Guard;
-use crate::metrics::{self, Endpoint};
+use crate::metrics::Endpoint;
 use crate::{Failure, arguments, places, service};
 use clap::Args;
 use fuse::Options;
@@ -36,8 +36,9 @@ pub struct Up {
     /// invited get further than the handshake.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
-    /// Where a server is now, host name and port (again for more), if all servers have moved from the addresses that this machine knows. Needed once: the
-    /// machine remembers the address. If two servers do not find each other, tell either of them.
+    /// Where a server is now, host name and port (again for more), if all servers have moved from
+    /// the addresses that this machine knows. Needed once: the machine remembers the address. If
+    /// two servers do not find each other, tell either of them.
     #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
     /// Keep this server's content in an S3-compatible store, s3://BUCKET/PREFIX, and not on this machine. Said once, before it has any;
@@ -51,7 +52,8 @@ pub struct Up {
     /// Let set-user-id programs and device files on the mount count for nothing, as where the mount is not root's: for whoever does not trust the root of each machine that may make some.
     #[arg(long)]
     nosuid: bool,
-    /// Let other users of this machine see the mount, as root's mounts do. Needs root, or user_allow_other in /etc/fuse.conf.
+    /// Let other users of this machine see the mount, as root's mounts do. Needs root, or
+    /// user_allow_other in /etc/fuse.conf.
     #[arg(long)]
     allow_other: bool,
     /// MiB that the server keeps its rows in, however many files there are.
@@ -63,7 +65,8 @@ pub struct Up {
     /// Hours from one backup to the next.
     #[arg(long, value_name = "HOURS", default_value_t = 24.0, value_parser = arguments::hours, requires = "backup")]
     backup_every: f64,
-    /// Work as a leasehold whose newest version is N, and keep the cluster at that version: an older program can then be installed again.
+    /// Work as a leasehold whose newest version is N, and keep the cluster at that version: an
+    /// older program can then be installed again.
     #[arg(long, value_name = "N", value_parser = version)]
     hold_version: Option<Version>,
     /// Go on though this server's state is older than what it had acknowledged, or than what the other servers know: its disk was put back from a copy, and there is nothing better. All
@@ -83,8 +86,9 @@ struct Place {
     /// Return once it is mounted, and go on in the background until leasehold down. What it tells goes to leasehold.log in the data directory.
     #[arg(long)]
     background: bool,
-    /// Serve metrics for Prometheus at this port of this machine alone, or at this address and port: http://ADDR/metrics.
-    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
+    /// Serve metrics for Prometheus at this port of this machine alone, or at this address and
+    /// port: http://ADDR/metrics.
+    #[arg(long, value_name = "ADDR", value_parser = arguments::metrics_at)]
     metrics: Option<SocketAddr>,
     /// It was started so.
     #[arg(long, hide = true)]
@@ -135,7 +139,8 @@ pub struct Mount {
     /// Where other machines can call this one once it is made a server.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = arguments::listen_at)]
     listen: Option<SocketAddr>,
-    /// Where a server is now, host name and port (again for more), if all servers have moved: see leasehold up.
+    /// Where a server is now, host name and port (again for more), if all servers have moved: see
+    /// leasehold up.
     #[arg(long, value_name = "HOST:PORT", value_parser = arguments::host_and_port)]
     at: Vec<String>,
     /// Work as a leasehold whose newest version is N: see leasehold up.
@@ -313,7 +318,8 @@ fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is no machine, and what can be done about it where the data directory is what is wrong.
+/// Why there is no machine, and what can be done about it where the data directory is what is
+/// wrong.
 fn start_failed(error: MachineError, data: &Path) -> Failure {
     let kinds = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::NotADirectory];
     let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());

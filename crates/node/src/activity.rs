@@ -1,6 +1,7 @@
 //! Operations that a front door is asked for, by kind, and how long their answers take.
 //!
-//! Nothing is counted until somebody asks. The directories are counted only while somebody watches: for ten seconds after each look.
+//! Nothing is counted until somebody asks. The directories are counted only while somebody watches:
+//! for ten seconds after each look.
 
 use crate::busiest::Busiest;
 use ident::FileId;
@@ -116,7 +117,8 @@ impl Activity {
         }
     }
 
-    /// From now on all operations are counted, and what each takes goes to the histogram that `histogram` gives for its kind and door.
+    /// From now on all operations are counted, and what each takes goes to the histogram that
+    /// `histogram` gives for its kind and door.
     pub fn measure(&self, histogram: impl Fn(Kind, &'static str) -> Histogram) {
         let _ = self.histograms.set(from_fn(|at| histogram(Kind::ALL[at], self.door)));
         self.counts_until.store(u64::MAX, Relaxed);

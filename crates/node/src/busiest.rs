@@ -1,4 +1,5 @@
-//! The most frequent of a stream of keys, in a table of a fixed size (space-saving, Metwally et al. 2005).
+//! The most frequent of a stream of keys, in a table of a fixed size (space-saving, Metwally et al.
+//! 2005).
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;

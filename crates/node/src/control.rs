@@ -99,7 +99,8 @@ pub enum AskError {
         /// The data directory.
         data: PathBuf,
     },
-    /// A machine is there, and is not up; its server could be asked all the same, if there were one.
+    /// A machine is there, and is not up; its server could be asked all the same, if there were
+    /// one.
     #[error("the machine on {} has no server: run this on a machine that has one, or bring this one up", data.display())]
     NoServer {
         /// The data directory.
@@ -349,7 +350,8 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
     }
 }
 
-/// What the machine on `data` is asked for, and what it has counted. With `watches` it counts directories for a while.
+/// What the machine on `data` is asked for, and what it has counted. With `watches` it counts
+/// directories for a while.
 pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
     match ask_running(data, &Request::Live(watches))? {
         Reply::Live(live) => Ok(*live),

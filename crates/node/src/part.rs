@@ -181,8 +181,8 @@ impl Part {
         self.serving.lock().as_ref().and_then(|serving| serving.listener.clone())
     }
 
-    /// Where other machines call this one's server, from now on if they could not before: nobody has
-    /// to until somebody is invited.
+    /// Where other machines call this one's server, from now on if they could not before: nobody
+    /// has to until somebody is invited.
     pub(crate) fn begin_to_listen(&self) -> Result<Arc<Listener>, String> {
         let words = |error: &dyn std::error::Error| in_words(error);
         let credentials = self.credentials().map_err(|error| words(&error))?;

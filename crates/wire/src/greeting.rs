@@ -50,7 +50,8 @@ pub enum Purpose {
         /// The request.
         request: String,
     },
-    /// To be a machine of the cluster no more: what it holds is free, and its certificate is refused from now on.
+    /// To be a machine of the cluster no more: what it holds is free, and its certificate is
+    /// refused from now on.
     Leave,
 }
 

@@ -69,8 +69,10 @@ impl Front {
         }
     }
 
-    /// The attributes as they are, for whoever would change them and does not: the kernel takes the answer as if it had. Trap: it takes what it is told of a change whatever it was told since (there is no
-    /// `attr_version`), and only when who asked runs again. By then it may have been taken back, so it is given for no time.
+    /// The attributes as they are, for whoever would change them and does not: the kernel takes the
+    /// answer as if it had. Trap: it takes what it is told of a change whatever it was told since
+    /// (there is no `attr_version`), and only when who asked runs again. By then it may have been
+    /// taken back, so it is given for no time.
     pub(crate) fn unchanged(
         self: &Arc<Self>,
         asker: Asker,

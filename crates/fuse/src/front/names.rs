@@ -175,7 +175,8 @@ impl Front {
                 Err(Error::Exists) if flags & libc::O_EXCL == 0 => {
                     front.open_existing(asker, dir, name.as_bytes(), flags, reply)
                 }
-                // What was made may be gone before it was opened (then the kernel tries again), or the directory was.
+                // What was made may be gone before it was opened (then the kernel tries again), or
+                // the directory was.
                 Err(Error::Stale) => front.call(dir, asker, Call::Stat { file: within }, move |_, told| {
                     let gone = matches!(told, Err(Error::Stale));
                     reply(Err(if gone { Error::NotFound.into() } else { Errno::STALE }));

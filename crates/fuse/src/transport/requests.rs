@@ -154,7 +154,8 @@ fn phantom(front: &Arc<Front>, asker: Asker, node: u64, (call, answer): (&Call, 
     }
 }
 
-/// Of a name the node is the directory; of all else the directory is the one that the file was made in.
+/// Of a name the node is the directory; of all else the directory is the one that the file was made
+/// in.
 fn counted(front: &Front, node: u64, call: &Call, reply: Reply) -> Reply {
     let (Some(activity), Some((kind, is_directory))) = (front.door().activity(), kind(call)) else {
         return reply;
@@ -166,7 +167,8 @@ fn counted(front: &Front, node: u64, call: &Call, reply: Reply) -> Reply {
     reply.ends(activity.begin(kind, directory))
 }
 
-/// What people call it, and whether its node is a directory. Nothing of what the kernel waits for no answer to.
+/// What people call it, and whether its node is a directory. Nothing of what the kernel waits for
+/// no answer to.
 fn kind(call: &Call) -> Option<(Kind, bool)> {
     Some(match call {
         Call::Lookup { .. } => (Kind::Lookup, true),

@@ -1,7 +1,9 @@
 //! What of a directory has changed since it was seen last, as events: pure.
 //!
-//! The kernel has told its watchers already of what was done through this mount. So a snapshot follows those operations ([`Snapshot::begin`], [`Snapshot::end`]), and what differs from it is another machine's doing.
-//! Of attributes and content only files count that were recalled ([`Snapshot::doubt`]): while they are leased nobody else changes them.
+//! The kernel has told its watchers already of what was done through this mount. So a snapshot
+//! follows those operations ([`Snapshot::begin`], [`Snapshot::end`]), and what differs from it is
+//! another machine's doing. Of attributes and content only files count that were recalled
+//! ([`Snapshot::doubt`]): while they are leased nobody else changes them.
 
 use ident::FileId;
 use lease::Label;
@@ -78,7 +80,8 @@ pub(crate) struct Snapshot {
     names: Names,
     /// Names of which operations of this machine are under way, and how many.
     busy: FxHashMap<Label, u32>,
-    /// Names of which such have ended since a look began, or has found something that is to be told.
+    /// Names of which such have ended since a look began, or has found something that is to be
+    /// told.
     touched: Option<FxHashSet<Label>>,
     /// Files that were recalled since the last look began.
     doubted: FxHashSet<FileId>,
@@ -152,7 +155,8 @@ impl Snapshot {
         self.doubted.extend(self.asked.drain());
     }
 
-    /// The look has found `now`. What there is to tell, and whether some of it is to be looked at once more.
+    /// The look has found `now`. What there is to tell, and whether some of it is to be looked at
+    /// once more.
     pub(crate) fn compare(&mut self, now: Names) -> (Vec<Event>, bool) {
         let touched = self.touched.take().unwrap_or_default();
         let is_unclear = |name: &Label| self.busy.contains_key(name) || touched.contains(name);

@@ -1,7 +1,8 @@
 //! The process that makes the system calls of which the kernel tells watchers.
 //!
-//! A thread of this process must not do so: killed while it waits for this process' own answer, it would keep the process, and with it the mount, for ever. So another does, which ends when it
-//! is told nothing more.
+//! A thread of this process must not do so: killed while it waits for this process' own answer, it
+//! would keep the process, and with it the mount, for ever. So another does, which ends when it is
+//! told nothing more.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{
@@ -39,7 +40,8 @@ pub(super) enum Order {
     Rename { from: Vec<u8>, to: Vec<u8> },
     /// rename of what is elsewhere ([`ELSEWHERE_NAME`]).
     Replace { name: Vec<u8> },
-    /// Sets times: that of the last modification, which is told as a modification, or both, as a change of attributes.
+    /// Sets times: that of the last modification, which is told as a modification, or both, as a
+    /// change of attributes.
     Touch { name: Vec<u8>, both: bool },
 }
 
@@ -130,7 +132,8 @@ impl Hand {
         self.child.id()
     }
 
-    /// Has it carry out an order. The error of its system call, if that is one; ours if the process is of no more use.
+    /// Has it carry out an order. The error of its system call, if that is one; ours if the process
+    /// is of no more use.
     pub(super) fn carry_out(&mut self, order: &Order) -> io::Result<Result<(), i32>> {
         order.write(&mut self.orders)?;
         let timeout = Timespec { tv_sec: WAIT.as_secs().cast_signed(), tv_nsec: 0 };

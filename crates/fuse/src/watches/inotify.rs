@@ -4,12 +4,14 @@ use rustc_hash::FxHashSet;
 
 use crate::proc;
 
-/// The nodes that programs watch on the mount whose device has this number. Of processes that we may look at: as root of all.
+/// The nodes that programs watch on the mount whose device has this number. Of processes that we
+/// may look at: as root of all.
 pub(super) fn watched(device: u32) -> FxHashSet<u64> {
     let mut nodes = FxHashSet::default();
     for pid in proc::names(".").unwrap_or_default().iter().filter(|name| name.parse::<u32>().is_ok()) {
         for fd in proc::names(&format!("{pid}/fd")).unwrap_or_default() {
-            // The link says so without the file being looked at, which may be one of a file system that hangs.
+            // The link says so without the file being looked at, which may be one of a file system
+            // that hangs.
             if proc::link(&format!("{pid}/fd/{fd}")).is_ok_and(|link| link == b"anon_inode:inotify") {
                 let info = proc::read(&format!("{pid}/fdinfo/{fd}")).unwrap_or_default();
                 nodes.extend(info.lines().filter_map(|line| node(line, device)));
@@ -19,7 +21,9 @@ pub(super) fn watched(device: u32) -> FxHashSet<u64> {
     nodes
 }
 
-/// The node of a line `inotify wd:1 ino:9 sdev:2f mask:fff ignored_mask:0 fhandle-bytes:c fhandle-type:81 f_handle:...`. FUSE's handles begin with it, in two halves; a root's inode number is none.
+/// The node of a line `inotify wd:1 ino:9 sdev:2f mask:fff ignored_mask:0 fhandle-bytes:c
+/// fhandle-type:81 f_handle:...`. FUSE's handles begin with it, in two halves; a root's inode
+/// number is none.
 fn node(line: &str, device: u32) -> Option<u64> {
     let mut words = line.strip_prefix("inotify ")?.split_ascii_whitespace();
     let mut number = |key: &str| {
@@ -60,7 +64,15 @@ mod tests {
 
     #[test]
     fn watches_of_this_process_are_seen() {
-        // None of ours is on a device of this number.
-        assert!(watched(u32::MAX).is_empty());
+        use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+        let dir = tempfile::tempdir().unwrap();
+        let watcher = init(CreateFlags::CLOEXEC).unwrap();
+        add_watch(&watcher, dir.path(), WatchFlags::CREATE).unwrap();
+        let info = format!("/proc/self/fdinfo/{}", std::os::fd::AsRawFd::as_raw_fd(&watcher));
+        let info = std::fs::read_to_string(info).unwrap();
+        let device = info.split(' ').find_map(|word| word.strip_prefix("sdev:")).unwrap();
+        let device = u32::from_str_radix(device, 16).unwrap();
+        assert!(!watched(device).is_empty(), "{info}");
+        assert!(watched(u32::MAX).is_empty(), "none of ours is on a device of this number");
     }
 }

@@ -1,7 +1,9 @@
 //! What programs here watch (inotify), and how they hear of what other machines do there.
 //!
-//! FUSE has no notice that tells watchers anything. So [`round`] finds out what is watched ([`inotify`]), sees what others have changed there ([`compare`]), and has a process of ours ask the kernel for just that
-//! ([`hand`]), which is answered as if it were done ([`phantoms`]): the kernel then tells watchers as of anybody's doing.
+//! FUSE has no notice that tells watchers anything. So [`round`] finds out what is watched
+//! ([`inotify`]), sees what others have changed there ([`compare`]), and has a process of ours ask
+//! the kernel for just that ([`hand`]), which is answered as if it were done ([`phantoms`]): the
+//! kernel then tells watchers as of anybody's doing.
 //!
 //! While nothing is watched all of this costs a request two loads.
 
@@ -40,7 +42,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 /// How often what no lease covers is looked at.
 const PASSING_EVERY: Duration = Duration::from_secs(1);
 
-/// After so many operations of this machine what is remembered of files that are gone is cleared away by a look.
+/// After so many operations of this machine what is remembered of files that are gone is cleared
+/// away by a look.
 const ENDED_MAX: u32 = 4096;
 
 /// How long the end waits for a round that is under way.
@@ -113,7 +116,8 @@ impl Watches {
         self.state.lock().is_over = false;
     }
 
-    /// Nothing is told any more. Waits a bounded time for what is just being told, by which the mount is in use.
+    /// Nothing is told any more. Waits a bounded time for what is just being told, by which the
+    /// mount is in use.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -133,7 +137,8 @@ impl Watches {
     pub(crate) fn phantom(&self, node: u64, file: Option<&FileId>, call: &transport::Call) -> Option<Answer> {
         let mut state = self.state.lock();
         let answer = state.phantoms.answer(node, file, call)?;
-        // The kernel keeps the directory locked by now: whoever has changed one of these names since has told of that himself.
+        // The kernel keeps the directory locked by now: whoever has changed one of these names
+        // since has told of that himself.
         let is_done = !matches!(call, transport::Call::Lookup { .. }) && answer != Answer::Refused;
         Some(if is_done && !state.is_as_expected() { Answer::Refused } else { answer })
     }
@@ -150,7 +155,8 @@ impl Watches {
         self.state.lock().targets.get(dir)?.snapshot.seen(name)?.file.clone()
     }
 
-    /// Waits until something is to be looked at, or for that long. Which targets, and whether they are directories; nothing when it is over.
+    /// Waits until something is to be looked at, or for that long. Which targets, and whether they
+    /// are directories; nothing when it is over.
     fn wait(&self, until: Instant) -> Option<Vec<(FileId, bool)>> {
         let mut state = self.state.lock();
         loop {
@@ -169,7 +175,8 @@ impl Watches {
         }
     }
 
-    /// An operation of this machine on these names begins. Before its first question to the door, so that what a look sees of it is known to be its own.
+    /// An operation of this machine on these names begins. Before its first question to the door,
+    /// so that what a look sees of it is known to be its own.
     pub(crate) fn begins<const N: usize>(self: &Arc<Self>, names: [(&FileId, &Label); N]) -> Option<Noted> {
         if !self.any.load(SeqCst) {
             return None;
@@ -194,7 +201,8 @@ impl State {
         !names.iter().any(|name| target.snapshot.is_touched(name))
     }
 
-    /// Targets that may show what is recalled: files by their attributes, directories by their names.
+    /// Targets that may show what is recalled: files by their attributes, directories by their
+    /// names.
     fn concerned(&mut self, what: &Invalidation) -> SmallVec<[FileId; 1]> {
         match what {
             Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
@@ -298,7 +306,8 @@ impl Below for Watches {
     fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
         if self.any.load(SeqCst) {
             for what in what.iter().filter(|what| self.has(what)) {
-                // The leases are held until this is over, so what is so now is what this machine's programs have made of it.
+                // The leases are held until this is over, so what is so now is what this machine's
+                // programs have made of it.
                 let looks = match what {
                     Invalidation::Attributes(file) | Invalidation::Pages(file) => self.looks(file),
                     _ => None,

@@ -1,15 +1,19 @@
 //! Requests that are answered as if something happened, and nothing does: pure.
 //!
-//! The kernel tells watchers of what it has asked for and was answered. So a process of ours asks for it, and is answered from here, by what was registered before ([`Phantom`]). A name that is
-//! made, moved or removed so is a phantom's: a node of no file, given for no time, so that whoever comes by it next asks us and is told what there really is. Nothing that the kernel has of real
-//! files is touched by that. Content and attributes are a real node's where they may be: its watchers hear of them, too, and it is told what it looks like now.
+//! The kernel tells watchers of what it has asked for and was answered. So a process of ours asks
+//! for it, and is answered from here, by what was registered before ([`Phantom`]). A name that is
+//! made, moved or removed so is a phantom's: a node of no file, given for no time, so that whoever
+//! comes by it next asks us and is told what there really is. Nothing that the kernel has of real
+//! files is touched by that. Content and attributes are a real node's where they may be: its
+//! watchers hear of them, too, and it is told what it looks like now.
 
 use bytes::Bytes;
 use ident::FileId;
 
 use crate::transport::{Call, SetAttr};
 
-/// Numbers of phantoms are from here on, in turn: neither inode numbers nor further nodes ([`crate::places`]) get there.
+/// Numbers of phantoms are from here on, in turn: neither inode numbers nor further nodes
+/// ([`crate::places`]) get there.
 const FIRST: u64 = 0b11 << 62;
 /// So many, or they would come to what has a meaning of its own.
 const TURNS: u64 = 1 << 60;
@@ -78,7 +82,8 @@ impl Phantoms {
         Ghost { node: FIRST + 2 * self.given + u64::from(!directory), directory }
     }
 
-    /// What our process is answered that asks for `call` of `node`, which is `file`; nothing of what it is to be answered as anybody. It changes nothing in any case.
+    /// What our process is answered that asks for `call` of `node`, which is `file`; nothing of
+    /// what it is to be answered as anybody. It changes nothing in any case.
     pub(crate) fn answer(&mut self, node: u64, file: Option<&FileId>, call: &Call) -> Option<Answer> {
         match call {
             Call::GetAttr | Call::StatX => self.ghost(node).map(Answer::Attributes),

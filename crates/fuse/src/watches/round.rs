@@ -1,4 +1,5 @@
-//! The thread that sees to what is watched. It makes no system call on the mount itself: see [`hand`](super::hand).
+//! The thread that sees to what is watched. It makes no system call on the mount itself: see
+//! [`hand`](super::hand).
 
 use bytes::Bytes;
 use client::{Call, Reply};
@@ -23,7 +24,8 @@ use crate::front::Front;
 use crate::mountpoint;
 use crate::notices::Notices;
 
-/// How often /proc is looked through: while something is watched, and while nothing is. At least so many times what it takes.
+/// How often /proc is looked through: while something is watched, and while nothing is. At least so
+/// many times what it takes.
 const SCAN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 const SCAN_SHARE: u32 = 100;
 
@@ -31,7 +33,8 @@ const SCAN_SHARE: u32 = 100;
 const TARGETS_MAX: usize = 16 << 10;
 /// A directory of more names is not watched: each look would hold as many.
 const NAMES_MAX: usize = 64 << 10;
-/// Of so many files of a directory content and attributes are leased, so that it is heard when they change.
+/// Of so many files of a directory content and attributes are leased, so that it is heard when they
+/// change.
 const LEASED_MAX: usize = 4 << 10;
 /// Names of one page of a listing.
 const PAGE: usize = 1024;
@@ -305,7 +308,8 @@ impl Round {
         Ok(())
     }
 
-    /// Tells of one thing; where that is refused, of a change of attributes, which has whoever hears of it look.
+    /// Tells of one thing; where that is refused, of a change of attributes, which has whoever
+    /// hears of it look.
     fn raise(&self, hand: &mut Hand, place: &Place, event: &Event) -> io::Result<()> {
         let dir = || place.dir.clone();
         let bytes = |name: &Label| Bytes::copy_from_slice(name.as_bytes());
@@ -354,7 +358,8 @@ impl Round {
         Ok(())
     }
 
-    /// Content or attributes of what is called `name`: of the file itself, if whoever has mounted may set its times; else of a phantom, of which the directory's watchers hear.
+    /// Content or attributes of what is called `name`: of the file itself, if whoever has mounted
+    /// may set its times; else of a phantom, of which the directory's watchers hear.
     fn touch(&self, hand: &mut Hand, place: &Place, name: &Label, both: bool) -> io::Result<()> {
         let file = match &place.only {
             Some((file, _)) => Some(file.clone()),
@@ -379,7 +384,8 @@ impl Round {
         self.asks(hand, place, &[name], phantom, &order).map(drop)
     }
 
-    /// Has the kernel ask for this. It must ask for the names, too, so it is to have none of them for certain.
+    /// Has the kernel ask for this. It must ask for the names, too, so it is to have none of them
+    /// for certain.
     fn asks(
         &self,
         hand: &mut Hand,

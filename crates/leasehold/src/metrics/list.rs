@@ -1,4 +1,5 @@
-//! All metrics: name, meaning, and where each value is read. What is registered, documented and shown on the board is checked against this.
+//! All metrics: name, meaning, and where each value is read. What is registered, documented and
+//! shown on the board is checked against this.
 
 use Type::{Counter, Gauge};
 use node::{LiveReport, ServerReport};

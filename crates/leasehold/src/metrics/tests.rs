@@ -120,14 +120,3 @@ fn latencies_are_in_buckets() {
     assert!(text.contains(line), "{text}");
     assert!(text.contains("leasehold_operation_seconds_count{kind=\"open\",door=\"fuse\"} 1\n"), "{text}");
 }
-
-#[test]
-fn metrics_are_at_the_loopback_unless_the_address_says_otherwise() {
-    let local = Ok(SocketAddr::from(([127, 0, 0, 1], 9470)));
-    assert_eq!(
-        (address("9470"), address(":9470"), address("127.0.0.1:9470")),
-        (local.clone(), local.clone(), local)
-    );
-    assert_eq!(address("0.0.0.0:1"), Ok(SocketAddr::from(([0, 0, 0, 0], 1))));
-    assert!(address("everywhere").is_err() && address("70000").is_err());
-}

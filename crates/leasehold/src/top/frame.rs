@@ -1,6 +1,7 @@
 //! One frame, on a terminal or as text.
 
 use super::view::{OperationRate, View};
+use node::figures::{size, span};
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Style, Stylize};
@@ -41,7 +42,6 @@ pub fn text(view: &View) -> String {
 }
 
 fn summary(view: &View) -> Vec<Line<'static>> {
-    let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     let client = &view.client;
     let mut lines = vec![
         Line::from(format!(
@@ -55,12 +55,12 @@ fn summary(view: &View) -> Vec<Line<'static>> {
     ];
     lines.extend(view.link.iter().map(|link| Line::from(format!("server  {link}"))));
     lines.push(Line::from(format!(
-        "client  {} leases, {:.1} recalls/s, {} calls wait, {} unsent, {:.1} MiB dirty",
+        "client  {} leases, {:.1} recalls/s, {} calls wait, {} unsent, {} dirty",
         client.leases,
         client.recalls_received_per_s,
         client.calls_waiting,
         client.operations_unsent,
-        mib(client.dirty_bytes)
+        size(client.dirty_bytes as u64)
     )));
     if let Some(server) = &view.server {
         lines.push(Line::from(format!(
@@ -68,10 +68,10 @@ fn summary(view: &View) -> Vec<Line<'static>> {
             server.requests_waiting, server.recalls_sent_per_s, server.messages_per_s
         )));
         lines.push(Line::from(format!(
-            "log     {:.1} entries/s, {:.1} flushes/s, {:.1} MiB to apply",
+            "log     {:.1} entries/s, {:.1} flushes/s, {} to apply",
             server.log_entries_per_s,
             server.log_flushes_per_s,
-            mib(server.backlog_bytes)
+            size(server.backlog_bytes as u64)
         )));
     }
     lines
@@ -138,11 +138,6 @@ fn ending(text: &str, room: usize) -> String {
     }
     let rest = text.chars().skip(long - room.saturating_sub(1));
     std::iter::once('\u{2026}').chain(rest).take(room).collect()
-}
-
-fn span(seconds: u64) -> String {
-    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-    format!("{hours}:{minutes:02}:{:02}", seconds % 60)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is shown, made of two samples. Its names are those of `leasehold top --once --json`.
 
 use super::Sample;
+use node::figures::span;
 use node::{LinkReport, ServerReport};
 use serde::Serialize;
 
@@ -167,8 +168,8 @@ fn per_second(before: u64, after: u64, over_s: f64) -> f64 {
 
 fn link(link: &LinkReport) -> String {
     match &link.down {
-        None => format!("connected to {} for {} s", link.server, link.since_s),
-        Some(why) => format!("NOT CONNECTED to {} for {} s: {why}", link.server, link.since_s),
+        None => format!("connected to {} for {}", link.server, span(link.since_s)),
+        Some(why) => format!("NOT CONNECTED to {} for {}: {why}", link.server, span(link.since_s)),
     }
 }
 

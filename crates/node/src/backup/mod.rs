@@ -1,8 +1,10 @@
 //! Backups: the whole file system as it was at one moment, in a directory, made while it is used; and the way back.
 //!
-//! A backup is the rows of the directory after exactly one log entry, in a file of its own, and the shares that these refer to. Shares never change
-//! and their names are never used twice, so all backups in a directory have them in common: a backup copies those that are not there yet. Nothing is
-//! believed without its hash ([`mod@format`]), and a backup has its name only when all that it refers to is durable. Single files are had from it, too.
+//! A backup is the rows of the directory after exactly one log entry, in a file of its own, and the
+//! shares that these refer to. Shares never change and their names are never used twice, so all
+//! backups in a directory have them in common: a backup copies those that are not there yet.
+//! Nothing is believed without its hash ([`mod@format`]), and a backup has its name only when all
+//! that it refers to is durable. Single files are had from it, too.
 
 mod archive;
 mod error;

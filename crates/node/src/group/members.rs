@@ -123,8 +123,9 @@ impl Group {
         Due { vote: (are != should).then_some(should), gone }
     }
 
-    /// Lets as many members vote as should, of those that have caught up. A machine that has lost its member has another, which takes the place of the lost one once it has
-    /// caught up: until then every entry is where as many have it as before. Returns when that is committed.
+    /// Lets as many members vote as should, of those that have caught up. A machine that has lost
+    /// its member has another, which takes the place of the lost one once it has caught up: until
+    /// then every entry is where as many have it as before. Returns when that is committed.
     pub async fn settle_voters(&self) -> Result<(), MembersError> {
         let Due { vote, gone } = self.due();
         if let Some(vote) = vote {

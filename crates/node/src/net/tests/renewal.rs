@@ -17,7 +17,8 @@ impl Office {
     /// Until the server shows a certificate of the latest authority itself.
     fn settles(&self) {
         let latest = fingerprint(self.authority().certificate());
-        // Not by its files: who opens these puts them right, which is not to be done beside the server.
+        // Not by its files: who opens these puts them right, which is not to be done beside the
+        // server.
         let server = self.server.server().unwrap();
         while server.credentials().certified_by() != latest {
             std::thread::sleep(Duration::from_millis(5));
