@@ -63,4 +63,20 @@ done
 settled
 [ "$(cat "${mounts[4]}/of1/written")" = 1 ] || fail "a machine does not find servers that have moved once it was told"
 echo "all machines have moved"
+
+# Once more, and nobody is told anything: they find each other by multicast, and so does a machine whose token has addresses of before.
+token=$(lh 1 invite --address "$(address 1):4470")
+for i in 4 3 2 1; do stop "$i"; done
+subnet=10.79.0
+for i in 1 2 3 4; do
+    inside "$i" addr flush dev eth0
+    inside "$i" addr add "$(address "$i")/24" dev eth0
+done
+inside 4 route add 172.17.0.0/16 dev eth0
+for i in 1 2 3 4; do start_only "$i"; done
+for i in 1 2 3 4; do wait_for "$i"; done
+settled
+[ "$(cat "${mounts[4]}/of1/written")" = 1 ] || fail "a machine that found its servers reads something else"
+on 4 "$leasehold" join --data "$scratch/late" --name late "$token" || fail "a machine with a token of before does not find the cluster"
+echo "all machines have moved, and have found each other"
 stop_all

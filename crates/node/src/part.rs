@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
     Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread,
-    ServeError, ask_to_serve, tell_ready,
+    Places, ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::placed::Placed;
@@ -45,6 +45,8 @@ pub(crate) struct Part {
     dir: PathBuf,
     machine: MachineId,
     settings: MachineSettings,
+    /// Where servers may be that have moved.
+    places: Arc<Places>,
     engine: Arc<Engine>,
     peers: Arc<Peers>,
     /// Once it has some.
@@ -78,6 +80,7 @@ impl Part {
             me: me.clone(),
             dir,
             machine,
+            places: Arc::new(Places::new(settings.at.clone())),
             settings,
             engine,
             peers,
@@ -239,7 +242,7 @@ impl Part {
             has_shares(&self.dir, identity)?;
         }
         let placed = self.placed()?;
-        let wires = Arc::new(MemberNet::new(credentials.caller(), self.settings.at.clone()));
+        let wires = Arc::new(MemberNet::new(credentials.caller(), self.places.clone()));
         self.peers.know(credentials.caller());
         if member == FOUNDER {
             // Unless the group says otherwise.
@@ -413,12 +416,11 @@ impl Part {
         }
         // Its own server may be the one that leads, at an address that nobody knows yet.
         let own = self.addresses().unwrap_or_default();
-        let beside = own.into_iter().chain(self.settings.at.clone()).collect();
         let engine = Arc::downgrade(&self.engine);
         let part = self.me.clone();
         let later =
             Box::new(move |incarnation| part.upgrade().is_some_and(|part| part.counts_from(incarnation)));
-        let (link, thread) = Link::start(addresses, beside, caller, engine, (servers, later))?;
+        let (link, thread) = Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));

@@ -57,7 +57,6 @@ impl CredentialStore {
     }
 
     /// The authority that has certified this machine, by its fingerprint.
-    #[cfg(test)]
     pub(super) fn certified_by(&self) -> [u8; 32] {
         super::authority::fingerprint(&self.now.lock().credentials.authority)
     }
@@ -162,25 +161,33 @@ pub(crate) struct Caller {
 enum CallerIs {
     Machine(Arc<CredentialStore>),
     /// One that is about to join, and knows a server by its authority's fingerprint.
-    Stranger(Arc<ClientConfig>),
+    Stranger(Arc<ClientConfig>, [u8; 32]),
 }
 
 impl Caller {
     /// One that is about to join the cluster whose authority has this fingerprint.
     pub(super) fn stranger(authority: [u8; 32]) -> Result<Caller, CertificateError> {
-        Ok(Caller::by(tls::stranger(authority)?))
+        Ok(Caller::by(tls::stranger(authority)?, authority))
     }
 
-    /// One whose certificates nobody renews.
-    pub(super) fn by(config: Arc<ClientConfig>) -> Caller {
-        Caller { is: CallerIs::Stranger(config), knows: Versions::KNOWN }
+    /// The same, by a configuration that nobody renews.
+    pub(super) fn by(config: Arc<ClientConfig>, authority: [u8; 32]) -> Caller {
+        Caller { is: CallerIs::Stranger(config, authority), knows: Versions::KNOWN }
+    }
+
+    /// The fingerprint of the authority that certifies whom it calls.
+    pub(super) fn authority(&self) -> [u8; 32] {
+        match &self.is {
+            CallerIs::Machine(store) => store.certified_by(),
+            CallerIs::Stranger(_, authority) => *authority,
+        }
     }
 
     /// Who it is, and whom it expects, as that is now.
     pub(super) fn tls(&self) -> Arc<ClientConfig> {
         match &self.is {
             CallerIs::Machine(store) => store.now.lock().client.clone(),
-            CallerIs::Stranger(config) => config.clone(),
+            CallerIs::Stranger(config, _) => config.clone(),
         }
     }
 
@@ -188,7 +195,7 @@ impl Caller {
     pub(super) fn take(&self, (certificate, authority): Certificates) -> Result<End, CertificateError> {
         match &self.is {
             CallerIs::Machine(store) => store.take(certificate, authority).map(|()| End::Certified),
-            CallerIs::Stranger(_) => Ok(GreetingError::Foreign.into()),
+            CallerIs::Stranger(..) => Ok(GreetingError::Foreign.into()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::authority::{CertificateError, Credentials};
 use super::credential_store::{Caller, CredentialStore};
+use super::discovery::discover;
 use super::link::{End, ask};
 use super::{NetThread, Token};
 use crate::data::{Cluster, DataDir, DataError};
@@ -41,7 +42,7 @@ pub enum JoinError {
         dir: PathBuf,
     },
     /// Nobody answers.
-    #[error("the cluster cannot be reached at {} ({why}): is a server up there, and does a firewall let its port pass? leasehold invite --address HOST:PORT on a server says another",
+    #[error("the cluster cannot be reached at {} ({why}), and no server of it answers in the local network: is a server up there, and does a firewall let its port pass? leasehold invite --address HOST:PORT on a server says another",
         addresses.join(" or "))]
     Unreachable {
         /// Where it was looked for.
@@ -90,14 +91,19 @@ fn unanswered(addresses: &[String]) -> JoinError {
     JoinError::Unreachable { addresses: addresses.to_vec(), why }
 }
 
-/// Asks the server that leads, which is looked for at these addresses and where they say.
+/// Asks the server that leads, which is looked for at these addresses, where they say, and if nobody
+/// answers there, in the local network.
 fn ask_cluster(addresses: &[String], caller: Caller, purpose: Purpose) -> Result<Welcome, JoinError> {
     let (told, answer) = mpsc::channel();
     let mut to_ask: VecDeque<String> = addresses.iter().cloned().collect();
     let thread = NetThread::spawn("join", move || async move {
         let mut why = None;
-        let mut told_elsewhere = 0;
-        while let Some(address) = to_ask.pop_front() {
+        let (mut told_elsewhere, mut has_looked) = (0, false);
+        loop {
+            if to_ask.is_empty() && !std::mem::replace(&mut has_looked, true) {
+                to_ask.extend(discover(&caller.authority()).await);
+            }
+            let Some(address) = to_ask.pop_front() else { break };
             let asked = timeout(TIMEOUT, ask(&address, &caller, &purpose)).await;
             match asked.map_err(End::from).and_then(|asked| Ok(asked?.2)) {
                 Ok(Welcome::Elsewhere { addresses }) if told_elsewhere < ELSEWHERE_MAX => {

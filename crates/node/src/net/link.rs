@@ -3,6 +3,7 @@
 use super::NetThread;
 use super::authority::{CertificateError, machine_of};
 use super::credential_store::Caller;
+use super::discovery::Places;
 use super::frames::{self, Frames};
 use super::line::Line;
 use super::socket::Socket;
@@ -37,6 +38,8 @@ const GONE: Duration = Duration::from_secs(3);
 const QUIET: u32 = 2;
 /// How long no server may be reached until that is said.
 const MISSED: Duration = Duration::from_secs(10);
+/// How often servers are then looked for in the local network: all may have moved.
+const DISCOVERY_PAUSE: Duration = Duration::from_secs(30);
 /// After a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -116,10 +119,12 @@ pub(crate) struct Link {
     /// The connection that is up.
     line: Mutex<Option<Arc<Line>>>,
     status: Mutex<LinkStatus>,
-    /// Where servers listen, those of one after those of another.
-    addresses: Mutex<Vec<String>>,
-    /// Where some may listen, whatever others say: they may have moved, and say it only to whom they hear.
-    beside: Vec<String>,
+    /// Where servers say that they listen, those of one after those of another.
+    told: Mutex<Vec<String>>,
+    /// Where this machine's own server listens.
+    own: Vec<String>,
+    /// Where some may listen who have moved: they say it only to whom they hear.
+    places: Arc<Places>,
     servers: Servers,
     later: Later,
     /// The session is over: call again.
@@ -129,15 +134,15 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Of a machine whose server is at one of `addresses`, or of those `beside`; and what keeps it, which is to be kept. It calls nobody before [`Link::begin`].
+    /// Of a machine whose server is at one of `addresses`, of its `own`, or of `places`; and what
+    /// keeps it, which is to be kept. It calls nobody before [`Link::begin`].
     pub(crate) fn start(
         addresses: Vec<String>,
-        beside: Vec<String>,
+        (own, places): (Vec<String>, Arc<Places>),
         config: Caller,
         engine: Weak<Engine>,
         (servers, later): (Servers, Later),
     ) -> Result<(Arc<Link>, NetThread), CertificateError> {
-        let addresses = each_once(addresses.iter().chain(&beside));
         let status = LinkStatus {
             server: addresses.first().cloned().unwrap_or_default(),
             since: Instant::now(),
@@ -146,8 +151,9 @@ impl Link {
         let link = Arc::new(Link {
             line: Mutex::new(None),
             status: Mutex::new(status),
-            addresses: Mutex::new(addresses),
-            beside,
+            told: Mutex::new(addresses),
+            own,
+            places,
             servers,
             later,
             again: Notify::new(),
@@ -199,9 +205,9 @@ impl Link {
         self.again.notify_one();
     }
 
-    /// Where servers listen.
+    /// Where servers may listen.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        self.addresses.lock().clone()
+        each_once(self.told.lock().iter().chain(&self.own).chain(&self.places.all()))
     }
 
     /// How it stands.
@@ -211,13 +217,13 @@ impl Link {
 
     /// Where the next server is, `turn` addresses on.
     fn address(&self, turn: usize) -> String {
-        let addresses = self.addresses.lock();
+        let addresses = self.addresses();
         addresses.get(turn % addresses.len().max(1)).cloned().unwrap_or_default()
     }
 
     /// How many addresses from `turn` on are of servers that are gone, if not all are.
     fn passed_over(&self, turn: usize, is_gone: impl Fn(&String) -> bool) -> usize {
-        let all = self.addresses.lock().len();
+        let all = self.addresses().len();
         (0..all).find(|on| !is_gone(&self.address(turn + on))).unwrap_or_default()
     }
 
@@ -231,6 +237,7 @@ impl Link {
         let mut gone: Vec<(String, Instant)> = Vec::new();
         // Before the first connection whoever starts the machine says so.
         let mut missed = true;
+        let mut discovered = None::<Instant>;
         loop {
             gone.retain(|(_, at)| at.elapsed() < GONE);
             let is_gone = |address: &String| gone.iter().any(|(gone, _)| gone == address);
@@ -262,9 +269,15 @@ impl Link {
                 missed = true;
             }
             self.went_down(was_up, text);
+            if self.status.lock().since.elapsed() > MISSED
+                && discovered.is_none_or(|at| at.elapsed() > DISCOVERY_PAUSE)
+            {
+                self.places.discover(&config.authority()).await;
+                discovered = Some(Instant::now());
+            }
             turn += usize::from(!is_hint);
             silent = if why.is_silence() && !was_up { silent + 1 } else { 0 };
-            if silent >= self.addresses.lock().len() {
+            if silent >= self.addresses().len() {
                 within = (2 * within).min(CALL_WITHIN.1);
                 silent = 0;
             }
@@ -291,7 +304,7 @@ impl Link {
                     }
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
-                why if self.addresses.lock().len() > 1 => {
+                why if self.addresses().len() > 1 => {
                     if why.is_silence() {
                         gone.push((address, Instant::now()));
                     }
@@ -321,7 +334,7 @@ impl Link {
         engine: &Weak<Engine>,
         (pause, within): (&mut Duration, &mut Duration),
     ) -> Result<(), End> {
-        let limit = if self.addresses.lock().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
+        let limit = if self.addresses().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
         let began = Instant::now();
         let stream = timeout(limit, call(address, config)).await??;
         *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
@@ -366,7 +379,7 @@ impl Link {
             (0..most).flat_map(|turn| servers.iter().filter_map(move |server| server.addresses.get(turn)));
         let told = each_once(turns);
         if !told.is_empty() {
-            *self.addresses.lock() = each_once(told.iter().chain(&self.beside));
+            *self.told.lock() = told;
         }
         (self.servers)(servers, serve);
     }

@@ -2,6 +2,7 @@
 
 use super::authority::CertificateError;
 use super::credential_store::CredentialStore;
+use super::discovery::Announcement;
 use super::frames::{self, Frames};
 use super::movable::Movable;
 use super::serving::serve_shares;
@@ -59,6 +60,7 @@ pub(super) type Stream = TlsStream<Movable>;
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
+    _announcement: Option<Announcement>,
     _thread: NetThread,
     _listening: DropGuard,
 }
@@ -117,10 +119,12 @@ impl Listener {
         let address = socket.local_addr().map_err(listening)?;
         let token = CancellationToken::new();
         let knows = credentials.caller().knows;
+        let announcement =
+            Announcement::begin(&credentials.certified_by(), &credentials.public_key()?, address);
         let host = Arc::new(Host { part, server, credentials, knows, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
-        Ok(Listener { address, _thread: thread, _listening })
+        Ok(Listener { address, _announcement: announcement, _thread: thread, _listening })
     }
 
     /// Where.

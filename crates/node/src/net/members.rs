@@ -1,6 +1,7 @@
 //! What members of the server group say to each other: over connections of their own, between machines that both have a server's certificate.
 
 use super::credential_store::Caller;
+use super::discovery::Places;
 use super::frames::{self, Frames};
 use super::link::{End, Stream, agree, call, is_at};
 use super::reach;
@@ -15,7 +16,7 @@ use wire::{MachineId, Purpose, Version, Welcome};
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
-    at: Arc<[String]>,
+    places: Arc<Places>,
     spoken: Spoken,
 }
 
@@ -23,9 +24,9 @@ pub(crate) struct MemberNet {
 type Spoken = Arc<Mutex<BTreeMap<u64, (Version, String)>>>;
 
 impl MemberNet {
-    /// Of a machine that calls so. Members may also be `at` these addresses.
-    pub(crate) fn new(config: Caller, at: Vec<String>) -> MemberNet {
-        MemberNet { config, at: at.into(), spoken: Spoken::default() }
+    /// Of a machine that calls so. Members may also be at these places.
+    pub(crate) fn new(config: Caller, places: Arc<Places>) -> MemberNet {
+        MemberNet { config, places, spoken: Spoken::default() }
     }
 }
 
@@ -36,7 +37,7 @@ impl Wires for MemberNet {
             machine: MachineId(machine),
             spoken: self.spoken.clone(),
             config: self.config.clone(),
-            at: self.at.clone(),
+            places: self.places.clone(),
             frames: None,
         })
     }
@@ -51,7 +52,7 @@ struct MemberWire {
     machine: MachineId,
     spoken: Spoken,
     config: Caller,
-    at: Arc<[String]>,
+    places: Arc<Places>,
     /// Between two calls only: a conversation that was broken off is not gone on with.
     frames: Option<Frames<Stream>>,
 }
@@ -75,7 +76,8 @@ impl MemberWire {
     /// openraft makes a wire for each vote: where the member was found last is tried first, or it would have to be found within each.
     async fn connect(&self, addresses: &[String]) -> io::Result<Frames<Stream>> {
         let last = self.spoken.lock().get(&self.id).map(|(_, address)| address.clone());
-        let others = addresses.iter().chain(&*self.at).filter(|address| Some(*address) != last.as_ref());
+        let places = self.places.all();
+        let others = addresses.iter().chain(&places).filter(|address| Some(*address) != last.as_ref());
         let all: Vec<String> = last.iter().chain(others).cloned().collect();
         let called = reach::first(&all, |address| self.greet(address)).await;
         let (mut frames, version, address) =

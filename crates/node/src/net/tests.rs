@@ -157,9 +157,10 @@ fn a_clock_that_shows_a_time_before_all_certificates_is_said_to_be_wrong() {
     let (joined, address) = (office.join("unset"), office.address.clone());
     run(async {
         for caller in [Caller::stranger(office.token().authority).unwrap(), joined] {
+            let authority = caller.authority();
             let mut tls = caller.tls();
             Arc::make_mut(&mut tls).time_provider = Arc::new(Unset);
-            let refused = greeted(&address, &Caller::by(tls), &Purpose::Content).await;
+            let refused = greeted(&address, &Caller::by(tls, authority), &Purpose::Content).await;
             assert!(matches!(refused, Err(End::Clock)), "{refused:?}");
         }
     });
