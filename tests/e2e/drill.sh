@@ -6,7 +6,6 @@ journal=$root/tests/workload/journal beat=$root/tests/workload/beat
 faults=${FAULTS:-14}
 read -ra kinds <<<"${FAULT:-kill-leader kill-follower stop-leader cut-leader kill-server-and-client cut-follower one-way-from-leader clock-jump one-way-to-leader full-disk restart-leader kill-all cut-client full-disk-of-leader}"
 
-name_of_founder() { python3 -c 'import json, sys; print([s["name"] for s in json.load(open(sys.argv[1])) if s["machine"] == 1][0])' "$scratch/servers"; }
 follower_of() { for i in 1 2 3; do [ "$i" = "$1" ] || { echo "$i"; return; }; done; }
 others_of() { for i in 1 2 3 4 5; do [ "$i" = "$1" ] || echo "$i"; done; }
 
@@ -178,8 +177,8 @@ head -c 20000000 /dev/urandom >"$scratch/large"
 cp "$scratch/large" "${mounts[4]}/large"
 sync "${mounts[4]}/large"
 leads=$(leader) gone=$(follower_of "$(leader)")
-lh "$leads" drain "$([ "$gone" = 1 ] && name_of_founder || echo "machine$gone")" >"$scratch/drain.log" 2>&1 || fail "drain: $(tail -n 2 "$scratch/drain.log")"
-lh "$(leader)" server remove "$([ "$gone" = 1 ] && name_of_founder || echo "machine$gone")" >"$scratch/remove.log" 2>&1 || fail "server remove: $(tail -n 2 "$scratch/remove.log")"
+lh "$leads" drain "machine$gone" >"$scratch/drain.log" 2>&1 || fail "drain: $(tail -n 2 "$scratch/drain.log")"
+lh "$(leader)" server remove "machine$gone" >"$scratch/remove.log" 2>&1 || fail "server remove: $(tail -n 2 "$scratch/remove.log")"
 kill_machine "$gone"
 rm -rf "$scratch/data$gone/shares" "$scratch/data$gone/server"
 for i in 1 2 3 4 5; do

@@ -3,7 +3,7 @@
 #   build N         makes machines 1 to N: network namespaces, each with a veth link to a bridge in a hub's namespace
 #   disk I SIZE     gives it a disk of its own, before its first start
 #   clocks[I]=S     its clock that leases count in is S seconds ahead from its next start on
-#   start I         starts leasehold there and waits until it is mounted on ${mounts[I]}: the server in machine 1 (`up`), a mount in the others
+#   start I         starts leasehold there, called machineI, and waits until it is mounted on ${mounts[I]}: the server in machine 1 (`up`), a mount in the others
 #   stop I          by SIGTERM: must unmount and end with status 0
 #   kill_machine I  kill -9 of its leasehold: leaves a dead mount behind, which the next start has to cope with
 #   pause I, go_on I   SIGSTOP, SIGCONT
@@ -100,6 +100,7 @@ starts_by() {
     command=("$leasehold" mount --data "$scratch/data$i" "${mounts[i]}")
     if [ "$i" = 1 ]; then
         command=("$leasehold" up --data "$scratch/data1" --mount "${mounts[1]}" --listen "$(address 1):4470")
+        [ -n "$(ls -A "$scratch/data1" 2>/dev/null)" ] || command+=(--name machine1)
     elif [ -z "$(ls -A "$scratch/data$i" 2>/dev/null)" ]; then
         command+=(--join "$(lh 1 invite --address "$(address 1):4470" "${@:2}")" --name "machine$i")
     fi

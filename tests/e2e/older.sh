@@ -43,7 +43,7 @@ start 1
 added_anew 1 1
 write 5
 all_there
-say "the founder, whose state was missing, was added anew"
+say "machine 1, whose state was missing, was added anew"
 
 at=$(follower) before=$(put_aside "$at")
 kill_machine "$at"

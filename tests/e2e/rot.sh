@@ -85,7 +85,7 @@ scrubbed "$at" || fail "scrub of machine $at: $(cat "$scratch/scrub.log")"
 still_works
 say "bits of machine $at were put right"
 
-# Sectors of the rows, while it is down; the founder has most to lose.
+# Sectors of the rows, while it is down; machine 1 has most to lose.
 kill_machine 1
 rot sectors 12 "$scratch/data1/server/rows"
 start 1

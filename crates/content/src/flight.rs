@@ -1,14 +1,13 @@
 //! What a flush sends on its way: pieces, the shares that they are packed into, and their publication.
 
 use bytes::{Bytes, BytesMut};
+use crypto::{Cipher, Key, Nonce, TAG_BYTES};
 use namespace::{ContentChange, ContentHead, Extent, Piece, Place, ShareId, Spread};
 use rand_core::Rng;
 
 use crate::overlay::{Overlay, Run};
-use crate::{
-    Cipher, Hash, Key, Nonce, PIECE_BYTES_MAX, PlannedPiece, SHARE_BYTES_MAX, SHARE_PIECES_MAX, TAG_BYTES,
-    UploadPlan, spread_of,
-};
+use crate::seal::{Hash, seal_into};
+use crate::{PIECE_BYTES_MAX, PlannedPiece, SHARE_BYTES_MAX, SHARE_PIECES_MAX, UploadPlan, spread_of};
 
 /// A flushed state of the content on its way to publication.
 #[derive(Debug)]
@@ -141,7 +140,7 @@ pub(crate) fn seal_inline(
     for (offset, plain) in pieces {
         let nonce = nonces.next(rng);
         let mut ciphertext = Vec::with_capacity(plain.len() + TAG_BYTES);
-        let hash = cipher.seal_into(&nonce, &plain, &mut ciphertext);
+        let hash = seal_into(&cipher, &nonce, &plain, &mut ciphertext);
         // A piece is at most PIECE_BYTES_MAX long.
         let length = plain.len() as u32;
         let piece = Piece { length, nonce, hash, place: Place::Inline(ciphertext.into()) };

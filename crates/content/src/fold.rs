@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crypto::{Cipher, Nonce};
 use namespace::{ContentChange, Extent, Place, ShareId};
 use rand_core::Rng;
 
@@ -11,7 +12,7 @@ use crate::flight::{Sent, pack, pieces};
 use crate::flush::abandon;
 use crate::overlay::Overlay;
 use crate::read::open_inline;
-use crate::{Cipher, Done, ExtentMap, Hash, Nonce, UploadPlan};
+use crate::{Done, ExtentMap, Hash, UploadPlan};
 
 /// A fold under way. The content stays as it is: where an inline extent was overwritten meanwhile, its folded copy is left out.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ pub fn room(mut free: Vec<u64>, copies: usize, needed: usize) -> u64 {
 
 /// How far the host of this number and weight is from `share`: distributed exponentially, with the weight as its rate. At equal distances a number decides.
 fn distance(share: &ShareId, (host, weight): (u64, u32)) -> (u128, Reverse<u64>, u64) {
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = crypto::Hasher::new();
     hasher.update(&share.0);
     hasher.update(&host.to_le_bytes());
     let mut drawn = [0; 8];

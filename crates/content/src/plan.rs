@@ -1,9 +1,10 @@
 //! What [`crate::FileContent`] hands out, and how a host gathers what was read.
 
 use bytes::Bytes;
+use crypto::{Key, Nonce};
 use namespace::{ContentChange, ShareId, Timestamp};
 
-use crate::{Hash, Key, Nonce};
+use crate::Hash;
 
 /// A part of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,13 +3,15 @@
 use std::ops::{ControlFlow, Range};
 
 use bytes::Bytes;
+use crypto::Cipher;
 use namespace::{Extent, Place};
 
 use crate::chunk::Chunk;
 use crate::extents::What;
 use crate::file::{Base, FileContent};
 use crate::overlay::{Overlay, Run};
-use crate::{Cipher, Damaged, Part, Unreadable};
+use crate::seal::open_in_place;
+use crate::{Damaged, Part, Unreadable};
 
 /// Where the bytes of a range come from.
 pub(crate) enum Source<'a> {
@@ -249,7 +251,7 @@ impl<'a> Opener<'a> {
 pub(crate) fn open_inline(cipher: &Cipher, extent: &Extent) -> Result<Bytes, Damaged> {
     let Place::Inline(ciphertext) = &extent.piece.place else { return Err(Damaged::Extent) };
     let mut buffer = ciphertext.to_vec();
-    let length = cipher.open_in_place(&extent.piece.nonce, &extent.piece.hash, &mut buffer)?.len();
+    let length = open_in_place(cipher, &extent.piece.nonce, &extent.piece.hash, &mut buffer)?.len();
     if length != extent.piece.length as usize {
         return Err(Damaged::Extent);
     }

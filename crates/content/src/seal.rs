@@ -1,20 +1,16 @@
-//! Sealing and opening pieces: AES-256-GCM under the file's key, and BLAKE3 of the ciphertext.
+//! Sealing and opening pieces: encrypted under the file's key, and with a hash of the ciphertext.
 //!
 //! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check fails; both are [`Damaged`].
 
 use bytes::Bytes;
+use crypto::{Cipher, Key, Nonce, NotSealed, TAG_BYTES};
 use namespace::INLINE_SEAL_BYTES;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce as RingNonce, UnboundKey};
 
-/// A file's key.
-pub type Key = [u8; 32];
-/// Never used twice under one key.
-pub type Nonce = [u8; 12];
-/// BLAKE3 of a piece's ciphertext.
+/// Of a piece's ciphertext.
 pub type Hash = [u8; 32];
 
-/// Bytes that a piece's ciphertext is longer than what it holds: the authentication tag.
-pub const TAG_BYTES: usize = 16;
+// The name space counts as many bytes for a seal as one takes.
+const _: () = assert!(INLINE_SEAL_BYTES == size_of::<Nonce>() + TAG_BYTES);
 
 /// Why a piece could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,72 +19,43 @@ pub enum Damaged {
     #[error("the ciphertext does not have the hash that its extent records")]
     Hash,
     /// The ciphertext was not sealed with this key and nonce.
-    #[error("the ciphertext was not sealed with this key and nonce")]
-    Seal,
+    #[error(transparent)]
+    Seal(#[from] NotSealed),
     /// The file has no key, or an extent reaches beyond its piece.
     #[error("the extent does not fit its piece, or its file has no key")]
     Extent,
 }
 
-/// A file's key, expanded once for many pieces.
-pub struct Cipher(LessSafeKey);
+/// Appends the ciphertext of a piece to `out`, and hashes it.
+pub(crate) fn seal_into(cipher: &Cipher, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) -> Hash {
+    let start = out.len();
+    cipher.seal(nonce, plain, out);
+    crypto::hash(&out[start..]).into()
+}
 
-impl Cipher {
-    /// Of this key.
-    pub fn new(key: &Key) -> Cipher {
-        // ring refuses keys of the wrong length only, which the type excludes.
-        Cipher(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("a key of 32 bytes")))
+/// Opens a piece's `ciphertext` in place; what it held is the front of it.
+pub(crate) fn open_in_place<'a>(
+    cipher: &Cipher,
+    nonce: &Nonce,
+    hash: &Hash,
+    ciphertext: &'a mut [u8],
+) -> Result<&'a mut [u8], Damaged> {
+    if crypto::hash(ciphertext) != *hash {
+        return Err(Damaged::Hash);
     }
-
-    /// Appends the ciphertext of `plain` to `out`, and hashes it. A piece is far below the cipher's limit of 64 GiB.
-    pub fn seal_into(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) -> Hash {
-        out.reserve(plain.len() + TAG_BYTES);
-        let start = out.len();
-        self.append(nonce, plain, out);
-        blake3::hash(&out[start..]).into()
-    }
-
-    fn append(&self, nonce: &Nonce, plain: &[u8], out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(plain);
-        let sealed = &mut out[start..];
-        let tag = self
-            .0
-            .seal_in_place_separate_tag(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), sealed)
-            .expect("a piece is below 64 GiB");
-        out.extend_from_slice(tag.as_ref());
-    }
-
-    /// Opens `ciphertext` in place; what it held is the front of it.
-    pub fn open_in_place<'a>(
-        &self,
-        nonce: &Nonce,
-        hash: &Hash,
-        ciphertext: &'a mut [u8],
-    ) -> Result<&'a mut [u8], Damaged> {
-        if blake3::hash(ciphertext) != *hash {
-            return Err(Damaged::Hash);
-        }
-        self.unseal(nonce, ciphertext)
-    }
-
-    fn unseal<'a>(&self, nonce: &Nonce, ciphertext: &'a mut [u8]) -> Result<&'a mut [u8], Damaged> {
-        self.0
-            .open_in_place(RingNonce::assume_unique_for_key(*nonce), Aad::empty(), ciphertext)
-            .map_err(|_| Damaged::Seal)
-    }
+    Ok(cipher.open(nonce, ciphertext)?)
 }
 
 /// Seals one piece.
 pub fn seal(key: &Key, nonce: &Nonce, plain: &[u8]) -> (Vec<u8>, Hash) {
     let mut out = Vec::with_capacity(plain.len() + TAG_BYTES);
-    let hash = Cipher::new(key).seal_into(nonce, plain, &mut out);
+    let hash = seal_into(&Cipher::new(key), nonce, plain, &mut out);
     (out, hash)
 }
 
 /// Opens one piece, in the buffer of its ciphertext.
 pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> Result<Vec<u8>, Damaged> {
-    let length = Cipher::new(key).open_in_place(nonce, hash, &mut ciphertext)?.len();
+    let length = open_in_place(&Cipher::new(key), nonce, hash, &mut ciphertext)?.len();
     ciphertext.truncate(length);
     Ok(ciphertext)
 }
@@ -97,7 +64,7 @@ pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> R
 pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(plain.len() + INLINE_SEAL_BYTES);
     sealed.extend_from_slice(nonce);
-    Cipher::new(key).append(nonce, plain, &mut sealed);
+    Cipher::new(key).seal(nonce, plain, &mut sealed);
     sealed
 }
 
@@ -108,7 +75,7 @@ pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
     }
     let (key, (nonce, ciphertext)) = key.zip(sealed.split_first_chunk()).ok_or(Damaged::Extent)?;
     let mut plain = ciphertext.to_vec();
-    let length = Cipher::new(key).unseal(nonce, &mut plain)?.len();
+    let length = Cipher::new(key).open(nonce, &mut plain)?.len();
     plain.truncate(length);
     Ok(plain.into())
 }
@@ -120,6 +87,6 @@ pub fn seal_share<'a>(
 ) -> (Vec<u8>, Vec<Hash>) {
     let cipher = Cipher::new(key);
     let mut out = Vec::with_capacity(pieces.clone().map(|(_, plain)| plain.len() + TAG_BYTES).sum());
-    let hashes = pieces.map(|(nonce, plain)| cipher.seal_into(&nonce, plain, &mut out)).collect();
+    let hashes = pieces.map(|(nonce, plain)| seal_into(&cipher, &nonce, plain, &mut out)).collect();
     (out, hashes)
 }

@@ -389,7 +389,7 @@ fn damaged_inline_content_is_told_until_it_is_written_anew() {
     let mut world = World::new();
     world.write(0, 100, 3);
     publish(world.flush(LAZY_BYTES_MAX));
-    let damaged = content::Unreadable::Damaged(content::Damaged::Seal);
+    let damaged = content::Unreadable::Damaged(content::Damaged::Seal(crypto::NotSealed));
     let sealed = world.server.inline.clone().unwrap();
     for byte in 0..sealed.len() {
         let mut server = world.server.clone();

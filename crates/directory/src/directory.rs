@@ -72,8 +72,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// A new cluster: nothing but a root, with these attributes, and of the newest version that the program knows. Leaves the first checkpoint in `store`.
-    pub fn create(store: &mut dyn Store, root: Attributes, known: Versions) -> Directory {
+    /// A new cluster: nothing but a root, with these attributes, and one machine, [`crate::FOUNDER`], which is called `founder` and has a name that [`crate::is_machine_name`]. Of the newest version that the
+    /// program knows. Leaves the first checkpoint in `store`.
+    pub fn create(store: &mut dyn Store, root: Attributes, founder: &str, known: Versions) -> Directory {
         let times = Times { mtime: root.ctime, ctime: root.ctime, generation: 0 };
         let mut record = Record::born(root, ContentHead::default(), times);
         // Nobody has created the root, so nobody has integers of it; the first is the overflow prefix.
@@ -92,7 +93,7 @@ impl Directory {
             deaf: BTreeMap::new(),
             led: Time::default(),
             fade_from: None,
-            enrolment: crate::enrolment::found(store),
+            enrolment: crate::enrolment::found(store, founder.to_owned()),
             in_use: InUse::found(store, known.newest),
             through: Through::default(),
         };

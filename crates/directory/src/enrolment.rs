@@ -19,8 +19,6 @@ use wire::{
 
 /// The machine that the cluster was made on.
 pub const FOUNDER: MachineId = MachineId(1);
-/// What [`FOUNDER`] is called.
-const FOUNDER_NAME: &str = "founder";
 /// What stands in for the machines that may have joined after a backup that was restored, expelled for good, is called.
 const RESTORED_NAME: &str = "restored";
 /// Machines that may belong to a cluster at a time.
@@ -64,9 +62,9 @@ pub(crate) struct Enrolment {
     pub invitations: u64,
 }
 
-/// Writes the founder down in a new store.
-pub(crate) fn found(store: &mut dyn Store) -> Enrolment {
-    let name = FOUNDER_NAME.to_owned();
+/// Writes the founder, which is called so, down in a new store.
+pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
+    assert!(is_machine_name(&name), "{name:?} is no machine's name");
     let (since, known) = (Time::default(), Known::default());
     let machine = Machine { name, rights: Rights::FULL, since, expelled: None, known };
     store.put(&keys::global(Global::Machine, &key_of(FOUNDER)), to_bytes(&machine));
@@ -216,7 +214,7 @@ impl Turn<'_> {
         if invitation.until <= at {
             return Err(EnrolError::ExpiredToken);
         }
-        if !is_name(&name) {
+        if !is_machine_name(&name) {
             return Err(EnrolError::BadName);
         }
         let machines = self.files.machines();
@@ -300,7 +298,8 @@ pub(crate) fn open_invitations(files: &Files<'_>) -> Vec<InvitationReport> {
     open.map(|(token, Invitation { rights, until, .. })| InvitationReport { token, rights, until }).collect()
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether a machine can be called so.
+pub fn is_machine_name(name: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     // Commands take names and numbers.
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit());

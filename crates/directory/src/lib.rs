@@ -40,7 +40,7 @@ pub use certification::{CertificateAuthority, Known};
 pub use check::{Inspector, Violation};
 pub use corrupt::{Corrupt, Fault};
 pub use directory::{Directory, Policy, Status};
-pub use enrolment::{FOUNDER, INVITATIONS_MAX, MACHINES_MAX};
+pub use enrolment::{FOUNDER, INVITATIONS_MAX, MACHINES_MAX, is_machine_name};
 pub use found::Found;
 pub use grant::PAGE;
 pub use kept::{publisher, refers_to, share_of_row, shares_after};

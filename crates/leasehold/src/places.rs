@@ -23,13 +23,21 @@ pub fn mount() -> Result<PathBuf, Failure> {
     Ok(home("--mount DIR")?.join("Leasehold"))
 }
 
-/// This host's name, up to the first dot; only what names of machines are made of.
+/// The name of a machine on this host, unless the command line says another.
 pub fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let name = name.split('.').next().unwrap_or_default();
+    machine_name(&rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// The name of a host, up to the first dot; only what names of machines are made of.
+fn machine_name(host: &str) -> String {
     let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let name: String = name.chars().filter(fits).take(64).collect();
-    if name.is_empty() { "machine".to_owned() } else { name }
+    let name: String = host.chars().take_while(|c| *c != '.').filter(fits).take(64).collect();
+    match name.bytes().all(|byte| byte.is_ascii_digit()) {
+        true if name.is_empty() => "machine".to_owned(),
+        // A number is what a machine has beside its name.
+        true => format!("machine-{name}").chars().take(64).collect(),
+        false => name,
+    }
 }
 
 /// A service has none: its files are nowhere by default, and not in the root directory.
@@ -72,4 +80,19 @@ pub fn elsewhere() -> Option<String> {
             mounts.join(", ")
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_called_as_its_host_as_far_as_a_machine_can() {
+        let long = "1".repeat(80);
+        let hosts = ["first", "desk.lab.example", "b\u{fc}ro_2", "", ".", "42", "3f2a", &long];
+        let names = ["first", "desk", "bro_2", "machine", "machine", "machine-42", "3f2a"];
+        let found: Vec<String> = hosts.into_iter().map(machine_name).collect();
+        assert_eq!(found[..names.len()], names);
+        assert!(found.iter().all(|name| directory::is_machine_name(name)), "{found:?}");
+    }
 }

@@ -130,8 +130,8 @@ pub mod tests {
         }];
         live.activity.directories.clear();
         live.client.recalls_received = count;
-        let machine = |name: &str, unanswered_ms| MachineReport {
-            machine: 1,
+        let machine = |machine, name: &str, unanswered_ms| MachineReport {
+            machine,
             name: name.to_owned(),
             rights: node::RightsReport { path: "/".to_owned(), read_only: false, squash: None },
             standing: "active".to_owned(),
@@ -140,7 +140,7 @@ pub mod tests {
             lapsed: false,
             unanswered_ms,
         };
-        let machines = vec![machine("ada", None), machine("bob", Some(2_500))];
+        let machines = vec![machine(1, "ada", None), machine(2, "bob", Some(2_500))];
         Sample { live, machines: Ok(machines) }
     }
 

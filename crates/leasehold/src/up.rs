@@ -83,6 +83,10 @@ pub struct Up {
 /// Where a machine runs.
 #[derive(Debug, Args)]
 struct Place {
+    /// A name for this machine, when it makes a file system or joins one; that of its host if
+    /// absent.
+    #[arg(long)]
+    name: Option<String>,
     /// Return once it is mounted, and go on in the background until leasehold down. What it tells goes to leasehold.log in the data directory.
     #[arg(long)]
     background: bool,
@@ -124,9 +128,6 @@ pub struct Mount {
     /// Join with this token first; - reads it from standard input, @FILE from a file.
     #[arg(long, value_name = "TOKEN")]
     join: Option<String>,
-    /// With --join, what this machine is to be called; its host name if absent.
-    #[arg(long)]
-    name: Option<String>,
     /// Where this machine keeps its part: keys, and what could not be applied.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -159,6 +160,7 @@ impl Up {
             return service::begin(&data);
         }
         let settings = MachineSettings {
+            name: self.place.name.clone().unwrap_or_else(places::host_name),
             group: GroupSettings {
                 memory_bytes: (self.server_memory as usize) << 20,
                 ..GroupSettings::default()
@@ -196,7 +198,7 @@ impl Mount {
                 );
                 return Err(text.into());
             }
-            Some(token) => join(&data, &token, self.name)?,
+            Some(token) => join(&data, &token, self.place.name.clone())?,
             None if !joined => {
                 let text = format!(
                     "{} is no machine's data directory: leasehold mount --join TOKEN, or leasehold up for a new file system",
@@ -256,6 +258,11 @@ fn run(
     let purpose = format!("leasehold, mounted on {}", dir.display());
     let mut machine = Machine::start(data, &purpose, settings).map_err(|error| start_failed(error, data))?;
     let ms = began.elapsed().as_millis();
+    let name = machine.name();
+    if let Some(wanted) = place.name.as_ref().filter(|wanted| **wanted != name) {
+        machine.stop()?;
+        return Err(format!("this machine is called {name}, and not {wanted}: a name is given once").into());
+    }
     match machine.served_by() {
         Some(server) => say(format_args!("connected to {server} ({ms} ms)")),
         None if machine.data().is_new() => say(format_args!("made a new file system in {}", data.display())),

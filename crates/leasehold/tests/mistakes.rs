@@ -30,6 +30,7 @@ fn before_a_machine_is_up() {
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let (data, inside, file) = (path("data"), path("data/mnt"), path("file"));
     let (below_file, taken, foreign) = (path("file/data"), path("taken"), path("foreign"));
+    let unmade = path("unmade");
     std::fs::create_dir_all(&data).unwrap();
     std::fs::write(&file, "not a token").unwrap();
     std::fs::create_dir_all(&foreign).unwrap();
@@ -66,6 +67,7 @@ fn before_a_machine_is_up() {
             (&["up", "--listen", "nowhere"], 2, &["[::]:4470"]),
             (&["up", "--listen", "localhost:http"], 2, &["an address of this machine and a port"]),
             (&["up", "--at", "server"], 2, &["a host and a port"]),
+            (&["up", "--name", "42", "--data", &unmade, "--mount", &taken], 2, &["is no number", "--name"]),
             (&["up", "--content", "http://bucket"], 2, &["s3://BUCKET"]),
             (&["up", "--expire-leases", "soon"], 2, &["age, after=DAYS"]),
             (&["up", "--hold-version", "900"], 2, &["knows"]),
@@ -101,6 +103,7 @@ fn before_a_machine_is_up() {
             (&["man", &below_file], 2, &["Not a directory"]),
         ],
     );
+    assert!(!Path::new(&unmade).exists(), "a data directory was made for a machine that cannot be");
     let mut homeless = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     let homeless = homeless.arg("status").env_remove("HOME").env_remove("XDG_DATA_HOME");
     let homeless = homeless.env_remove("LEASEHOLD_DATA").output().unwrap();
@@ -119,7 +122,7 @@ fn while_a_machine_is_up() {
     let busy = port.local_addr().unwrap().to_string();
     let other = home.0.path().join("other").to_str().unwrap().to_owned();
     let data = home.0.path().join("data2").to_str().unwrap().to_owned();
-    let begun = run(&["up", "--background", "--listen", "127.0.0.1:0"]);
+    let begun = run(&["up", "--background", "--name", "first", "--listen", "127.0.0.1:0"]);
     assert!(begun.status.success(), "{}", said(&begun));
     let mount = home.0.path().join("Leasehold");
     std::fs::write(mount.join("Paper"), "x").unwrap();
@@ -157,10 +160,10 @@ fn while_a_machine_is_up() {
             (&["invitations", "revoke", &id], 2, &["no invitation", "invitations list"]),
             (&["join", &token, "--data", &data], 2, &["does not take this machine", "leasehold invite"]),
             (&["expel", "desk"], 2, &["no machine desk", "leasehold machines"]),
-            (&["expel", "founder"], 2, &["is a server", "leasehold server remove"]),
-            (&["server", "remove", "founder"], 2, &["only server", "server add"]),
-            (&["server", "add", "founder"], 2, &["a server already", "server list"]),
-            (&["drain", "founder"], 2, &["no other server", "server add"]),
+            (&["expel", "first"], 2, &["is a server", "leasehold server remove"]),
+            (&["server", "remove", "first"], 2, &["only server", "server add"]),
+            (&["server", "add", "first"], 2, &["a server already", "server list"]),
+            (&["drain", "first"], 2, &["no other server", "server add"]),
             (&["shares", "leases", "/none"], 2, &["neither a share", "root of the file system"]),
             (
                 &[
@@ -183,4 +186,8 @@ fn while_a_machine_is_up() {
     drop(held);
     let unmounted = run(&["umount", &mount]);
     assert!(unmounted.status.success(), "{}", said(&unmounted));
+    each_is_answered(
+        home.0.path(),
+        &[(&["up", "--name", "second"], 2, &["this machine is called first", "given once"])],
+    );
 }

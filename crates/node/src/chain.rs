@@ -36,7 +36,7 @@ pub(crate) enum ChainError {
 /// Writes one.
 pub(crate) struct Writer<W> {
     out: W,
-    before: blake3::Hash,
+    before: crypto::Hash,
     bytes: u64,
 }
 
@@ -45,7 +45,7 @@ impl<W: Write> Writer<W> {
     pub(crate) fn new(mut out: W, magic: &[u8; 8], format: u32) -> io::Result<Writer<W>> {
         let beginning = [magic.as_slice(), &format.to_le_bytes()].concat();
         out.write_all(&beginning)?;
-        Ok(Writer { out, before: blake3::hash(&beginning), bytes: 0 })
+        Ok(Writer { out, before: crypto::hash(&beginning), bytes: 0 })
     }
 
     /// The next frame.
@@ -70,7 +70,7 @@ impl<W: Write> Writer<W> {
 /// Reads one.
 pub(crate) struct Reader<R> {
     from: R,
-    before: blake3::Hash,
+    before: crypto::Hash,
 }
 
 impl<R: Read> Reader<R> {
@@ -84,7 +84,7 @@ impl<R: Read> Reader<R> {
             format if format == known => {}
             other => return Err(ChainError::Version(other)),
         }
-        let before = blake3::hash(&[found.as_slice(), &format].concat());
+        let before = crypto::hash(&[found.as_slice(), &format].concat());
         Ok(Reader { from, before })
     }
 
@@ -121,8 +121,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-fn hash(before: &blake3::Hash, length: &[u8; 4], frame: &[u8]) -> blake3::Hash {
-    let mut hasher = blake3::Hasher::new();
+fn hash(before: &crypto::Hash, length: &[u8; 4], frame: &[u8]) -> crypto::Hash {
+    let mut hasher = crypto::Hasher::new();
     hasher.update(before.as_bytes()).update(length).update(frame).finalize()
 }
 

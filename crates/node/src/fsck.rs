@@ -80,7 +80,7 @@ impl Inspector for Tree<'_> {
             Place::Inline(bytes) => {
                 self.report.pieces += 1;
                 self.report.bytes += bytes.len() as u64;
-                if *blake3::hash(bytes).as_bytes() != piece.hash {
+                if *crypto::hash(bytes).as_bytes() != piece.hash {
                     self.faults
                         .push(format!("an inline piece of {} bytes does not match its hash", bytes.len()));
                 }
@@ -199,7 +199,7 @@ impl Content<'_> {
                 (self.progress)(&format!("content: {pieces} pieces, {}", size(*bytes)));
             }
             match read(*at, length + TAG_BYTES as u32) {
-                Ok(bytes) if blake3::hash(&bytes).as_bytes() == hash => {}
+                Ok(bytes) if crypto::hash(&bytes).as_bytes() == hash => {}
                 Ok(_) => return Some(format!("share {share}: the piece at {at} does not match its hash")),
                 Err(error) => {
                     return Some(format!("share {share}: the piece at {at} cannot be read: {error}"));

@@ -157,7 +157,7 @@ impl HostList {
 
     /// Equal for lists that place shares alike, on whatever machine; never 0.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = crypto::Hasher::new();
         hasher.update(&self.needed.to_le_bytes());
         for host in &self.hosts {
             hasher.update(&host.machine.0.to_le_bytes());

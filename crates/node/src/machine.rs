@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use wire::{MachineId, ToClient, Versions};
+use wire::{EnrolError, MachineId, ToClient, Versions};
 
 /// Uploads are sealed and stored by so many threads: one seals while the other waits for the disk.
 const UPLOAD_THREADS: usize = 2;
@@ -60,6 +60,9 @@ pub enum MachineError {
     /// Keys and certificates.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
+    /// Nothing can be called so.
+    #[error(transparent)]
+    Name(#[from] EnrolError),
     /// Other machines cannot reach this one.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -146,6 +149,8 @@ pub enum Listen {
 /// How a machine is to run.
 #[derive(Clone, Debug)]
 pub struct MachineSettings {
+    /// Its name, if it founds a cluster.
+    pub name: String,
     /// Its server's, if it has one.
     pub group: GroupSettings,
     /// Where it can be called.
@@ -166,7 +171,8 @@ impl Default for MachineSettings {
     fn default() -> MachineSettings {
         let (group, listen, at, shares) = Default::default();
         let (knows, accepts_older) = (Versions::KNOWN, false);
-        MachineSettings { group, listen, at, shares, knows, accepts_older, raises: true }
+        let name = "machine".to_owned();
+        MachineSettings { name, group, listen, at, shares, knows, accepts_older, raises: true }
     }
 }
 
@@ -182,6 +188,9 @@ pub struct Machine {
 impl Machine {
     /// Takes `dir` and brings everything up to an open session. A first start makes a new cluster, unless the machine has joined one.
     pub fn start(dir: &Path, purpose: &str, settings: MachineSettings) -> Result<Machine, MachineError> {
+        if !directory::is_machine_name(&settings.name) {
+            return Err(EnrolError::BadName.into());
+        }
         let data = DataDir::take(dir, purpose)?;
         let machine = MachineId(data.identity().machine);
         let seed = seed().map_err(|source| MachineError::Io { verb: "draw random numbers", source })?;
@@ -280,6 +289,11 @@ impl Machine {
     /// The data directory.
     pub fn data(&self) -> &DataDir {
         &self.data
+    }
+
+    /// Its name.
+    pub fn name(&self) -> String {
+        self.part.name()
     }
 
     /// Where other machines can call this one.

@@ -11,12 +11,13 @@ use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
-    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread,
-    Places, ServeError, ask_to_serve, tell_ready,
+    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread, Places,
+    ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::placed::Placed;
 use crate::receipts::Receipts;
+use crate::round_trips::RoundTrips;
 use crate::server::{Server, servers};
 use crate::shares_server::{SharesError, utc_secs, wall_clock};
 use crate::store::stop;
@@ -170,6 +171,11 @@ impl Part {
         &self.dir
     }
 
+    /// Those to other machines.
+    pub(crate) fn round_trips(&self) -> &Arc<RoundTrips> {
+        self.peers.round_trips()
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
@@ -242,7 +248,8 @@ impl Part {
             has_shares(&self.dir, identity)?;
         }
         let placed = self.placed()?;
-        let wires = Arc::new(MemberNet::new(credentials.caller(), self.places.clone()));
+        let wires =
+            Arc::new(MemberNet::new(credentials.caller(), self.places.clone(), self.round_trips().clone()));
         self.peers.know(credentials.caller());
         if member == FOUNDER {
             // Unless the group says otherwise.
@@ -268,7 +275,8 @@ impl Part {
         });
         let (raises, with) = (self.settings.raises, (receipts, credentials.clone()));
         let server = Server::new(&self.dir, keeper.clone(), raises, with, standing, damaged);
-        let host = Host { machine: self.machine.0, keeping: Keeping::Keeps, ..Host::default() };
+        let (machine, name) = (self.machine.0, self.settings.name.clone());
+        let host = Host { machine, name, keeping: Keeping::Keeps, addresses: Vec::new() };
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
         let place = Place {
             member,
@@ -420,7 +428,14 @@ impl Part {
         let part = self.me.clone();
         let later =
             Box::new(move |incarnation| part.upgrade().is_some_and(|part| part.counts_from(incarnation)));
-        let (link, thread) = Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
+        let (link, thread) = Link::start(
+            addresses,
+            (own, self.places.clone()),
+            self.round_trips().clone(),
+            caller,
+            engine,
+            (servers, later),
+        )?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));
@@ -508,7 +523,9 @@ impl Part {
                 addresses.truncate(ADDRESSES_MAX);
             }
         }
-        let now = Cluster { addresses, member, ..before.clone() };
+        // A machine keeps its name when it joins; the founder may lose the rows that have its own.
+        let name = before.name.clone().or_else(|| self.server().map(|own| own.name_of(self.machine)));
+        let now = Cluster { addresses, member, name, ..before.clone() };
         if now == before { Ok(()) } else { now.keep(&self.dir) }
     }
 

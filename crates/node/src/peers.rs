@@ -2,6 +2,7 @@
 
 use crate::hosts::{HostList, Hosts};
 use crate::net::{Caller, NetThread, Pending, ShareClient, ShareLink};
+use crate::round_trips::RoundTrips;
 use bytes::Bytes;
 use namespace::Error;
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ pub(crate) struct Peers {
     me: MachineId,
     hosts: Hosts,
     connections: Mutex<Connections>,
+    round_trips: Arc<RoundTrips>,
     stopping: AtomicBool,
 }
 
@@ -34,8 +36,8 @@ type Keeping = (ShareLink, Vec<String>, Caller);
 impl Peers {
     /// Of the machine `me`. Whom it can call it must be told: [`Peers::hosts`], [`Peers::know`].
     pub(crate) fn new(me: MachineId) -> Arc<Peers> {
-        let (hosts, connections) = (Hosts::default(), Mutex::default());
-        Arc::new(Peers { me, hosts, connections, stopping: AtomicBool::new(false) })
+        let (hosts, connections, round_trips) = Default::default();
+        Arc::new(Peers { me, hosts, connections, round_trips, stopping: AtomicBool::new(false) })
     }
 
     /// This machine.
@@ -46,6 +48,11 @@ impl Peers {
     /// Which hosts there are.
     pub(crate) fn hosts(&self) -> &Hosts {
         &self.hosts
+    }
+
+    /// Those of all its connections.
+    pub(crate) fn round_trips(&self) -> &Arc<RoundTrips> {
+        &self.round_trips
     }
 
     /// From now on it calls so.
@@ -84,7 +91,7 @@ impl Peers {
         }
         let config = connections.config.clone()?;
         let keeping = connections.keeping()?;
-        let (client, link) = ShareClient::new(machine);
+        let (client, link) = ShareClient::new(machine, self.round_trips.clone());
         keeping.send((link, addresses.to_vec(), config)).ok()?;
         let pending = client.call(what, body);
         connections.clients.insert(machine, (addresses.to_vec(), client));

@@ -26,7 +26,7 @@ impl Receipts {
 
     /// The servers have that secret in common from now on. What rests on an earlier one counts for nothing: who was a server once can make that.
     pub(crate) fn are_by(&self, secret: &[u8]) {
-        let key = blake3::derive_key("leasehold receipts of what servers acknowledge", secret);
+        let key = crypto::derive_key("leasehold receipts of what servers acknowledge", secret);
         *self.key.lock() = Some(key);
     }
 
@@ -59,7 +59,7 @@ impl Receipts {
 }
 
 fn sealed(key: &[u8; 32], session: SessionId, through: u64, server: (u64, u64)) -> Receipt {
-    let mut hasher = blake3::Hasher::new_keyed(key);
+    let mut hasher = crypto::Hasher::new_keyed(key);
     for number in [session.0, through, server.0, server.1] {
         hasher.update(&number.to_le_bytes());
     }

@@ -127,7 +127,7 @@ impl Server {
         self.credentials().serve(me, &authorities)?;
         let latest = authorities.last();
         if let Some((_, authority)) = latest {
-            self.receipts().are_by(&Authority::of_row(authority)?.secret());
+            self.receipts().are_by(Authority::of_row(authority)?.secret());
             Authority::forget(self.dir())?;
         }
         if !self.group().leads() {
@@ -140,7 +140,7 @@ impl Server {
         };
         let before = self.group().query(|directory, store| directory.known(me, store));
         let before = before.unwrap_or_default();
-        let known = Known { key: Some(self.credentials().public_key()?), certified: *latest, ..before };
+        let known = Known { key: Some(self.credentials().public_key()), certified: *latest, ..before };
         if before != known {
             self.group().propose(Input::Known { machine: me, known, itself: true });
         }

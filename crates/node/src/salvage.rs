@@ -400,13 +400,13 @@ fn write_content(
         let bytes = bytes.concat();
         out.write_all_at(&bytes, at).map_err(io("write", file))?;
         kept.push((at, bytes.len() as u64));
-        hashes.push(blake3::hash(&bytes));
+        hashes.push(crypto::hash(&bytes));
     }
     out.set_len(size).and_then(|()| out.flush()).and_then(|()| out.sync_all()).map_err(io("write", file))?;
     for ((at, length), written) in kept.iter().zip(hashes) {
         let mut back = vec![0; *length as usize];
         out.read_exact_at(&mut back, *at).map_err(io("read", file))?;
-        if blake3::hash(&back) != written {
+        if crypto::hash(&back) != written {
             let (file, why) = (file.to_path_buf(), "what is read back is not what was written".to_owned());
             return Err(DataError::Damaged { file, why });
         }
@@ -434,7 +434,7 @@ fn fresh(dir: &Path) -> Result<(), DataError> {
 }
 
 fn hash(file: &Path) -> std::io::Result<String> {
-    let mut hasher = blake3::Hasher::new();
+    let mut hasher = crypto::Hasher::new();
     std::io::copy(&mut File::open(file)?, &mut hasher)?;
     Ok(hasher.finalize().to_hex().to_string())
 }

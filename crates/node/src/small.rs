@@ -89,7 +89,7 @@ impl Found {
 }
 
 fn digits(bytes: &[u8]) -> String {
-    blake3::hash(bytes).to_hex().chars().take(DIGITS).collect()
+    crypto::hash(bytes).to_hex().chars().take(DIGITS).collect()
 }
 
 /// Replaces a file as [`replace_file`] does, and nothing more.

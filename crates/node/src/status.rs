@@ -4,6 +4,7 @@ use crate::activity::ActivityReport;
 use crate::aside;
 use crate::door::Door;
 use crate::part::Part;
+use crate::round_trips::RoundTripReport;
 use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
@@ -89,6 +90,8 @@ pub struct LiveReport {
     pub client: ClientReport,
     /// What its front door was asked.
     pub activity: ActivityReport,
+    /// Round trips to machines that it is connected to.
+    pub round_trips: Vec<RoundTripReport>,
 }
 
 /// What a machine's client has to do with servers.
@@ -240,6 +243,7 @@ impl LiveReport {
             status: StatusReport::of(part),
             client: engine.client_report(),
             activity: engine.activity().map(|activity| activity.report(path)).unwrap_or_default(),
+            round_trips: part.round_trips().report(),
         }
     }
 }

@@ -318,6 +318,31 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Of each purpose of a connection: a leader talks to its followers and to hosts of shares, and a client to the leader.
+#[test]
+fn the_round_trip_to_each_peer_is_known() {
+    let (_dirs, machines) = three();
+    wait_until("three to vote", || are_whole(&machines));
+    let leads = || {
+        let mut servers = machines.iter().map(|machine| machine.server().unwrap());
+        servers.position(|server| server.group().leads()).unwrap_or_default()
+    };
+    let peers = |at: usize, connection: &str| -> Vec<u64> {
+        let known = machines[at].part().round_trips().report().into_iter();
+        known.filter(|to| to.connection == connection).map(|to| to.machine).collect()
+    };
+    let others = |at: usize| -> Vec<u64> { (1..=3).filter(|number| *number != at as u64 + 1).collect() };
+    wait_until("those of the group", || peers(leads(), "group") == others(leads()));
+    wait_until("those of shares", || peers(leads(), "shares") == others(leads()));
+    wait_until("that of a session", || {
+        let (leader, client) = (leads(), (leads() + 1) % 3);
+        let upstream = machines[client].engine().upstream();
+        upstream.send(None, wire::ToServer::Renew);
+        upstream.push();
+        peers(client, "session") == [leader as u64 + 1]
+    });
+}
+
 /// A server that puts aside what it had serves again in the same process: once, and once more. The one that founded the cluster had its client's way to itself.
 #[test]
 fn who_put_its_state_aside_serves_again_without_another_start() {

@@ -68,7 +68,7 @@ impl Writing {
         let file = name(&self.dir, share);
         let mut out = create(&file)?;
         out.write_all(bytes).and_then(|()| out.sync_all()).map_err(io("write", &file))?;
-        self.shares.insert(share, *blake3::hash(bytes).as_bytes());
+        self.shares.insert(share, *crypto::hash(bytes).as_bytes());
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Unsent {
         let Some(hash) = self.shares.get(&share) else { return Ok(None) };
         let file = name(&self.dir, share);
         let bytes = fs::read(&file).map_err(io("read", &file))?;
-        if blake3::hash(&bytes) != *hash {
+        if crypto::hash(&bytes) != *hash {
             return Err(DataError::Damaged { file, why: "it is not what was kept".to_owned() });
         }
         Ok(Some(bytes.into()))

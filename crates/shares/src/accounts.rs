@@ -1,14 +1,11 @@
-//! Accounts: the cluster's own, which are known by name, and those of Ed25519 keys, which sign what they ask.
+//! Accounts: the cluster's own, which are known by name, and those of keys, which sign what they ask.
 //!
 //! There are no shared secrets (leasedb, fault 9): whoever asks is the account whose key signed, for this store alone and with a number larger than any
 //! that this account used before, so that nothing can be asked again by who listened. In the database a key's account is called `key-` and its name, so that none
 //! can be taken for one of the cluster's.
 
+use crypto::{PublicKey, SecretKey, Signature};
 use namespace::ShareId;
-use ring::{
-    rand::SystemRandom,
-    signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey},
-};
 use rusqlite::Connection;
 use thiserror::Error;
 
@@ -30,6 +27,11 @@ const OF_KEYS: &str = "key-";
 pub struct AccountKey(pub [u8; 32]);
 
 impl AccountKey {
+    /// That of the account which has the key.
+    pub fn of(secret: &SecretKey) -> AccountKey {
+        AccountKey(secret.public().0)
+    }
+
     /// The name of a share that this account stores: the last eight bytes are the first of the key, where those of others are random, or say how a share of a file is spread. So an account
     /// can take no name that another's share, or one that a file refers to, has or gets.
     pub fn name(&self, random: [u8; 8]) -> ShareId {
@@ -42,51 +44,6 @@ impl AccountKey {
     pub fn may_name(&self, share: &ShareId) -> bool {
         let random = share.0.first_chunk().copied().unwrap_or_default();
         self.name(random) == *share
-    }
-}
-
-/// A key.
-pub struct AccountSecret(Ed25519KeyPair);
-
-/// It is no key, or none can be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum SecretError {
-    /// The bytes are no Ed25519 key in PKCS #8.
-    #[error("it is no Ed25519 key (PKCS #8)")]
-    NoKey,
-    /// The system gives no random numbers.
-    #[error("the system gives no random numbers")]
-    Random,
-}
-
-impl AccountSecret {
-    /// A new one, in the form that [`AccountSecret::read`] reads.
-    pub fn generate() -> Result<Vec<u8>, SecretError> {
-        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
-        Ok(document.map_err(|_| SecretError::Random)?.as_ref().to_vec())
-    }
-
-    /// From PKCS #8.
-    pub fn read(document: &[u8]) -> Result<AccountSecret, SecretError> {
-        Ed25519KeyPair::from_pkcs8_maybe_unchecked(document)
-            .map(AccountSecret)
-            .map_err(|_| SecretError::NoKey)
-    }
-
-    /// Its public half.
-    pub fn key(&self) -> AccountKey {
-        let mut key = AccountKey([0; 32]);
-        key.0.iter_mut().zip(self.0.public_key().as_ref()).for_each(|(to, from)| *to = *from);
-        key
-    }
-
-    /// Signs a request for `store`.
-    pub fn sign(&self, store: &[u8; 16], nonce: u64, request: Vec<u8>) -> Signed {
-        let key = self.key();
-        let mut signature = [0; 64];
-        let signed = self.0.sign(&signed_bytes(store, &key, nonce, &request));
-        signature.iter_mut().zip(signed.as_ref()).for_each(|(to, from)| *to = *from);
-        Signed { key, nonce, request, signature }
     }
 }
 
@@ -140,7 +97,7 @@ pub struct Signed {
     /// What is asked.
     pub request: Vec<u8>,
     /// Of all of the above, and of the store that is asked.
-    pub signature: [u8; 64],
+    pub signature: Signature,
 }
 
 /// Why a signed request is not believed.
@@ -158,10 +115,17 @@ pub enum SignatureError {
 }
 
 impl Signed {
+    /// A request to `store` by the account of this key.
+    pub fn by(secret: &SecretKey, store: &[u8; 16], nonce: u64, request: Vec<u8>) -> Signed {
+        let key = AccountKey::of(secret);
+        let signature = secret.sign(&signed_bytes(store, &key, nonce, &request));
+        Signed { key, nonce, request, signature }
+    }
+
     /// Whether its key has signed it for `store`.
     pub(crate) fn is_signed_for(&self, store: &[u8; 16]) -> bool {
         let bytes = signed_bytes(store, &self.key, self.nonce, &self.request);
-        UnparsedPublicKey::new(&ED25519, self.key.0).verify(&bytes, &self.signature).is_ok()
+        PublicKey(self.key.0).has_signed(&bytes, &self.signature)
     }
 }
 

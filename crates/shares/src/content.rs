@@ -5,7 +5,10 @@
 use std::{fmt, fs, io, path::Path, str::FromStr, sync::Arc};
 
 use object_store::ObjectStore;
-use ring::rand::{SecureRandom, SystemRandom};
+use rustix::{
+    io::Errno,
+    rand::{GetRandomFlags, getrandom},
+};
 use thiserror::Error;
 
 use crate::{
@@ -88,9 +91,9 @@ struct Record {
 impl Record {
     fn new(location: Location) -> Result<Record, OpenError> {
         let mut random = [0; 16];
-        let failed =
-            |_| DiskError::new("reading", "the system's random numbers", io::ErrorKind::Other.into());
-        SystemRandom::new().fill(&mut random).map_err(failed)?;
+        let failed = |error: Errno| DiskError::new("reading", "the system's random numbers", error.into());
+        // So few come whole (getrandom(2)).
+        getrandom(&mut random, GetRandomFlags::empty()).map_err(failed)?;
         let owner = format!("leasehold {:032x}\n", u128::from_be_bytes(random));
         Ok(Record { location, owner, claimed: false })
     }

@@ -62,7 +62,7 @@ impl Header {
         bytes[16..32].copy_from_slice(&self.id.0);
         bytes[32..40].copy_from_slice(&u64::from(self.length).to_le_bytes());
         bytes[40..56].copy_from_slice(&self.digest);
-        let checksum = blake3::hash(&bytes[..CHECKED_BYTES]);
+        let checksum = crypto::hash(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(checksum.as_bytes());
         bytes
     }
@@ -73,7 +73,7 @@ impl Header {
         if field::<8>(bytes, 0) != MAGIC {
             return Err(HeaderError::Magic);
         }
-        if blake3::hash(&bytes[..CHECKED_BYTES]) != field::<32>(bytes, CHECKED_BYTES) {
+        if crypto::hash(&bytes[..CHECKED_BYTES]) != field::<32>(bytes, CHECKED_BYTES) {
             return Err(HeaderError::Checksum);
         }
         let version = u32::from_le_bytes(field(bytes, 8));
@@ -105,7 +105,7 @@ mod tests {
     fn this_format_stays_readable() {
         let bytes = header().encode();
         assert_eq!(&bytes[..16], b"lh-share\x02\0\0\0\0\0\0\0");
-        assert_eq!(blake3::hash(&bytes).to_hex().as_str(), GOLDEN);
+        assert_eq!(crypto::hash(&bytes).to_hex().as_str(), GOLDEN);
         assert_eq!(Header::parse(&bytes), Ok(header()));
     }
     const GOLDEN: &str = "394698294ddf441f996c0f3a79f2ce1e56ee08c5aa9f1308b955742844853bbe";
@@ -115,7 +115,7 @@ mod tests {
         let mut bytes = header().encode();
         bytes[8] = 3;
         assert_eq!(Header::parse(&bytes), Err(HeaderError::Checksum));
-        let checksum = blake3::hash(&bytes[..CHECKED_BYTES]);
+        let checksum = crypto::hash(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(checksum.as_bytes());
         assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(3)));
     }
@@ -132,7 +132,7 @@ mod tests {
         ) {
             let mut bytes = Header { id: ShareId(id), length, digest }.encode();
             bytes[position] = value;
-            let checksum = blake3::hash(&bytes[..CHECKED_BYTES]);
+            let checksum = crypto::hash(&bytes[..CHECKED_BYTES]);
             bytes[CHECKED_BYTES..].copy_from_slice(checksum.as_bytes());
             if let Ok(header) = Header::parse(&bytes) {
                 prop_assert_eq!(header.encode(), bytes);

@@ -65,7 +65,7 @@ mod tx;
 mod upload;
 mod wal;
 
-pub use accounts::{Account, AccountError, AccountKey, AccountSecret, SecretError, SignatureError, Signed};
+pub use accounts::{Account, AccountError, AccountKey, SignatureError, Signed};
 pub use content::{Location, LocationError, clear, lacks, remember};
 pub use crawler::Pace;
 pub use digest::digest;

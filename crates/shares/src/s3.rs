@@ -76,7 +76,7 @@ struct Connector;
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
         let tls = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+            .with_provider_and_native_roots(crypto::provider())
             .map_err(|error| object_store::Error::Generic { store: "S3", source: Box::new(error) })?
             .https_or_http()
             .enable_http1()

@@ -93,7 +93,7 @@ impl Cluster {
     pub fn new(seed: u64, space: u64) -> Cluster {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN);
+        let directory = Directory::create(&mut store, root(), "machine-1", wire::Versions::KNOWN);
         let client = new_client(&mut rng);
         let labels = names::some(&mut rng, LABELS);
         let began = BEGINNINGS[(rng.next_u64() % BEGINNINGS.len() as u64) as usize];

@@ -178,7 +178,8 @@ impl Office {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let labels = names::some(&mut rng, LABELS);
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN).with_policy(policy);
+        let directory =
+            Directory::create(&mut store, root(), "machine-1", wire::Versions::KNOWN).with_policy(policy);
         Office {
             rng,
             labels,

@@ -41,7 +41,7 @@ impl Lab {
             btime: NOW.wall,
             atime: NOW.wall,
         };
-        let directory = Directory::create(&mut store, root, wire::Versions::KNOWN);
+        let directory = Directory::create(&mut store, root, "machine-1", wire::Versions::KNOWN);
         let (clients, to_server, answers, sent) = Default::default();
         let now = NOW;
         let mut lab = Lab { directory, store, now, clients, to_server, answers, sent, refused_updates: 0 };

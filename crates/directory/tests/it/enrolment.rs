@@ -77,7 +77,7 @@ fn a_machine_joins_once_with_what_it_was_invited_to() {
     assert_eq!((rights, *inodes, *allowance), (&read_only(), (0, 0), (0, 0)));
     let machines = world.server.machines(world.now, &world.store);
     let names: Vec<_> = machines.iter().map(|machine| (machine.machine, machine.name.as_str())).collect();
-    assert_eq!(names, [(FOUNDER, "founder"), (MachineId(2), "desk.lab-2_a")]);
+    assert_eq!(names, [(FOUNDER, "first"), (MachineId(2), "desk.lab-2_a")]);
     assert_eq!(machines[0].rights, Rights::FULL);
     assert_eq!((machines[1].since, machines[1].expelled), (world.now, None));
     assert_eq!(machines[1].session.map(|session| (session.heard_ms, session.lapsed)), Some((0, false)));
@@ -116,7 +116,7 @@ fn a_machine_that_did_not_hear_that_it_has_joined_joins_as_the_same() {
     world.restart();
     assert_eq!(enrol(&mut world, "desk"), Ok((MachineId(2), read_only())));
     // It may have thought of another name meanwhile, which must not be anybody else's.
-    assert_eq!(enrol(&mut world, "founder"), Err(EnrolError::NameTaken));
+    assert_eq!(enrol(&mut world, "first"), Err(EnrolError::NameTaken));
     assert_eq!(enrol(&mut world, "table"), Ok((MachineId(2), read_only())));
     let machines = world.server.machines(world.now, &world.store);
     let seen: Vec<_> = machines.iter().map(|it| (it.machine, it.name.as_str(), it.since)).collect();
@@ -132,7 +132,7 @@ fn a_refused_name_costs_no_token() {
     for name in ["", "3", "0042", "a b", "a/b", "b\u{fc}ro", "a\n", long.as_str()] {
         assert_eq!(enrol(&mut world, name), Err(EnrolError::BadName), "{name:?}");
     }
-    for taken in ["founder", "Founder"] {
+    for taken in ["first", "First"] {
         assert_eq!(enrol(&mut world, taken), Err(EnrolError::NameTaken));
     }
     assert_eq!(enrol(&mut world, &long[1..]), Ok((MachineId(2), Rights::FULL)));
@@ -306,13 +306,13 @@ fn leases_say_who_holds_which_field_who_waits_and_who_does_not_answer() {
     assert_eq!(
         of(&Field::Attributes),
         [
-            ("founder", Standing::Holds { kind: Kind::Write, left_ms }),
-            ("founder", Standing::Recalled { keep: Some(Kind::Read), for_ms: 500 }),
+            ("first", Standing::Holds { kind: Kind::Write, left_ms }),
+            ("first", Standing::Recalled { keep: Some(Kind::Read), for_ms: 500 }),
             ("machine-2", Standing::Waits { kind: Kind::Read, for_ms: 500 }),
         ]
     );
     // Who has it open is not told, but who could have without asking.
-    assert_eq!(of(&Field::Handles), [("founder", Standing::Holds { kind: Kind::Write, left_ms })]);
+    assert_eq!(of(&Field::Handles), [("first", Standing::Holds { kind: Kind::Write, left_ms })]);
     let session = world.server.machines(world.now, &world.store)[0].session.unwrap();
     assert_eq!((session.heard_ms, session.unanswered_ms), (1500, Some(500)));
     world.yields(holder);

@@ -59,7 +59,7 @@ impl World {
 
     fn of(policy: Policy, known: Versions) -> World {
         let mut store = MemoryStore::default();
-        let server = Directory::create(&mut store, root(), known).with_policy(policy);
+        let server = Directory::create(&mut store, root(), "first", known).with_policy(policy);
         let mut world = World {
             now: Time(1000),
             server,

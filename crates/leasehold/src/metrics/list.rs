@@ -154,6 +154,17 @@ pub const METRICS: &[Metric] = &[
             }
         },
     },
+    Metric {
+        name: "leasehold_peer_round_trip_seconds",
+        kind: Gauge,
+        meaning: "From a request to another machine to its answer, smoothed",
+        read: |report, give| {
+            for of in &report.round_trips {
+                let labels = [("peer", of.machine.to_string()), ("connection", of.connection.clone())];
+                give(&labels, of.seconds);
+            }
+        },
+    },
     server!("leasehold_server_files", Gauge, "Files in the file system", |of| Some(of.files as f64)),
     server!("leasehold_server_sessions", Gauge, "Sessions of machines", |of| Some(of.sessions as f64)),
     server!("leasehold_server_sessions_lapsed", Gauge, "Sessions of machines that are not heard of", |of| {

@@ -8,8 +8,8 @@ const DOCUMENT: &str = include_str!("../../../../docs/metrics.md");
 pub fn report() -> LiveReport {
     let json = r#"{
         "status": {
-            "up": true, "version": "0.1.0", "machine": 1, "name": "founder", "role": "leader",
-            "leader": "founder", "mounted_on": "/mnt", "operations_unsent": 2, "calls_waiting": [],
+            "up": true, "version": "0.1.0", "machine": 1, "name": "first", "role": "leader",
+            "leader": "first", "mounted_on": "/mnt", "operations_unsent": 2, "calls_waiting": [],
             "data": "/data", "process": 1, "uptime_s": 9, "files_known": 3,
             "dirty_bytes": 4, "salvaged": 1, "put_aside": [],
             "link": {"server": "first:4470", "since_s": 5, "down": null},
@@ -26,7 +26,8 @@ pub fn report() -> LiveReport {
             "at_s": 9.0,
             "operations": [{"kind": "create", "door": "fuse", "count": 3, "seconds": 0.5}],
             "directories": [["/work", 3]]
-        }
+        },
+        "round_trips": [{"machine": 2, "connection": "group", "seconds": 0.25}]
     }"#;
     serde_json::from_str(json).unwrap()
 }
@@ -100,6 +101,8 @@ fn a_scrape_has_every_metric_with_its_type() {
     }
     assert!(text.contains("leasehold_operations_total{kind=\"create\",door=\"fuse\"} 3\n"), "{text}");
     assert!(text.contains("leasehold_host_copies_missing{machine=\"1\"} 2\n"), "{text}");
+    let round_trip = "leasehold_peer_round_trip_seconds{peer=\"2\",connection=\"group\"} 0.25\n";
+    assert!(text.contains(round_trip), "{text}");
 }
 
 #[test]

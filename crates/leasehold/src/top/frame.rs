@@ -111,12 +111,14 @@ fn draw_machines(frame: &mut Frame<'_>, view: &View, area: Rect) {
         let row = Row::new([
             visible(&machine.name),
             visible(&machine.standing),
+            machine.round_trip_ms.map_or_else(|| format!("{:>13}", "-"), |ms| format!("{ms:>10.1} ms")),
             waits.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
         if waits.is_some() { row.red() } else { row }
     });
-    let widths = [Constraint::Length(20), Constraint::Fill(1), Constraint::Length(24)];
-    let header = Row::new(["MACHINE", "STANDING", "RECALLS"]).style(head());
+    let widths =
+        [Constraint::Length(16), Constraint::Fill(1), Constraint::Length(13), Constraint::Length(21)];
+    let header = Row::new(["MACHINE", "STANDING", "   ROUND TRIP", "RECALLS"]).style(head());
     frame.render_widget(Table::new(rows, widths).header(header), area);
 }
 
@@ -164,8 +166,8 @@ mod tests {
         has(&["create", "100.0", "2.000"]);
         has(&["100.0", "/work/\u{fffd}[2J"]);
         has(&["\u{2026}", "/d/d/d"]);
-        has(&["ada", "active", "-"]);
-        has(&["bob", "no answer for 2.5 s"]);
+        has(&["ada", "active", " - "]);
+        has(&["bob", "250.0 ms", "no answer for 2.5 s"]);
         has(&["q ends"]);
     }
 

@@ -99,6 +99,8 @@ pub struct MachineView {
     pub standing: String,
     /// For how long it has not answered a recall.
     pub unanswered_ms: Option<u64>,
+    /// The shortest round trip from this machine to that one, of those that are known.
+    pub round_trip_ms: Option<f64>,
 }
 
 impl View {
@@ -132,10 +134,15 @@ impl View {
         }
         directories.sort_by(|a, b| b.per_s.total_cmp(&a.per_s).then(b.operations.cmp(&a.operations)));
         let machines = after.machines.iter().flatten().filter(|machine| !machine.expelled);
+        let round_trip_ms = |machine: u64| {
+            let to = is.round_trips.iter().filter(|to| to.machine == machine);
+            to.map(|to| 1e3 * to.seconds).min_by(f64::total_cmp)
+        };
         let machines = machines.map(|machine| MachineView {
             name: machine.name.clone(),
             standing: machine.standing.clone(),
             unanswered_ms: machine.unanswered_ms,
+            round_trip_ms: round_trip_ms(machine.machine),
         });
         View {
             version: is.status.version.clone(),

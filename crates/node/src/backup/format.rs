@@ -106,8 +106,8 @@ pub(super) fn copy_header(share: &ShareId, body: &[u8]) -> Vec<u8> {
     let mut header = COPY_MAGIC.to_vec();
     header.extend_from_slice(&share.0);
     header.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
-    header.extend_from_slice(blake3::hash(body).as_bytes());
-    let check = blake3::hash(&header);
+    header.extend_from_slice(crypto::hash(body).as_bytes());
+    let check = crypto::hash(&header);
     header.extend_from_slice(check.as_bytes());
     header
 }
@@ -117,7 +117,7 @@ pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [
     let (said, check) = header.get(..COPY_HEADER)?.split_last_chunk::<32>()?;
     let rest = said.strip_prefix(COPY_MAGIC)?.strip_prefix(&share.0)?;
     let (length, hash) = rest.split_first_chunk()?;
-    let is_sound = blake3::hash(said) == *check;
+    let is_sound = crypto::hash(said) == *check;
     is_sound.then_some((u32::from_le_bytes(*length), hash.try_into().ok()?))
 }
 
@@ -125,7 +125,7 @@ pub(super) fn read_copy_header(share: &ShareId, header: &[u8]) -> Option<(u32, [
 pub(super) fn read_copy(share: &ShareId, copy: &[u8]) -> Option<Vec<u8>> {
     let (length, hash) = read_copy_header(share, copy)?;
     let body = copy.get(COPY_HEADER..)?;
-    (body.len() == length as usize && blake3::hash(body) == hash).then(|| body.to_vec())
+    (body.len() == length as usize && crypto::hash(body) == hash).then(|| body.to_vec())
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn label(name: &str) -> Label {
 /// Content that is this file's only: of small files a piece of a share.
 pub(crate) fn content(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; if name.starts_with("small") { 20_000 } else { BYTES }];
-    blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
+    crypto::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut bytes);
     bytes
 }
 
@@ -378,8 +378,13 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
 #[test]
 fn machines_go_on_with_a_restored_server() {
     let data = tempfile::tempdir().unwrap();
-    let listens = |at: std::net::SocketAddr| MachineSettings { listen: Listen::At(at), ..Default::default() };
-    let server = Machine::start(data.path(), "a test", listens("127.0.0.1:0".parse().unwrap())).unwrap();
+    let on = |host: &str, at: std::net::SocketAddr| MachineSettings {
+        name: host.to_owned(),
+        listen: Listen::At(at),
+        ..Default::default()
+    };
+    let anywhere = "127.0.0.1:0".parse().unwrap();
+    let server = Machine::start(data.path(), "a test", on("first", anywhere)).unwrap();
     let at = server.listens().unwrap();
     let joined = {
         let invitation = Invitation {
@@ -419,7 +424,10 @@ fn machines_go_on_with_a_restored_server() {
         incomplete: false,
     };
     assert_eq!(restore(&order, &mut |_| {}).unwrap().name, report.name);
-    let restored = Machine::start(dir.path(), "a test", listens(at)).unwrap();
+    let restored = Machine::start(dir.path(), "a test", on("spare", at)).unwrap();
+    // It has the first machine's place, and so its name.
+    let servers = restored.server().unwrap().server_standings();
+    assert_eq!((restored.name().as_str(), servers[0].name.as_str()), ("first", "first"));
     // The client's session is over; it goes on with a new one.
     let begun = Instant::now();
     while write(&client, "small-again").is_err() {

@@ -103,6 +103,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// The name of the machine that has founded the cluster.
+    pub(super) fn founder_name(&self) -> String {
+        let mut machines = self.directory.machines(self.position.time, &self.store).into_iter();
+        machines.find(|it| it.machine == directory::FOUNDER).map_or_else(String::new, |it| it.name)
+    }
+
     fn apply(&mut self, log_id: LogId, payload: EntryPayload<Batch, u64, Host>) -> Vec<Output> {
         let mut outputs = Vec::new();
         match payload {

@@ -80,7 +80,7 @@ pub struct GroupSettings {
 pub struct Place {
     /// Its number in the group.
     pub member: u64,
-    /// Where it is.
+    /// Where it is, and what its machine is called if it founds the cluster.
     pub host: Host,
     /// It founds the group if there is none; otherwise it waits for the leader to tell it who the members are.
     pub founds: bool,
@@ -275,14 +275,18 @@ impl Group {
         dir: &Path,
         settings: GroupSettings,
         root: Attributes,
-        place: Place,
+        mut place: Place,
         wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
         let deliver = Arc::new(deliver);
         let told = deliver.clone();
         let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
-        let (machine, is_new) = open_machine(&*disk, dir, settings, root, place.knows, alarm.clone())?;
+        let (machine, is_new) = open_machine(&*disk, dir, settings, root, &place, alarm.clone())?;
+        if place.founds {
+            // The rows may be a backup's.
+            place.host.name = machine.founder_name();
+        }
         let machine = Arc::new(RwLock::new(machine));
         let segment_bytes = settings.log_bytes / SEGMENTS.0;
         let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
@@ -622,9 +626,10 @@ fn open_machine(
     dir: &Path,
     settings: GroupSettings,
     root: Attributes,
-    knows: Versions,
+    place: &Place,
     alarm: Alarm,
 ) -> Result<(Machine, bool), GroupError> {
+    let knows = place.knows;
     let bounds =
         StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
     let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
@@ -632,7 +637,7 @@ fn open_machine(
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {
-            Directory::create(&mut store, root, knows);
+            Directory::create(&mut store, root, &place.host.name, knows);
             let position = Position::default();
             if let Some(checkpoint) = store.checkpoint(position.encode().map_err(GroupError::state)?) {
                 checkpoint.write()?;

@@ -50,18 +50,21 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 }
 
 pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
-    let place = Place {
+    let group = Group::open(dir, settings, root(), alone("first"), Arc::new(Nobody), deliver);
+    let group = group.unwrap_or_else(|e| stop(&e));
+    group.begin();
+    group
+}
+
+fn alone(name: &str) -> Place {
+    Place {
         member: FOUNDER,
-        host: Host::default(),
+        host: Host { name: name.to_owned(), ..Host::default() },
         founds: true,
         knows: Versions::KNOWN,
         mark: None,
         moved: false,
-    };
-    let group = Group::open(dir, settings, root(), place, Arc::new(Nobody), deliver);
-    let group = group.unwrap_or_else(|e| stop(&e));
-    group.begin();
-    group
+    }
 }
 
 /// There are no other members.
@@ -295,7 +298,7 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
             to.path(),
             GroupSettings::default(),
             root(),
-            Versions::KNOWN,
+            &alone("other"),
             Alarm::new(|why| panic!("{why}")),
         )
         .unwrap()

@@ -5,11 +5,13 @@
 //! one knows the servers.
 
 use crate::data::{DataError, missing};
+use crate::machine::fill_random;
 use crate::small::{read_file, remove_file, replace_file};
+use crypto::{NoKey, PublicKey, SecretKey};
 use directory::CertificateAuthority;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SignatureAlgorithm,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod,
+    KeyUsagePurpose, SerialNumber,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::Path;
@@ -20,6 +22,9 @@ use wire::{Certificates, MachineId, Versions};
 pub(super) const SERVER_NAME: &str = "server.leasehold";
 const MACHINE_SUFFIX: &str = ".leasehold";
 const MACHINE_PREFIX: &str = "machine-";
+/// Bytes of a serial number or of a key's identifier: both are the beginning of the key's hash.
+/// With a sign there are 20 at most (RFC 5280, section 4.1.2.2).
+const IDENTIFIER_BYTES: usize = 16;
 
 /// Something about keys or certificates.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +32,15 @@ pub enum CertificateError {
     /// A file of the data directory.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// It cannot be made or used.
+    /// It cannot be made.
     #[error("a certificate cannot be made")]
     Make(#[from] rcgen::Error),
+    /// A key of an authority, in the rows.
+    #[error("the authority's key cannot be used: {0}")]
+    Key(#[from] NoKey),
+    /// There is nothing to make a key of.
+    #[error("the system gives no random numbers")]
+    Random(#[source] std::io::Error),
     /// TLS refuses it.
     #[error("TLS cannot be set up with this machine's certificate")]
     Tls(#[from] rustls::Error),
@@ -41,7 +52,7 @@ pub enum CertificateError {
 /// A machine's key, its certificate and the authority's. In the data directory: `machine.key`, `machine.crt`, `authority.crt` (DER).
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    key: Arc<KeyPair>,
+    key: Arc<SecretKey>,
     pub(super) certificate: CertificateDer<'static>,
     pub(super) authority: CertificateDer<'static>,
     /// What this machine's program knows, or is held to: said with each greeting, as the certificate is shown.
@@ -51,21 +62,8 @@ pub struct Credentials {
 /// An authority of the cluster. Its key is in the servers' rows and nowhere else: each of them must be able to let machines in when the others are gone. Until there are rows the founder has
 /// it in `authority.key`.
 pub(crate) struct Authority {
-    key: KeyPair,
+    key: SecretKey,
     certificate: CertificateDer<'static>,
-}
-
-/// A public key that somebody sent.
-struct Ed25519([u8; 32]);
-
-impl PublicKeyData for Ed25519 {
-    fn der_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn algorithm(&self) -> &'static SignatureAlgorithm {
-        &PKCS_ED25519
-    }
 }
 
 impl Authority {
@@ -79,29 +77,27 @@ impl Authority {
     pub(crate) fn found(dir: &Path) -> Result<Authority, CertificateError> {
         let key = key_or_new(dir, "authority.key")?;
         if read_file(dir, "authority.crt")?.is_none() {
-            replace_file(dir, "authority.crt", authority_params(1)?.self_signed(&key)?.der())?;
+            replace_file(dir, "authority.crt", &self_signed(&key)?)?;
         }
         Authority::open(dir)
     }
 
     /// Another one.
     pub(crate) fn generate() -> Result<Authority, CertificateError> {
-        let key = KeyPair::generate_for(&PKCS_ED25519)?;
-        let certificate = authority_params(1)?.self_signed(&key)?.der().clone();
+        let key = new_key()?;
+        let certificate = self_signed(&key)?;
         Ok(Authority { key, certificate })
     }
 
     /// That of a row.
-    pub(crate) fn of_row(row: &CertificateAuthority) -> Result<Authority, CertificateError> {
-        let key = PrivatePkcs8KeyDer::from(row.key.clone());
-        let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?;
-        Ok(Authority { key, certificate: row.certificate.clone().into() })
+    pub(crate) fn of_row(row: &CertificateAuthority) -> Result<Authority, NoKey> {
+        Ok(Authority { key: SecretKey::read(&row.key)?, certificate: row.certificate.clone().into() })
     }
 
     /// Its row, in the cluster that is known by `cluster`: by this authority, if it is the first.
     pub(crate) fn to_row(&self, cluster: Option<[u8; 32]>) -> CertificateAuthority {
         let cluster = cluster.unwrap_or_else(|| fingerprint(&self.certificate));
-        let (certificate, key) = (self.certificate.to_vec(), self.key.serialize_der());
+        let (certificate, key) = (self.certificate.to_vec(), self.key.pkcs8().to_vec());
         CertificateAuthority { certificate, key, cluster }
     }
 
@@ -117,19 +113,21 @@ impl Authority {
         key: [u8; 32],
         serves: bool,
     ) -> Result<Certificates, CertificateError> {
-        Ok((self.issue(machine, &Ed25519(key), serves)?.to_vec(), self.certificate.to_vec()))
+        Ok((self.issue(machine, PublicKey(key), serves)?.to_vec(), self.certificate.to_vec()))
     }
 
     /// A certificate for the authority that comes after this one: by that whoever knows this one knows servers that the other certifies.
     pub(super) fn introduce(&self, next: &Authority) -> Result<CertificateDer<'static>, CertificateError> {
-        let own = authority_params(1)?;
-        let certificate = authority_params(0)?.signed_by(&next.key, &Issuer::from_params(&own, &self.key))?;
+        let (own, next) = (self.key.public(), next.key.public());
+        let issuer = authority_params(own, 1)?;
+        let certificate =
+            authority_params(next, 0)?.signed_by(&next, &Issuer::from_params(&issuer, &self.key))?;
         Ok(certificate.der().clone())
     }
 
     /// What only servers know.
-    pub(crate) fn secret(&self) -> Vec<u8> {
-        self.key.serialize_der()
+    pub(crate) fn secret(&self) -> &[u8] {
+        self.key.pkcs8()
     }
 
     /// Its DER.
@@ -147,7 +145,7 @@ impl Authority {
         let certificate = match read_file(dir, "machine.crt")? {
             Some(certificate) => certificate.into(),
             None => {
-                let certificate = self.issue(machine, &key, true)?;
+                let certificate = self.issue(machine, key.public(), true)?;
                 replace_file(dir, "machine.crt", &certificate)?;
                 certificate
             }
@@ -159,7 +157,7 @@ impl Authority {
     fn issue(
         &self,
         machine: MachineId,
-        key: &impl PublicKeyData,
+        key: PublicKey,
         server: bool,
     ) -> Result<CertificateDer<'static>, CertificateError> {
         let mut names = vec![format!("{MACHINE_PREFIX}{}{MACHINE_SUFFIX}", machine.0)];
@@ -172,10 +170,11 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, format!("leasehold machine {}", machine.0));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = usages;
+        params.serial_number = Some(SerialNumber::from(identifier(key)));
         params.use_authority_key_identifier_extension = true;
-        let authority = authority_params(1)?;
+        let authority = authority_params(self.key.public(), 1)?;
         let issuer = Issuer::from_params(&authority, &self.key);
-        Ok(params.signed_by(key, &issuer)?.der().clone())
+        Ok(params.signed_by(&key, &issuer)?.der().clone())
     }
 }
 
@@ -187,12 +186,12 @@ impl Credentials {
 
     /// The key in `dir` of a machine that is about to join; its public half. An earlier attempt to join has made it: by that key it is known again.
     pub(crate) fn key_to_join(dir: &Path) -> Result<[u8; 32], CertificateError> {
-        public_key(&key_or_new(dir, "machine.key")?)
+        Ok(key_or_new(dir, "machine.key")?.public().0)
     }
 
     /// The public half of the machine's key.
-    pub(super) fn public_key(&self) -> Result<[u8; 32], CertificateError> {
-        public_key(&self.key)
+    pub(super) fn public_key(&self) -> [u8; 32] {
+        self.key.public().0
     }
 
     /// Keeps what an authority has given the machine in `dir`. The machine's own comes last: as long as it is the earlier one the machine is given another.
@@ -216,13 +215,13 @@ impl Credentials {
     }
 
     pub(super) fn private_key(&self) -> PrivateKeyDer<'static> {
-        PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
+        PrivatePkcs8KeyDer::from(self.key.pkcs8().to_vec()).into()
     }
 }
 
 /// By what a token knows the authority.
 pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
-    *blake3::hash(certificate).as_bytes()
+    *crypto::hash(certificate).as_bytes()
 }
 
 /// Which machine a certificate that was checked against the authority is of.
@@ -243,37 +242,47 @@ pub(super) fn is_server(certificate: &CertificateDer<'_>) -> bool {
 /// The public key that a certificate is for, as all of ours are.
 pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Option<[u8; 32]> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
-    // Of Ed25519 it is what comes last (RFC 8410).
-    certificate.subject_public_key_info().last_chunk().copied()
+    Some(PublicKey::of_subject(&certificate.subject_public_key_info())?.0)
 }
 
-/// All have one name, since the issuer's is taken from it. `below`: authorities that it may have introduced between itself and a machine.
-fn authority_params(below: u8) -> Result<CertificateParams, rcgen::Error> {
+/// The certificate of an authority by itself.
+fn self_signed(key: &SecretKey) -> Result<CertificateDer<'static>, rcgen::Error> {
+    Ok(authority_params(key.public(), 1)?.self_signed(key)?.der().clone())
+}
+
+/// Of the authority that has this key. All have one name, since the issuer's is taken from it. `below`: authorities that it may have introduced between itself and a machine.
+fn authority_params(key: PublicKey, below: u8) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
     params.distinguished_name.push(DnType::CommonName, "leasehold cluster authority");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    params.serial_number = Some(SerialNumber::from(identifier(key)));
+    params.key_identifier_method = KeyIdMethod::PreSpecified(identifier(key));
     Ok(params)
 }
 
+fn identifier(key: PublicKey) -> Vec<u8> {
+    crypto::hash(&key.0).as_bytes()[..IDENTIFIER_BYTES].to_vec()
+}
+
 /// The key in a file that only its owner can read.
-fn key_in(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
-    let key = PrivatePkcs8KeyDer::from(read(dir, name)?);
-    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ED25519)?)
+fn key_in(dir: &Path, name: &str) -> Result<SecretKey, DataError> {
+    let damaged = |why: NoKey| DataError::Damaged { file: dir.join(name), why: why.to_string() };
+    SecretKey::read(&read(dir, name)?).map_err(damaged)
 }
 
 /// The same; made if there is none, which is for machines that never were started.
-fn key_or_new(dir: &Path, name: &str) -> Result<KeyPair, CertificateError> {
+fn key_or_new(dir: &Path, name: &str) -> Result<SecretKey, CertificateError> {
     if read_file(dir, name)?.is_none() {
-        replace_file(dir, name, &KeyPair::generate_for(&PKCS_ED25519)?.serialize_der())?;
+        replace_file(dir, name, new_key()?.pkcs8())?;
     }
-    key_in(dir, name)
+    Ok(key_in(dir, name)?)
 }
 
-fn public_key(key: &KeyPair) -> Result<[u8; 32], CertificateError> {
-    key.public_key_raw()
-        .try_into()
-        .map_err(|_| CertificateError::Make(rcgen::Error::UnsupportedSignatureAlgorithm))
+fn new_key() -> Result<SecretKey, CertificateError> {
+    let mut seed = [0; 32];
+    fill_random(&mut seed).map_err(CertificateError::Random)?;
+    Ok(SecretKey::of_seed(&seed))
 }
 
 fn read(dir: &Path, name: &str) -> Result<Vec<u8>, DataError> {

@@ -9,6 +9,7 @@ use super::link::{End, Stream, agree, is_at};
 use super::reach;
 use super::socket::Socket;
 use super::tls;
+use crate::round_trips::{Connection, RoundTrips, smoothed};
 use bytes::Bytes;
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
@@ -54,6 +55,7 @@ pub(crate) struct ShareLink {
     waiting: BTreeMap<u64, Request>,
     last: u64,
     reach: Arc<Reach>,
+    round_trips: Arc<RoundTrips>,
 }
 
 /// How a host has answered lately.
@@ -150,13 +152,14 @@ impl Pending {
 
 impl ShareClient {
     /// Of the host `machine`; and what keeps the connection.
-    pub(crate) fn new(machine: MachineId) -> (ShareClient, ShareLink) {
+    pub(crate) fn new(machine: MachineId, round_trips: Arc<RoundTrips>) -> (ShareClient, ShareLink) {
         let (sender, requests) = mpsc::unbounded_channel();
         let now = Instant::now();
         let state = ReachState { down: false, heard: now, asked: now, takes: Duration::ZERO };
         let reach = Arc::new(Reach { state: Mutex::new(state), wanted: Notify::new() });
-        let link = ShareLink { machine, requests, waiting: BTreeMap::new(), last: 0, reach: reach.clone() };
-        (ShareClient { requests: sender, reach }, link)
+        let client = ShareClient { requests: sender, reach: reach.clone() };
+        let waiting = BTreeMap::new();
+        (client, ShareLink { machine, requests, waiting, last: 0, reach, round_trips })
     }
 
     /// Asks, unless the host is known to be down. Never blocks.
@@ -187,7 +190,7 @@ impl Reach {
         let mut state = self.state.lock();
         (state.heard, state.down) = (Instant::now(), false);
         if let Some(took) = took {
-            state.takes = if state.takes.is_zero() { took } else { (state.takes * 7 + took) / 8 };
+            state.takes = smoothed(state.takes, took);
         }
     }
 }
@@ -275,6 +278,7 @@ impl ShareLink {
             };
         (*pause, *within) = (PAUSE.0, (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1));
         self.reach.heard(None);
+        let round_trip = self.round_trips.to(self.machine, Connection::Shares);
         let (mut sink, mut stream) = frames.split();
         // Both at once: a server that waits for its answers to be taken takes no requests.
         let ShareLink { requests, waiting, last, reach, .. } = self;
@@ -309,12 +313,15 @@ impl ShareLink {
         let reading = async {
             loop {
                 let (ShareReply { number, results }, body) = receive(&mut stream).await?;
-                let request = waiting.borrow_mut().remove(&number);
-                reach.heard(request.as_ref().map(|request| request.sent.elapsed()));
-                if let Some(request) = request {
-                    // Whoever asked may not wait any more.
-                    let _ = request.reply.send((results, body));
-                }
+                let Some(request) = waiting.borrow_mut().remove(&number) else {
+                    reach.heard(None);
+                    continue;
+                };
+                let took = request.sent.elapsed();
+                reach.heard(Some(took));
+                round_trip.note(took);
+                // The asker may not wait any more.
+                let _ = request.reply.send((results, body));
             }
         };
         let ended: Result<Over, End> = tokio::select! {

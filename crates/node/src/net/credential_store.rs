@@ -62,7 +62,7 @@ impl CredentialStore {
     }
 
     /// The machine's public key.
-    pub(crate) fn public_key(&self) -> Result<[u8; 32], CertificateError> {
+    pub(crate) fn public_key(&self) -> [u8; 32] {
         self.now.lock().credentials.public_key()
     }
 
@@ -89,7 +89,7 @@ impl CredentialStore {
         if let Some(((_, latest), before)) = authorities.split_last()
             && before.iter().any(|(_, authority)| authority.certificate == *now.credentials.authority)
         {
-            let key = now.credentials.public_key()?;
+            let key = now.credentials.public_key();
             let (certificate, authority) = Authority::of_row(latest)?.certify(machine, key, true)?;
             next = next.with(&self.dir, now.credentials.certified(certificate, authority))?;
         }

@@ -34,7 +34,7 @@ impl Announcement {
         if listens.ip().is_loopback() {
             return None;
         }
-        let begun = announce(&shown(authority), &shown(blake3::hash(key).as_bytes()), listens);
+        let begun = announce(&shown(authority), &shown(crypto::hash(key).as_bytes()), listens);
         begun.inspect_err(|error| tracing::info!(%error, "this machine is not announced in its network")).ok()
     }
 }
@@ -118,7 +118,8 @@ fn take_in(found: &mut Vec<String>, service: &ResolvedService, cluster: &str) {
         IpAddr::V4(ip) => !ip.is_link_local() && !ip.is_loopback(),
         IpAddr::V6(ip) => !ip.is_unicast_link_local() && !ip.is_loopback(),
     };
-    let mut addresses: Vec<IpAddr> = service.addresses.iter().map(|ip| ip.to_ip_addr()).filter(usable).collect();
+    let mut addresses: Vec<IpAddr> =
+        service.addresses.iter().map(|ip| ip.to_ip_addr()).filter(usable).collect();
     addresses.sort_unstable();
     for ip in addresses {
         let address = SocketAddr::new(ip, service.port).to_string();

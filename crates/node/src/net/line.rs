@@ -2,6 +2,7 @@
 
 use super::frames::Frames;
 use super::link::{End, Stream};
+use crate::round_trips::RoundTrip;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Sink, Stream as _};
 use parking_lot::Mutex;
@@ -26,6 +27,9 @@ pub(super) struct Line {
     heard: Mutex<Instant>,
     failed: Mutex<Option<End>>,
     again: Arc<Again>,
+    /// When the renewal was said that is not answered yet.
+    renewal: Mutex<Option<Instant>>,
+    round_trip: Arc<RoundTrip>,
 }
 
 /// Told when the connection may take more, or has failed. Apart from the line: the connection keeps who is to be told, and the line keeps the connection.
@@ -39,14 +43,17 @@ impl Wake for Again {
 }
 
 impl Line {
-    pub(super) fn new(frames: Frames<Stream>) -> Arc<Line> {
-        let (waiting, failed, again) = Default::default();
+    pub(super) fn new(frames: Frames<Stream>, round_trip: Arc<RoundTrip>) -> Arc<Line> {
+        let (waiting, failed, again, renewal) = Default::default();
         let heard = Mutex::new(Instant::now());
-        Arc::new(Line { waiting, frames: Mutex::new(frames), heard, failed, again })
+        Arc::new(Line { waiting, frames: Mutex::new(frames), heard, failed, again, renewal, round_trip })
     }
 
     /// Said with the next [`Line::push`], or when the connection can take more.
     pub(super) fn say(&self, message: Option<ToServer>) {
+        if let Some(ToServer::Renew) = message {
+            self.renewal.lock().get_or_insert_with(Instant::now);
+        }
         self.waiting.lock().push_back(message);
     }
 
@@ -105,6 +112,13 @@ impl Line {
             if said {
                 self.push();
             }
+        }
+    }
+
+    /// The session was renewed. A server answers that at once, whatever else it has to do for the session.
+    pub(super) fn is_renewed(&self) {
+        if let Some(asked) = self.renewal.lock().take() {
+            self.round_trip.note(asked.elapsed());
         }
     }
 
@@ -187,6 +201,7 @@ mod tests {
     use crate::net::credential_store::CredentialStore;
     use crate::net::tls::Reception;
     use crate::net::{frames, link};
+    use crate::round_trips::{Connection, RoundTrips};
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
     use std::time::Duration;
@@ -198,7 +213,9 @@ mod tests {
     const EACH: u64 = 5000;
 
     /// A connection that takes little at a time, and the other end of it.
-    async fn connected() -> (Arc<Line>, Frames<tokio_rustls::server::TlsStream<TcpStream>>) {
+    async fn connected(
+        round_trip: Arc<RoundTrip>,
+    ) -> (Arc<Line>, Frames<tokio_rustls::server::TlsStream<TcpStream>>) {
         let dir = tempfile::tempdir().unwrap();
         let credentials =
             Authority::found(dir.path()).unwrap().credentials(dir.path(), MachineId(1)).unwrap();
@@ -212,7 +229,8 @@ mod tests {
         });
         let called = called.unwrap();
         set_socket_send_buffer_size(called.get_ref().0.tcp(), 4096).unwrap();
-        (Line::new(frames::greetings(called)), frames::greetings(accepted.unwrap()))
+        let line = Line::new(frames::greetings(called), round_trip);
+        (line, frames::greetings(accepted.unwrap()))
     }
 
     fn within_a_minute(talk: impl Future<Output = ()>) {
@@ -240,7 +258,7 @@ mod tests {
     #[test]
     fn what_is_said_is_told_once_and_in_its_order_whoever_hears_it() {
         within_a_minute(async {
-            let (line, mut says) = connected().await;
+            let (line, mut says) = connected(Arc::default()).await;
             let (heard, over) = (Arc::<Heard>::default(), Arc::<AtomicBool>::default());
             let looking = {
                 let (line, heard, over) = (line.clone(), heard.clone(), over.clone());
@@ -274,9 +292,23 @@ mod tests {
     }
 
     #[test]
+    fn a_renewal_is_timed_until_it_is_answered() {
+        within_a_minute(async {
+            let round_trips = RoundTrips::default();
+            let (line, _) = connected(round_trips.to(MachineId(1), Connection::Session)).await;
+            line.say(Some(ToServer::ReserveInodes { known: 1 }));
+            line.is_renewed();
+            assert_eq!(round_trips.report(), [], "nobody has asked for that");
+            line.say(Some(ToServer::Renew));
+            line.is_renewed();
+            assert_eq!(round_trips.report().len(), 1);
+        });
+    }
+
+    #[test]
     fn what_threads_say_comes_once_and_in_their_order_also_if_nobody_listens_at_first() {
         within_a_minute(async {
-            let (line, mut heard) = connected().await;
+            let (line, mut heard) = connected(Arc::default()).await;
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {
                     let line = &line;

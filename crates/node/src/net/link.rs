@@ -9,6 +9,7 @@ use super::line::Line;
 use super::socket::Socket;
 use super::tls;
 use crate::engine::{Engine, Greeting};
+use crate::round_trips::{Connection, RoundTrips};
 use crate::routes::Down;
 use bytes::BytesMut;
 use parking_lot::Mutex;
@@ -125,6 +126,7 @@ pub(crate) struct Link {
     own: Vec<String>,
     /// Where some may listen who have moved: they say it only to whom they hear.
     places: Arc<Places>,
+    round_trips: Arc<RoundTrips>,
     servers: Servers,
     later: Later,
     /// The session is over: call again.
@@ -139,6 +141,7 @@ impl Link {
     pub(crate) fn start(
         addresses: Vec<String>,
         (own, places): (Vec<String>, Arc<Places>),
+        round_trips: Arc<RoundTrips>,
         config: Caller,
         engine: Weak<Engine>,
         (servers, later): (Servers, Later),
@@ -154,6 +157,7 @@ impl Link {
             told: Mutex::new(addresses),
             own,
             places,
+            round_trips,
             servers,
             later,
             again: Notify::new(),
@@ -196,7 +200,7 @@ impl Link {
     pub(crate) fn look(&self, engine: &Engine) {
         let line = self.line.lock().clone();
         if let Some(line) = line {
-            line.look(|frames| tell(engine, frames));
+            line.look(|frames| tell(engine, &line, frames));
         }
     }
 
@@ -339,6 +343,7 @@ impl Link {
         let stream = timeout(limit, call(address, config)).await??;
         *within = (2 * began.elapsed()).clamp(CALL_WITHIN.0, CALL_WITHIN.1);
         let quiet = *within / QUIET;
+        let machine = machine_at(&stream).ok_or(GreetingError::Foreign)?;
         let mut frames = frames::greetings(stream);
         let Some(client) = engine.upgrade() else { return Ok(()) };
         let Greeting { start, session, receipt, .. } = client.greet();
@@ -355,7 +360,7 @@ impl Link {
         frames::messages(&mut frames);
         let watched = (servers.len() > 1).then_some(quiet);
         self.heard(servers, serve);
-        let line = Line::new(frames);
+        let line = Line::new(frames, self.round_trips.to(machine, Connection::Session));
         *self.line.lock() = Some(line.clone());
         *pause = PAUSE.0;
         {
@@ -385,7 +390,7 @@ impl Link {
     }
 
     async fn converse(&self, line: &Arc<Line>, engine: &Weak<Engine>, watched: Option<Duration>) -> End {
-        let hear = |frames| tell(&*engine.upgrade().ok_or(End::Stopped)?, frames);
+        let hear = |frames| tell(&*engine.upgrade().ok_or(End::Stopped)?, line, frames);
         let watching = async {
             let Some(most) = watched else { return std::future::pending().await };
             loop {
@@ -422,11 +427,17 @@ fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String>
     once
 }
 
-/// Tells a machine what the server says; one that is empty only asks whether anybody is there.
-fn tell(engine: &Engine, frames: Vec<BytesMut>) -> Result<(), End> {
+/// Tells a machine what the server says over `line`; one that is empty only asks whether anybody is there.
+fn tell(engine: &Engine, line: &Line, frames: Vec<BytesMut>) -> Result<(), End> {
     let said = frames.iter().filter(|frame| !frame.is_empty());
-    let told =
-        said.map(|frame| Ok(Down::Message(decode::<ToClient>(frame)?))).collect::<Result<Vec<_>, End>>()?;
+    let heard = |frame: &BytesMut| {
+        let message = decode(frame)?;
+        if let ToClient::Renewed { .. } = message {
+            line.is_renewed();
+        }
+        Ok(Down::Message(message))
+    };
+    let told = said.map(heard).collect::<Result<Vec<_>, End>>()?;
     if !told.is_empty() {
         engine.deliver(told);
     }
@@ -448,11 +459,15 @@ pub(super) async fn call(address: &str, config: &Caller) -> Result<Stream, End> 
 
 /// An error unless `machine` is at the other end, as its certificate says.
 pub(super) fn is_at(stream: &Stream, machine: MachineId) -> Result<(), End> {
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    if certificate.and_then(machine_of) == Some(machine) {
+    if machine_at(stream) == Some(machine) {
         return Ok(());
     }
     Err(End::Refused("another machine answers at this address".to_owned()))
+}
+
+/// The machine at the other end, as its certificate says.
+fn machine_at(stream: &Stream) -> Option<MachineId> {
+    machine_of(stream.get_ref().1.peer_certificates()?.first()?)
 }
 
 /// Calls `address` and says what for; once more if it is given other certificates.

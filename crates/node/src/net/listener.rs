@@ -120,7 +120,7 @@ impl Listener {
         let token = CancellationToken::new();
         let knows = credentials.caller().knows;
         let announcement =
-            Announcement::begin(&credentials.certified_by(), &credentials.public_key()?, address);
+            Announcement::begin(&credentials.certified_by(), &credentials.public_key(), address);
         let host = Arc::new(Host { part, server, credentials, knows, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();

@@ -6,17 +6,20 @@ use super::frames::{self, Frames};
 use super::link::{End, Stream, agree, call, is_at};
 use super::reach;
 use crate::group::{Asking, Wire, Wires};
+use crate::round_trips::{Connection, RoundTrip, RoundTrips};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 use wire::{MachineId, Purpose, Version, Welcome};
 
 /// The way to other members, by their addresses.
 pub(crate) struct MemberNet {
     config: Caller,
     places: Arc<Places>,
+    round_trips: Arc<RoundTrips>,
     spoken: Spoken,
 }
 
@@ -25,8 +28,8 @@ type Spoken = Arc<Mutex<BTreeMap<u64, (Version, String)>>>;
 
 impl MemberNet {
     /// Of a machine that calls so. Members may also be at these places.
-    pub(crate) fn new(config: Caller, places: Arc<Places>) -> MemberNet {
-        MemberNet { config, places, spoken: Spoken::default() }
+    pub(crate) fn new(config: Caller, places: Arc<Places>, round_trips: Arc<RoundTrips>) -> MemberNet {
+        MemberNet { config, places, round_trips, spoken: Spoken::default() }
     }
 }
 
@@ -38,7 +41,8 @@ impl Wires for MemberNet {
             spoken: self.spoken.clone(),
             config: self.config.clone(),
             places: self.places.clone(),
-            frames: None,
+            round_trips: self.round_trips.clone(),
+            connection: None,
         })
     }
 
@@ -53,20 +57,26 @@ struct MemberWire {
     spoken: Spoken,
     config: Caller,
     places: Arc<Places>,
+    round_trips: Arc<RoundTrips>,
     /// Between two calls only: a conversation that was broken off is not gone on with.
-    frames: Option<Frames<Stream>>,
+    connection: Option<(Frames<Stream>, Arc<RoundTrip>)>,
 }
 
 impl Wire for MemberWire {
     fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a> {
         Box::pin(async move {
-            let mut frames = match self.frames.take() {
-                Some(frames) => frames,
-                None => self.connect(addresses).await?,
+            let (mut frames, round_trip) = match self.connection.take() {
+                Some(connection) => connection,
+                None => {
+                    let frames = self.connect(addresses).await?;
+                    (frames, self.round_trips.to(self.machine, Connection::Group))
+                }
             };
+            let asked = Instant::now();
             frames::send_bytes(&mut frames, call).await?;
             let answer = frames::receive(&mut frames).await?.freeze();
-            self.frames = Some(frames);
+            round_trip.note(asked.elapsed());
+            self.connection = Some((frames, round_trip));
             Ok(answer)
         })
     }

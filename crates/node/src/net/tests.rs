@@ -552,7 +552,7 @@ fn a_server_that_has_forgotten_is_told_so() {
     assert!(forged.iter().all(|forged| server.has_forgotten(forged).is_none()));
     // The same by a server that has the secret: this one as it was later.
     let later = Receipts::new(false);
-    later.are_by(&server.authority().unwrap().secret());
+    later.are_by(server.authority().unwrap().secret());
     let prove = |session, through, server: (u64, u64)| {
         later.note(session, &ToClient::Applied { through, rejected: Vec::new() });
         later.due(server).remove(0)

@@ -3,9 +3,10 @@
 use super::authority::{
     CertificateError, Credentials, SERVER_NAME, fingerprint, is_server, key_of, machine_of,
 };
+use crypto::provider;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -117,10 +118,6 @@ pub(super) fn is_before_all(error: &io::Error) -> bool {
 pub(super) fn is_of_another_authority(error: &io::Error) -> bool {
     let why = error.get_ref().and_then(|why| why.downcast_ref());
     matches!(why, Some(Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)))
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
 }
 
 fn roots(authority: &CertificateDer<'static>) -> Result<RootCertStore, Error> {

@@ -72,7 +72,7 @@ fn parts(
     let all = shares.iter().try_fold(0, |sum: usize, (_, length)| sum.checked_add(*length as usize));
     let fits = shares.len() <= KEEP_MAX && body.len() <= BYTES_MAX && all == Some(body.len());
     let its_own = shares.iter().all(|(share, _)| key.may_name(share));
-    if !fits || !its_own || blake3::hash(&body).as_bytes() != hash {
+    if !fits || !its_own || crypto::hash(&body).as_bytes() != hash {
         return Err(AccountRefusal::Malformed);
     }
     let part = |(id, length): (ShareId, u32)| NewShare { id, parts: vec![body.split_to(length as usize)] };

@@ -3,8 +3,9 @@
 use crate::machine::fill_random;
 use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
+use crypto::SecretKey;
 use namespace::ShareId;
-use shares::{AccountSecret, SecretError, Usage, private};
+use shares::{AccountKey, Signed, Usage, private};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -55,14 +56,16 @@ impl KeyFile {
     /// Makes a new key, in a file that must not be there yet; returns its public half in words.
     pub fn generate(file: &Path) -> Result<String, AccountClientError> {
         let wrong = |why: String| AccountClientError::Key { file: file.to_path_buf(), why };
-        let document = AccountSecret::generate().map_err(|error| wrong(error.to_string()))?;
+        let mut seed = [0; 32];
+        fill_random(&mut seed).map_err(AccountClientError::Random)?;
+        let secret = SecretKey::of_seed(&seed);
         let written = || {
             let mut new = private::options().write(true).create_new(true).open(file)?;
-            new.write_all(&document)?;
+            new.write_all(secret.pkcs8())?;
             new.sync_all()
         };
         written().map_err(|error: std::io::Error| wrong(error.to_string()))?;
-        Ok(public(&KeyFile::read(file)?))
+        Ok(public(&secret))
     }
 
     /// The public half of the key in `file`, in words.
@@ -70,22 +73,22 @@ impl KeyFile {
         Ok(public(&KeyFile::read(file)?))
     }
 
-    fn read(file: &Path) -> Result<AccountSecret, AccountClientError> {
+    fn read(file: &Path) -> Result<SecretKey, AccountClientError> {
         let wrong = |why: String| AccountClientError::Key { file: file.to_path_buf(), why };
         let document = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
-        AccountSecret::read(&document).map_err(|error: SecretError| wrong(error.to_string()))
+        SecretKey::read(&document).map_err(|error| wrong(error.to_string()))
     }
 }
 
-fn public(secret: &AccountSecret) -> String {
-    data_encoding::HEXLOWER.encode(&secret.key().0)
+fn public(secret: &SecretKey) -> String {
+    data_encoding::HEXLOWER.encode(&secret.public().0)
 }
 
 /// An account at one share server.
 pub struct AccountClient {
     carrier: ShareCarrier,
     store: [u8; 16],
-    secret: AccountSecret,
+    secret: SecretKey,
     nonce: u64,
 }
 
@@ -104,9 +107,9 @@ impl AccountClient {
     pub fn store(&mut self, body: &[u8]) -> Result<ShareId, AccountClientError> {
         let mut name = [0; 8];
         fill_random(&mut name).map_err(AccountClientError::Random)?;
-        let share = self.secret.key().name(name);
+        let share = AccountKey::of(&self.secret).name(name);
         let length = u32::try_from(body.len()).map_err(|_| AccountRefusal::Malformed)?;
-        let call = AccountCall::Store { shares: vec![(share, length)], body: *blake3::hash(body).as_bytes() };
+        let call = AccountCall::Store { shares: vec![(share, length)], body: *crypto::hash(body).as_bytes() };
         match self.ask(&call, body)? {
             AccountAnswer::Held { shares, .. } if shares == [share] => Ok(share),
             _ => Err(AccountClientError::Foreign),
@@ -177,7 +180,7 @@ impl AccountClient {
         // Of whichever program with this key it is: the time goes on for all of them.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         self.nonce = u64::try_from(now).unwrap_or(u64::MAX).max(self.nonce.saturating_add(1));
-        let signed = self.secret.sign(&self.store, self.nonce, wire::encode(call));
+        let signed = Signed::by(&self.secret, &self.store, self.nonce, wire::encode(call));
         let (first, second) = signed.signature.split_at(32);
         let half = |half: &[u8]| <[u8; 32]>::try_from(half).unwrap_or_default();
         let request = AccountRequest {

@@ -1,9 +1,11 @@
 //! What accounts are to shares: taken over, ended, compared.
 
+use crypto::SecretKey;
+
 use super::{ME, On, World, body, check_quiet, everywhere, id};
 use crate::{
-    AccountError, AccountId, AccountKey, AccountSecret, Deletion, Holds, ReadError, Refusal, ShareLease,
-    SignatureError, Signed, StoreError, Uploaders, Usage, digest,
+    AccountError, AccountId, AccountKey, Deletion, Holds, ReadError, Refusal, ShareLease, SignatureError,
+    Signed, StoreError, Uploaders, Usage, digest,
 };
 
 everywhere! {
@@ -140,12 +142,6 @@ fn an_account_names_its_shares_so_that_no_other_can() {
     let share = one.name([9; 8]);
     assert_eq!(share.0, [9, 9, 9, 9, 9, 9, 9, 9, 1, 1, 1, 1, 1, 1, 1, 1]);
     assert!(one.may_name(&share) && !other.may_name(&share) && !one.may_name(&id(1)));
-    let document = AccountSecret::generate().unwrap();
-    let (secret, again) = (AccountSecret::read(&document).unwrap(), AccountSecret::read(&document).unwrap());
-    assert_eq!(secret.key(), again.key());
-    for at in [0, document.len() / 2, document.len() - 1] {
-        assert!(AccountSecret::read(&document[..at]).is_err());
-    }
 }
 
 fn a_share_that_is_brought_is_leased_as_it_was_and_for_a_start(on: On) {
@@ -288,13 +284,12 @@ fn uploads_at_the_same_time_do_not_get_past_a_quota_together(on: On) {
 }
 
 fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: On) {
-    let new_secret = || AccountSecret::read(&AccountSecret::generate().unwrap()).unwrap();
-    let (secret, other_secret) = (new_secret(), new_secret());
+    let (secret, other_secret) = (SecretKey::of_seed(&[1; 32]), SecretKey::of_seed(&[2; 32]));
     let world = World::on(on);
     let running = world.open();
     let server = &running.server;
     let store = server.id().unwrap();
-    let sign = |nonce, request: &[u8]| secret.sign(&store, nonce, request.to_vec());
+    let sign = |nonce, request: &[u8]| Signed::by(&secret, &store, nonce, request.to_vec());
     let request = sign(5, b"lease");
     assert_eq!(server.admit(&request).unwrap(), Err(SignatureError::Unknown));
     let account = server.key_account(request.key, "asker", None).unwrap().unwrap();
@@ -309,8 +304,8 @@ fn a_signed_request_is_believed_once_from_its_account_for_its_store(on: On) {
     }
     // Anything else than what was signed.
     let good = sign(10, b"lease");
-    let elsewhere = secret.sign(&[1; 16], 10, b"lease".to_vec());
-    let mut forged = other_secret.sign(&store, 10, b"lease".to_vec());
+    let elsewhere = Signed::by(&secret, &[1; 16], 10, b"lease".to_vec());
+    let mut forged = Signed::by(&other_secret, &store, 10, b"lease".to_vec());
     forged.key = good.key;
     let mut flipped = good.clone();
     flipped.signature[9] ^= 1;

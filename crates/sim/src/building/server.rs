@@ -54,7 +54,7 @@ pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)>
 /// A new cluster with so many machines in it.
 pub(super) fn found(machines: u64, by: Versions) -> Result<(Directory, MemoryStore), Violation> {
     let mut store = MemoryStore::default();
-    let mut directory = Directory::create(&mut store, root(), by);
+    let mut directory = Directory::create(&mut store, root(), "machine-1", by);
     for (invite, enrol) in invitations(machines) {
         for input in [invite, enrol] {
             directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;

@@ -59,7 +59,7 @@ impl Machines {
     /// So many, and the files, of which the first machine holds everything.
     pub fn new(seed: u64, count: u64) -> Result<Machines, Violation> {
         let mut store = MemoryStore::default();
-        let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN);
+        let directory = Directory::create(&mut store, root(), "machine-1", wire::Versions::KNOWN);
         let mut all = Machines {
             rng: ChaCha12Rng::seed_from_u64(seed),
             now: Time(1_000),

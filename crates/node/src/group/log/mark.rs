@@ -83,6 +83,6 @@ impl Extent {
 
 fn digest(bytes: &[u8]) -> [u8; 16] {
     let mut digest = [0; 16];
-    blake3::Hasher::new().update(bytes).finalize_xof().fill(&mut digest);
+    crypto::Hasher::new().update(bytes).finalize_xof().fill(&mut digest);
     digest
 }

@@ -301,7 +301,7 @@ fn mended_frame(bytes: &[u8], number: u64, key: &Key) -> Option<Vec<u8>> {
 
 fn header_checksum(header: &[u8]) -> [u8; 16] {
     let mut checksum = [0; 16];
-    blake3::Hasher::new().update(header).finalize_xof().fill(&mut checksum);
+    crypto::Hasher::new().update(header).finalize_xof().fill(&mut checksum);
     checksum
 }
 
@@ -326,7 +326,7 @@ fn mended_header(header: [u8; ALIGNMENT as usize]) -> Option<[u8; ALIGNMENT as u
 }
 
 fn checksum(number: u64, body: &[u8], key: &Key) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new_keyed(key);
+    let mut hasher = crypto::Hasher::new_keyed(key);
     hasher.update(&number.to_le_bytes()).update(body);
     let mut checksum = [0; 16];
     hasher.finalize_xof().fill(&mut checksum);

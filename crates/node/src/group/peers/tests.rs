@@ -10,7 +10,7 @@ use openraft::async_runtime::WatchReceiver;
 fn open_learner(dir: &Path) -> Group {
     let place = Place {
         member: FOUNDER + 1,
-        host: Host::default(),
+        host: Host { name: "second".to_owned(), ..Host::default() },
         founds: false,
         knows: Versions::KNOWN,
         mark: None,

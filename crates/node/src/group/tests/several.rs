@@ -133,7 +133,7 @@ impl Building {
         });
         let place = Place {
             member: id,
-            host: Host { machine: id, ..Host::default() },
+            host: Host { machine: id, name: format!("machine-{id}"), ..Host::default() },
             founds: id == FOUNDER,
             knows: Versions::KNOWN,
             mark: None,
@@ -491,7 +491,7 @@ fn of_two_clones_one_takes_part() {
     let clone = {
         let place = Place {
             member: cloned,
-            host: Host { machine: cloned, ..Host::default() },
+            host: Host { machine: cloned, name: format!("machine-{cloned}"), ..Host::default() },
             founds: false,
             knows: Versions::KNOWN,
             mark: None,

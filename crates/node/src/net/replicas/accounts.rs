@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::stored::{AccountClient, AccountClientError, KeyFile};
-use shares::{AccountKey, AccountSecret, Usage};
+use crypto::SecretKey;
+use shares::{AccountKey, Signed, Usage};
 use wire::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
 
 #[test]
@@ -60,9 +61,9 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
         assert_eq!(results, [Ok(())]);
         wire::decode::<AccountAnswer>(&told).unwrap()
     };
-    let secret = AccountSecret::read(&std::fs::read(&mine).unwrap()).unwrap();
+    let secret = SecretKey::read(&std::fs::read(&mine).unwrap()).unwrap();
     let signed = |call: Vec<u8>, nonce: u64| {
-        let signed = secret.sign(&server.id().unwrap(), nonce, call);
+        let signed = Signed::by(&secret, &server.id().unwrap(), nonce, call);
         let (first, second) = signed.signature.split_at(32);
         let signature = (first.try_into().unwrap(), second.try_into().unwrap());
         AccountRequest { key: my_key.0, nonce, signature, call: signed.request }
@@ -80,7 +81,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     assert_eq!(refused(changed, b""), AccountRefusal::Signature);
     assert_eq!(refused(signed(b"nothing".to_vec(), nonce + 2), b""), AccountRefusal::Malformed);
     // Under a name of its own, with the body that it signed for, of the length that it says.
-    let hash = *blake3::hash(b"body").as_bytes();
+    let hash = *crypto::hash(b"body").as_bytes();
     let store = |name, length, at| {
         let call = AccountCall::Store { shares: vec![(name, length)], body: hash };
         signed(wire::encode(&call), nonce + at)

@@ -114,7 +114,9 @@ enum Told {
 impl Server {
     /// Where it says that it is, on that machine.
     fn host(&self, at: usize) -> Host {
-        Host { machine: at as u64 + 1, addresses: vec![self.address.clone()], ..Host::default() }
+        let machine = at as u64 + 1;
+        let name = format!("machine-{machine}");
+        Host { machine, name, addresses: vec![self.address.clone()], ..Host::default() }
     }
 
     fn lacks_room_to_begin(&self) -> bool {
