@@ -1,4 +1,4 @@
-//! What this machine did and could not get applied: kept with its content until a person decides (design.md, "Contract to users").
+//! What this machine did and could not get applied: kept with its content until a person decides (ARCHITECTURE, invariant 14).
 //!
 //! ```text
 //! salvage/NUMBER/about.json   what it is
