@@ -1,9 +1,9 @@
 //! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on a file.
 
-use crate::machine::fill_random;
+use os::fill_random;
 use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
-use crate::shares_server::utc_secs;
+use os::utc_secs;
 use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
 use lease::{Field, Kind};

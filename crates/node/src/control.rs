@@ -7,7 +7,7 @@ use crate::cluster::{FileLeases, Invitation, InvitationReport, MachineReport};
 use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
-use crate::group::FOUNDER;
+use raft::FOUNDER;
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
 use crate::net::ask_control;
 use crate::part::Part;

@@ -2,7 +2,6 @@
 
 mod acted;
 mod activity;
-mod alarm;
 mod aside;
 mod backup;
 mod busiest;
@@ -13,21 +12,17 @@ mod control;
 mod control_socket;
 mod copies;
 mod data;
-mod disk;
 mod door;
 mod engine;
 pub mod figures;
 mod fragments;
 mod fsck;
-mod group;
 mod hosts;
 mod keeper;
 mod ledger;
 mod machine;
-mod mend;
 mod net;
 mod part;
-mod patience;
 mod peers;
 mod pieces;
 mod placed;
@@ -44,7 +39,6 @@ mod small;
 mod space;
 mod spare;
 mod status;
-mod store;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -65,16 +59,11 @@ pub use control::{
     machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
-pub use disk::{Disk, DiskFile};
 pub use door::{Again, Answer, Below, Door, Told};
 pub use fsck::FsckReport;
-pub use group::{
-    Asking, Conversation, Deliver, Event, FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Host,
-    Keeping, Life, LogError, Logged, Member, MembersError, Place, Standing, Wire, Wires,
-};
+pub use raft::{GroupSettings, Host, Keeping};
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
-pub use patience::Patience;
 pub use placed::Placed;
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
@@ -85,7 +74,6 @@ pub use shares_server::SharesError;
 pub use status::{
     CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport,
 };
-pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use stored::{
     AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,
     SharesReply, SharesRequest, StoresReport, UsageReport, name_of as share_name, share_of,

@@ -6,7 +6,7 @@ use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
 use crate::door::Door;
 use crate::engine::{Ended, Engine, Queues};
-use crate::group::{GroupError, GroupSettings};
+use raft::{GroupError, GroupSettings};
 use crate::net::{CertificateError, ListenError};
 use crate::part::Part;
 use crate::peers::Peers;
@@ -361,15 +361,6 @@ pub(crate) fn thread(
 
 fn seed() -> Result<[u8; 32], std::io::Error> {
     let mut seed = [0; 32];
-    fill_random(&mut seed)?;
+    os::fill_random(&mut seed)?;
     Ok(seed)
-}
-
-/// Random bytes of the system.
-pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), std::io::Error> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(())
 }

@@ -8,7 +8,7 @@ use crate::data::{self, DataError};
 use crate::figures::{size, when};
 use crate::machine::STOP_LOOK;
 use crate::server::Server;
-use crate::shares_server::utc_secs;
+use os::utc_secs;
 use crate::small::{read_file, replace_file};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
-use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
+use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
 use crate::net::CredentialStore;

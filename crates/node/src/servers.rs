@@ -1,6 +1,6 @@
 //! Servers as people see them: adding, emptying and removing them, and how they stand. On the leader.
 
-use crate::group::{Host, Keeping, Member, wait};
+use raft::{Host, Keeping, Member, wait};
 use crate::server::Server;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! How much room there is: on this machine, and for content at all servers together, which the leader asks. Disks of different sizes weigh differently, so that they fill alike.
 
-use crate::group::{Host, Keeping, wait};
+use raft::{Host, Keeping, wait};
 use crate::hosts::HostList;
 use crate::server::Server;
 use namespace::Spread;

@@ -1,9 +1,11 @@
 //! Whole machines on data directories that are not what they were.
 
+mod sweep;
+
 use crate::backup::tests::{content, read, start, write};
 use crate::cluster::Invitation;
 use crate::data::Identity;
-use crate::group::GroupSettings;
+use raft::GroupSettings;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::net::join;
 use std::fs;
@@ -306,7 +308,7 @@ fn are_whole(machines: &[Machine]) -> bool {
         server.group().leads().then(|| server.group().standing())
     });
     let vote =
-        |it: crate::group::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
+        |it: raft::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
     standing.next_back().is_some_and(vote) && machines.iter().all(|machine| machine.server().is_some())
 }
 

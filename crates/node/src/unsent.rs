@@ -12,7 +12,7 @@ use bytes::Bytes;
 use lease::SessionId;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
-use shares::private;
+use os::private;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, Write};

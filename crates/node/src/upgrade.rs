@@ -1,6 +1,6 @@
 //! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the next, and no machine speaks what would be dropped with it.
 
-use crate::group::{Member, Standing};
+use raft::{Member, Standing};
 use crate::server::Server;
 use directory::Input;
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ impl fmt::Display for VersionReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Host;
+    use raft::Host;
     use crate::{Machine, MachineSettings};
     use std::path::Path;
     use std::sync::Arc;

@@ -8,7 +8,7 @@
 //! The last frame says that it is the last.
 
 use crate::chain::{self, ChainError};
-use crate::store::Row;
+use raft::Row;
 use lease::Time;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ pub(super) enum Frame {
 /// Which backup it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct About {
-    /// The format of rows ([`crate::store`]).
+    /// The format of rows ([`raft`]).
     pub rows: u32,
     /// When it was made, UTC seconds.
     pub at: u64,

@@ -9,7 +9,7 @@ use crate::figures::size;
 use crate::part::Part;
 use crate::repair::whole;
 use crate::server::Server;
-use crate::shares_server::utc_secs;
+use os::utc_secs;
 use bytes::Bytes;
 use namespace::ShareId;
 use std::fs::File;
@@ -44,7 +44,7 @@ pub(crate) fn run(
     let mut made = None;
     for _ in 0..ATTEMPTS {
         let about = About {
-            rows: crate::store::FORMAT,
+            rows: raft::FORMAT,
             at: utc_secs(),
             time: lease::Time(0),
             authority: (authority.key.clone(), authority.certificate.clone()),

@@ -15,7 +15,7 @@ use lru::LruCache;
 use namespace::{Extent, FileKind, Place, ShareId};
 use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
-use shares::private;
+use os::private;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};

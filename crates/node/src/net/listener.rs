@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::part::Part;
 use crate::routes::Down;
 use crate::server::Server;
-use crate::shares_server::utc_secs;
+use os::utc_secs;
 use bytes::Bytes;
 use directory::Input;
 use futures_util::{SinkExt, StreamExt};

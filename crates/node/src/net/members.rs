@@ -5,7 +5,7 @@ use super::discovery::Places;
 use super::frames::{self, Frames};
 use super::link::{End, Stream, agree, call, is_at};
 use super::reach;
-use crate::group::{Asking, Wire, Wires};
+use raft::{Asking, Wire, Wires};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! A share server as a program sees it that has an account's key. Its machine, which is one of the cluster, carries what it asks.
 
-use crate::machine::fill_random;
+use os::fill_random;
 use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
 use namespace::ShareId;

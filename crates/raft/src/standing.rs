@@ -1,6 +1,6 @@
 //! How a member stands among the others.
 
-use super::raft::Host;
+use super::types::Host;
 use std::time::Instant;
 
 /// A member of the group.

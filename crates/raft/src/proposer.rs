@@ -9,7 +9,7 @@ use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
 use super::peers::{Here, Known, Peers, Wires, introduce, voting};
 use super::queue::{End, Queue, Turn};
-use super::raft::Raft;
+use super::types::Raft;
 use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;

@@ -16,7 +16,7 @@
 //! *A full disk.* redb goes on after no error, so a checkpoint's writes wait until there is room ([`Blocks::wait_for_room`]). Nobody who reads waits with them: redb's
 //! readers take no lock that it holds while it writes.
 
-use crate::mend::{flip_back, locator};
+use crate::bit_repair::{flip_back, locator};
 use parking_lot::Mutex;
 use redb::StorageBackend;
 use rustix::fs::{Advice, fadvise};

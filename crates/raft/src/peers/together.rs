@@ -2,7 +2,7 @@
 //!
 //! Where one entry follows the other, each would otherwise cost two messages to every member, the second just as the leader is about to answer who waits for the first.
 
-use crate::group::raft::Types;
+use crate::types::Types;
 use futures_util::{Stream, StreamExt, stream};
 use openraft::OptionalSend;
 use openraft::raft::AppendEntriesRequest;
@@ -30,7 +30,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::raft::{Entry, LogId, Vote};
+    use crate::types::{Entry, LogId, Vote};
     use openraft::entry::RaftEntry;
     use openraft::vote::RaftLeaderId;
 

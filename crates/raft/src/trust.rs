@@ -7,11 +7,11 @@
 
 use super::log::Log;
 use super::queue::Queue;
-use super::raft::LogId;
+use super::types::LogId;
 use super::starts::{Forgotten, Introduction, Start, Starts};
 use super::storage::when_there_is_room;
 use crate::alarm::Alarm;
-use crate::group::life::Life;
+use crate::life::Life;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,7 +258,7 @@ fn drawn() -> u64 {
         return life.next_u64();
     }
     let mut bytes = [0; 8];
-    let filled: io::Result<()> = crate::machine::fill_random(&mut bytes);
+    let filled: io::Result<()> = os::fill_random(&mut bytes);
     // Without chance two copies are told apart by the time of their starts.
     let clock = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     filled.map_or_else(|_| clock().map_or(0, |at| at.as_nanos() as u64), |()| u64::from_le_bytes(bytes))

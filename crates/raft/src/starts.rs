@@ -1,7 +1,7 @@
 //! Starts of members, and what others know of them. A member whose disk is an older copy, was emptied or cloned does not know what it has promised; the others do: which start of it they have
 //! heard last, how far it has said to have the log, and for whom it has voted. Whatever of that they keep is written with what the log writes anyway, but for a start that is new to them.
 
-use super::raft::{LogId, Vote};
+use super::types::{LogId, Vote};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

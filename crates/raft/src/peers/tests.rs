@@ -1,9 +1,9 @@
 //! What members say to each other when several of them say it.
 
 use super::*;
-use crate::group::starts::Starts;
-use crate::group::tests::{Nobody, open_alone, root};
-use crate::group::{FOUNDER, Group, GroupSettings, Place};
+use crate::starts::Starts;
+use crate::tests::{Nobody, open_alone, root};
+use crate::{FOUNDER, Group, GroupSettings, Place};
 use openraft::async_runtime::WatchReceiver;
 
 /// A member that nobody has told anything yet.

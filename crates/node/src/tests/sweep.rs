@@ -1,12 +1,14 @@
-//! A bit that flips, anywhere in what a running server has written: it is put right, or found. Nothing else is ever read. (The database of the share server is that crate's.)
+//! A bit that flips, anywhere in what a running server has written: it is put right, or found. Nothing else is ever read. (The log is its own crate's, and the database of the share server that crate's.)
 
-use super::*;
 use crate::backup::tests::{start, write};
 use crate::shares_server::{ShareSettings, Shares};
 use crate::small::read_file;
-use crate::store::Row;
+use raft::{Row, RowStore, StoreSettings};
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A data directory as a running machine left it, with content in rows, log and shares.
 fn left_by_a_server() -> tempfile::TempDir {
@@ -87,27 +89,6 @@ fn no_bit_that_flips_is_believed() {
     add(sweep(&file, bytes, 600, &known, rows), true);
     add(sweep(&file, 20 << 10, 300, &known, rows), true);
 
-    let entries = || -> Option<Vec<String>> {
-        let mut log = Log::open(&server.join("log"), SEGMENT_BYTES, 0).ok()?;
-        let mut all = vec![format!("{:?} {:?} {:?}", log.vote(), log.purged(), log.last())];
-        for index in log.indices() {
-            all.push(format!("{:?}", log.read(index).ok()??));
-        }
-        Some(all)
-    };
-    let known = entries().unwrap();
-    assert!(known.len() > 10, "only {} entries", known.len());
-    let segments = std::fs::read_dir(server.join("log")).unwrap().flatten().map(|entry| entry.path());
-    let segments: Vec<PathBuf> =
-        segments.filter(|path| path.extension().is_some_and(|kind| kind == "log")).collect();
-    for segment in &segments {
-        let bytes = std::fs::read(segment).unwrap();
-        let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64;
-        add(sweep(segment, 64, 64, &known, entries), true);
-        add(sweep(segment, used + 64, 300, &known, entries), true);
-        add(sweep(segment, bytes.len() as u64, 30, &known, entries), true);
-    }
-
     for name in ["machine.json", "machine.key", "machine.crt", "authority.crt"] {
         let read = || read_file(data, name).ok().flatten();
         let known = read().unwrap();
@@ -140,7 +121,7 @@ fn no_bit_that_flips_is_believed() {
         add(sweep(&file, bytes, 20, &known, read), false);
         assert!(read() == Some(known));
     }
-    assert!(places >= 2_000, "only {places} places");
+    assert!(places >= 1_500, "only {places} places");
     println!("{places} places, {found} of them refused");
 }
 

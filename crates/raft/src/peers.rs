@@ -3,7 +3,7 @@
 use super::log::bytes_of;
 use super::lookout::Lookout;
 use super::proposer::LEASE;
-use super::raft::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
+use super::types::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
 use super::trust::{Refusal, Trust, Voting};

@@ -17,7 +17,7 @@ mod tests;
 
 pub(super) use recent::{Recent, bytes_of};
 
-use super::raft::{Entry, LogId, Vote};
+use super::types::{Entry, LogId, Vote};
 use super::starts::Starts;
 use crate::disk::Disk;
 use crate::store::{is_lost, lacks_room};

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 const SEGMENT: u64 = 64 << 10;
 
 impl Log {
-    pub(in crate::group) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
+    pub(crate) fn open(dir: &Path, segment_bytes: u64, keep_bytes: u64) -> Result<Log, LogError> {
         Log::on(Arc::new(crate::disk::Local), dir, segment_bytes, keep_bytes, None)
     }
 }
@@ -231,6 +231,42 @@ fn mix_sectors(from: &Path, to: &Path, pattern: u64) {
         }
     }
     std::fs::write(to, old).unwrap();
+}
+
+#[test]
+fn a_bit_that_flips_anywhere_is_put_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::open(dir.path(), SEGMENT, 0).unwrap();
+    log.save_vote(vote()).unwrap();
+    // Three segments.
+    (0..40).for_each(|index| append(&mut log, [entry(index, 100 + 4000 * (index as usize % 2))]));
+    log.purge(log_id(2)).unwrap();
+    drop(log);
+    let read = || {
+        let mut log = Log::open(dir.path(), SEGMENT, 0).unwrap();
+        let about = (log.vote(), log.purged(), log.last());
+        let entries: Vec<String> =
+            log.indices().map(|index| format!("{:?}", log.read(index).unwrap().unwrap())).collect();
+        (about, entries)
+    };
+    let known = read();
+    assert_eq!(known.1.len(), 37);
+    let segments = files(dir.path(), ".log");
+    assert!(segments.len() > 1);
+    for segment in segments {
+        let image = std::fs::read(&segment).unwrap();
+        let used = image.iter().rposition(|byte| *byte != 0).unwrap() + 64;
+        let (everywhere, frames) = (image.len() / 30, used / 300);
+        let places = (0..64).chain((0..300).map(|at| at * frames)).chain((0..30).map(|at| at * everywhere));
+        for place in places.filter(|place| *place < image.len()) {
+            let mut flipped = image.clone();
+            flipped[place] ^= 1 << (place % 8);
+            std::fs::write(&segment, flipped).unwrap();
+            assert!(read() == known, "byte {place} of {}", segment.display());
+            // The log has put right what was wrong.
+            std::fs::write(&segment, &image).unwrap();
+        }
+    }
 }
 
 #[test]

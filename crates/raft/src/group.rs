@@ -4,34 +4,7 @@
 //! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
 //! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
-mod batch;
-mod life;
-mod log;
-mod lookout;
-mod machine;
-mod members;
-mod peers;
-mod proposer;
-mod queue;
-mod raft;
-mod restored;
-mod runtime;
-mod standing;
-mod starts;
-mod storage;
-#[cfg(test)]
-mod tests;
-mod trust;
 
-pub use life::Life;
-pub use log::LogError;
-pub use machine::{Deliver, Event};
-pub use members::MembersError;
-pub(crate) use members::wait;
-pub use peers::{Asking, Conversation, Wire, Wires};
-pub use raft::{Host, Keeping};
-pub(crate) use restored::Restored;
-pub use standing::{Member, Standing};
 
 use crate::alarm::Alarm;
 use crate::disk::{Disk, Local};

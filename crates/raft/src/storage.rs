@@ -8,7 +8,7 @@
 use super::log::{Log, LogError, Recent, bytes_of};
 use super::machine::LOOK;
 use super::queue::Queue;
-use super::raft::{Entry, LogId, Types, Vote};
+use super::types::{Entry, LogId, Types, Vote};
 use super::runtime::Runtime;
 use super::standing::Standing;
 use crate::alarm::Alarm;

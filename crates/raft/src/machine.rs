@@ -7,7 +7,7 @@ use super::batch::Batch;
 use super::life::Life;
 use super::log::Log;
 use super::queue::Queue;
-use super::raft::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use super::runtime::Runtime;
 use super::storage::when_there_is_room;
 use crate::alarm::Alarm;

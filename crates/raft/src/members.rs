@@ -1,6 +1,6 @@
 //! Who belongs to the group: one change at a time, each by a log entry.
 
-use super::raft::{Host, Keeping, Types};
+use super::types::{Host, Keeping, Types};
 use super::{Group, Member};
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;

@@ -1,6 +1,6 @@
 //! The group's thread looks out for what clients and other servers say next before it sleeps: where machines wait for each other one says something soon after another was answered.
 
-use crate::patience::Patience;
+use os::Patience;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;

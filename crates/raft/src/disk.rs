@@ -4,7 +4,7 @@
 
 use crate::store::{RowStore, StoreError, StoreSettings};
 use rustix::fs::{Advice, fadvise};
-use shares::private;
+use os::private;
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;

@@ -1,6 +1,6 @@
 //! Entries that are still in memory: whoever applies or sends the latest ones need not read them from the disk.
 
-use crate::group::raft::Entry;
+use crate::types::Entry;
 use openraft::EntryPayload;
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const BYTES_MAX: usize = 16 << 20;
 
 /// See the module.
 #[derive(Default)]
-pub(in crate::group) struct Recent {
+pub(crate) struct Recent {
     entries: BTreeMap<u64, Entry>,
     bytes: usize,
 }
@@ -26,13 +26,13 @@ impl Recent {
     }
 
     /// The entry at `index`, for its only reader.
-    pub(in crate::group) fn take(&mut self, index: u64) -> Option<Entry> {
+    pub(crate) fn take(&mut self, index: u64) -> Option<Entry> {
         let entry = self.entries.remove(&index)?;
         self.bytes -= bytes_of(&entry);
         Some(entry)
     }
 
-    pub(in crate::group) fn get(&self, index: u64) -> Option<Entry> {
+    pub(crate) fn get(&self, index: u64) -> Option<Entry> {
         self.entries.get(&index).cloned()
     }
 
@@ -51,7 +51,7 @@ impl Recent {
 }
 
 /// What an entry costs, about.
-pub(in crate::group) fn bytes_of(entry: &Entry) -> usize {
+pub(crate) fn bytes_of(entry: &Entry) -> usize {
     let payload = if let EntryPayload::Normal(batch) = &entry.payload { batch.len() } else { 0 };
     payload + size_of::<Entry>()
 }

@@ -15,7 +15,7 @@
 //! The checksum is keyed: what users put into a body cannot pass for a frame.
 
 use crate::disk::{Disk, DiskFile};
-use crate::mend::{flip_back, locator};
+use crate::bit_repair::{flip_back, locator};
 use serde::Serialize;
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What can go wrong with the store's file.
 
 use crate::alarm::{Alarm, Raised};
-use crate::group::Life;
+use crate::Life;
 use futures_util::FutureExt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};

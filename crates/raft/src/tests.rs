@@ -3,7 +3,6 @@
 mod figures;
 mod grants;
 mod several;
-mod sweep;
 
 use super::*;
 use crate::store::RowStore;
