@@ -1,10 +1,8 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod acted;
-mod activity;
 mod aside;
 mod backup;
-mod busiest;
 mod chain;
 mod clock;
 mod cluster;
@@ -12,7 +10,6 @@ mod control;
 mod control_socket;
 mod copies;
 mod data;
-mod door;
 mod engine;
 pub mod figures;
 mod fragments;
@@ -48,7 +45,6 @@ mod upgrade;
 mod upstream;
 mod waits;
 
-pub use activity::{Activity, ActivityReport, Kind, OperationReport, Underway};
 pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
     Restoring, extract, list as backups, restore,
@@ -59,7 +55,6 @@ pub use control::{
     machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
-pub use door::{Again, Answer, Below, Door, Told};
 pub use fsck::FsckReport;
 pub use raft::{GroupSettings, Host, Keeping};
 pub use machine::{Listen, Machine, MachineError, MachineSettings};

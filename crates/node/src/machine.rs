@@ -4,7 +4,7 @@ use crate::backup::BackupSchedule;
 use crate::control::Control;
 use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
-use crate::door::Door;
+use file_service::FileService;
 use crate::engine::{Ended, Engine, Queues};
 use raft::{GroupError, GroupSettings};
 use crate::net::{CertificateError, ListenError};
@@ -214,7 +214,7 @@ impl Machine {
         let yields = Arc::new(Mutex::new(yields));
         for _ in 0..YIELD_THREADS {
             let (engine, yields) = (self.engine.clone(), yields.clone());
-            self.threads.push(thread("yield", move || engine.take_back(&yields))?);
+            self.threads.push(thread("yield", move || engine.revoke(&yields))?);
         }
         let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
@@ -250,7 +250,7 @@ impl Machine {
     }
 
     /// The way in for front doors.
-    pub fn door(&self) -> Arc<dyn Door> {
+    pub fn door(&self) -> Arc<dyn FileService> {
         self.engine.clone()
     }
 

@@ -1,8 +1,8 @@
 //! What `leasehold status` tells.
 
-use crate::activity::ActivityReport;
+use file_service::ActivityReport;
 use crate::aside;
-use crate::door::Door;
+use file_service::FileService;
 use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::server::Server;

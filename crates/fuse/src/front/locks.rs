@@ -6,7 +6,7 @@
 
 use client::{Call, Reply};
 use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
-use node::Told;
+use file_service::Response;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Front {
         let call = Call::GetLock { file, owner, space: LockSpace::Posix, range, kind };
         self.call(node, asker, call, move |_, told| {
             reply(match told {
-                Ok(Told::Reply(Reply::Lock(conflict))) => Ok(conflict),
+                Ok(Response::Reply(Reply::Lock(conflict))) => Ok(conflict),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
             });

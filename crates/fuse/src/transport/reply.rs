@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use device::{After, Returns, Slot};
 use namespace::Timestamp;
-use node::Underway;
+use file_service::Underway;
 use rustix::io::{Errno as Sys, writev};
 use smallvec::SmallVec;
 use std::io::IoSlice;

@@ -4,7 +4,7 @@ use client::Allocate;
 use namespace::{
     AttributeChange, Conflict, FileKind, LockKind, LockRange, LockSpace, RenameMode, SetTime, Stat, XattrMode,
 };
-use node::Kind;
+use file_service::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

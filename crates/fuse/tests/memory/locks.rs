@@ -3,7 +3,7 @@
 use client::Ticket;
 use ident::FileId;
 use namespace::{Conflict, Error, LockChange, LockKind, LockRange, LockSpace, LockTable};
-use node::Answer;
+use file_service::Responder;
 use std::collections::BTreeMap;
 
 /// This machine, and all others.
