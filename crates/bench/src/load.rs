@@ -3,10 +3,10 @@
 use crate::cost::resident_bytes;
 use crate::table::Row;
 use client::{Call, Reply};
+use file_service::{FileService, Response};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Error, FileKind};
-use file_service::{FileService, Response};
 use node::{Machine, MachineSettings};
 use std::io;
 use std::os::unix::fs::MetadataExt;

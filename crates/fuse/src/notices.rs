@@ -4,9 +4,9 @@
 //! serves requests, and whoever has one to tell waits for it a bounded time only.
 
 use client::{Entries, Invalidation};
+use file_service::{CacheHolder, Seal};
 use ident::FileId;
 use lease::Label;
-use file_service::{CacheHolder, Seal};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -433,8 +433,8 @@ fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
     use file_service::Response;
+    use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
 
     use crate::front::Found;
     use crate::groups::Asker;
@@ -566,8 +566,8 @@ mod tests {
         notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
         let told = told(&notices, &recorder, || {
             let strange = Invalidation::Pages(FileId::root().child(8));
-            notices.revoke(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])(
-            )();
+            notices.revoke(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])()(
+            );
         });
         assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
         assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");

@@ -6,8 +6,8 @@
 //! ```
 
 use crate::data::{DataError, MARK, io, sync_dir};
-use os::utc_secs;
 use os::private;
+use os::utc_secs;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,6 @@
 
 use crate::clock;
 use crate::copies::Copies;
-use file_service::{Activity, CacheHolder, FileService, Recheck, Responder, Response, Seal};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
@@ -19,6 +18,7 @@ use client::{
     Call, Client, Continuation, Heard, Input, Invalidation, Lost, LostWhat, Outcome, Output, Reply, Salvage,
     Settings, Ticket, Upload,
 };
+use file_service::{Activity, CacheHolder, FileService, Recheck, Responder, Response, Seal};
 use ident::FileId;
 use lease::SessionId;
 use namespace::{Cred, Error, ShareId};

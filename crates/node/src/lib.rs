@@ -56,10 +56,10 @@ pub use control::{
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
 pub use fsck::FsckReport;
-pub use raft::{GroupSettings, Host, Keeping};
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
 pub use placed::Placed;
+pub use raft::{GroupSettings, Host, Keeping};
 pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;

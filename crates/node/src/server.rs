@@ -3,7 +3,6 @@
 use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
-use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
 use crate::net::CredentialStore;
@@ -19,6 +18,7 @@ use directory::{Input, Output};
 use lease::SessionId;
 use namespace::Attributes;
 use parking_lot::{Condvar, Mutex};
+use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use std::collections::BTreeMap;
 use std::mem;
 use std::path::{Path, PathBuf};

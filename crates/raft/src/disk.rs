@@ -3,8 +3,8 @@
 //! A member on a machine has [`Local`]; a simulated one has a disk that forgets what was not synced.
 
 use crate::store::{RowStore, StoreError, StoreSettings};
-use rustix::fs::{Advice, fadvise};
 use os::private;
+use rustix::fs::{Advice, fadvise};
 use std::io;
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;

@@ -4,8 +4,6 @@
 //! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
 //! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
-
-
 use crate::alarm::Alarm;
 use crate::disk::{Disk, Local};
 use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};

@@ -15,7 +15,6 @@ mod members;
 mod peers;
 mod proposer;
 mod queue;
-mod types;
 mod restored;
 mod runtime;
 mod standing;
@@ -25,6 +24,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod trust;
+mod types;
 
 pub use disk::{Disk, DiskFile};
 pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, Place};
@@ -33,10 +33,10 @@ pub use log::LogError;
 pub use machine::{Deliver, Event};
 pub use members::{MembersError, wait};
 pub use peers::{Asking, Conversation, Wire, Wires};
-pub use types::{Host, Keeping};
 pub use restored::Restored;
 pub use standing::{Member, Standing};
 pub use store::{
-    Checkpoint, EXIT_DISK, FORMAT, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats,
-    is_lost, stop,
+    Checkpoint, EXIT_DISK, FORMAT, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats, is_lost,
+    stop,
 };
+pub use types::{Host, Keeping};

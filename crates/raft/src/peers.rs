@@ -3,10 +3,10 @@
 use super::log::bytes_of;
 use super::lookout::Lookout;
 use super::proposer::LEASE;
-use super::types::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
 use super::trust::{Refusal, Trust, Voting};
+use super::types::{Host, Raft, Snapshot, SnapshotMeta, Types, Vote};
 use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings, stop};
 use bytes::Bytes;

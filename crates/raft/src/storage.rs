@@ -8,9 +8,9 @@
 use super::log::{Log, LogError, Recent, bytes_of};
 use super::machine::LOOK;
 use super::queue::Queue;
-use super::types::{Entry, LogId, Types, Vote};
 use super::runtime::Runtime;
 use super::standing::Standing;
+use super::types::{Entry, LogId, Types, Vote};
 use crate::alarm::Alarm;
 use openraft::async_runtime::AsyncRuntime;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};

@@ -7,9 +7,9 @@
 
 use super::log::Log;
 use super::queue::Queue;
-use super::types::LogId;
 use super::starts::{Forgotten, Introduction, Start, Starts};
 use super::storage::when_there_is_room;
+use super::types::LogId;
 use crate::alarm::Alarm;
 use crate::life::Life;
 use parking_lot::Mutex;

@@ -3,8 +3,8 @@
 //! Its parent says when, over standard input, and hears what came of it over standard output: frames of a length and postcard.
 
 use client::{Call, Reply};
-use namespace::{Cred, Error};
 use file_service::{FileService, Response};
+use namespace::{Cred, Error};
 use node::{Listen, Machine, MachineSettings};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;

@@ -1,9 +1,9 @@
 //! Attributes, plain and extended, and free space.
 
 use client::{Call, Reply};
+use file_service::Response;
 use lease::Label;
 use namespace::{AttributeChange, Error, POLICY, XattrMode};
-use file_service::Response;
 use std::sync::Arc;
 
 use super::{Front, Outcome, Shown, done, unexpected};
@@ -48,7 +48,9 @@ impl Front {
                 self.call(node, asker, call, move |front, mut told| {
                     match (&mut told, glance) {
                         // The kernel takes a size for true at once, so it keeps the one that it has.
-                        (Ok(Response::Uncached(Reply::Stat(stat))), Some(Passing::Size(size))) => stat.size = size,
+                        (Ok(Response::Uncached(Reply::Stat(stat))), Some(Passing::Size(size))) => {
+                            stat.size = size
+                        }
                         (Ok(Response::Uncached(Reply::Stat(stat))), None) => front.nodes.pass(node, stat),
                         (Ok(Response::Reply(_)), _) => front.nodes.resize(node),
                         _ => {}

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
+use file_service::Response;
 use lease::{Mode, Open};
 use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
-use file_service::Response;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,9 +1,9 @@
 //! Reading directories.
 
 use client::{Call, Listed, Reply, Upto};
+use file_service::Response;
 use ident::FileId;
 use namespace::{Entry, Error, FileKind};
-use file_service::Response;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -139,9 +139,10 @@ impl Front {
                     let parent = Call::Parent { dir: to.file.clone() };
                     front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
                         let parent = match told {
-                            Ok(Response::Reply(Reply::Node(entry, _)) | Response::Uncached(Reply::Node(entry, _))) => {
-                                entry.ino
-                            }
+                            Ok(
+                                Response::Reply(Reply::Node(entry, _))
+                                | Response::Uncached(Reply::Node(entry, _)),
+                            ) => entry.ino,
                             Err(error @ Error::Interrupted) => return to.give_up(error.into()),
                             // Removed meanwhile: its own number is as good as any.
                             _ => own.stat.attributes.ino,

@@ -5,8 +5,8 @@
 //! have locked by which handle: what is left of those when the handle goes are they.
 
 use client::{Call, Reply};
-use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
 use file_service::Response;
+use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

@@ -23,9 +23,9 @@ pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
+use file_service::{FileService, Response};
 use ident::FileId;
 use namespace::{Cred, Error, Stat};
-use file_service::{FileService, Response};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};

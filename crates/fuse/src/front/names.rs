@@ -1,9 +1,9 @@
 //! Names: looking them up, making, moving and removing them.
 
 use client::{Call, Reply};
+use file_service::Response;
 use lease::{Label, Open};
 use namespace::{Entry, Error, FileKind, RenameMode, Stat};
-use file_service::Response;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,9 +107,9 @@ impl Front {
         self.call(node, asker, call, move |front, told| {
             let passing = matches!(told, Ok(Response::Uncached(_)));
             let (entry, stat) = match told {
-                Ok(Response::Reply(Reply::Node(entry, stat)) | Response::Uncached(Reply::Node(entry, stat))) => {
-                    (entry, stat)
-                }
+                Ok(
+                    Response::Reply(Reply::Node(entry, stat)) | Response::Uncached(Reply::Node(entry, stat)),
+                ) => (entry, stat),
                 Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))) => {
                     let (kind, ino) = (stat.attributes.kind, stat.attributes.ino);
                     (Entry { file, kind, ino, position: 0 }, stat)

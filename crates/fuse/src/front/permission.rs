@@ -8,8 +8,8 @@
 //! is not sure of; those of changes of attributes do not, so there what it was told last is compared. If that is not so any more it is told ESTALE: it looks the path up once more, and checks anew.
 
 use client::{Call, Reply};
-use namespace::{AttributeChange, Capabilities, Capability, Cred, Error, FileKind};
 use file_service::Response;
+use namespace::{AttributeChange, Capabilities, Capability, Cred, Error, FileKind};
 use std::sync::Arc;
 
 use super::{Front, Then};

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use device::{After, Returns, Slot};
-use namespace::Timestamp;
 use file_service::Underway;
+use namespace::Timestamp;
 use rustix::io::{Errno as Sys, writev};
 use smallvec::SmallVec;
 use std::io::IoSlice;

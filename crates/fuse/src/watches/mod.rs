@@ -18,10 +18,10 @@ pub(crate) use phantoms::{Answer, Ghost};
 pub(crate) use round::Round;
 
 use client::{Call, Invalidation, Reply};
+use file_service::{CacheHolder, FileService, Response, Seal};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Entry, FileKind, Stat};
-use file_service::{CacheHolder, FileService, Response, Seal};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;

@@ -3,10 +3,10 @@
 
 use bytes::Bytes;
 use client::{Call, Reply};
+use file_service::Response;
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Error, FileKind};
-use file_service::Response;
 use rustc_hash::FxHashSet;
 use std::ffi::OsString;
 use std::io;
@@ -180,7 +180,9 @@ impl Round {
                     let told = self.ask(Call::Stat { file: listed.entry.file.clone() })?.ok();
                     passing = matches!(told, Some(Response::Uncached(_)));
                     stat = told.and_then(|told| match told {
-                        Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)) => Some(stat),
+                        Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)) => {
+                            Some(stat)
+                        }
                         _ => None,
                     });
                 }

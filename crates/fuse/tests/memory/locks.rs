@@ -1,9 +1,9 @@
 //! Locks of files, this machine's and those of others.
 
 use client::Ticket;
+use file_service::Responder;
 use ident::FileId;
 use namespace::{Conflict, Error, LockChange, LockKind, LockRange, LockSpace, LockTable};
-use file_service::Responder;
 use std::collections::BTreeMap;
 
 /// This machine, and all others.

@@ -7,9 +7,9 @@ mod tree;
 
 use bytes::Bytes;
 use client::{Allocate, Call, Invalidation, Reply, Ticket};
+use file_service::{CacheHolder, FileService, Responder, Response, Seal};
 use ident::FileId;
 use namespace::{Cred, Error};
-use file_service::{CacheHolder, FileService, Responder, Response, Seal};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,9 +8,9 @@
 //! The last frame says that it is the last.
 
 use crate::chain::{self, ChainError};
-use raft::Row;
 use lease::Time;
 use namespace::ShareId;
+use raft::Row;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 

@@ -1,9 +1,9 @@
 //! A share server as a program sees it that has an account's key. Its machine, which is one of the cluster, carries what it asks.
 
-use os::fill_random;
 use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
 use namespace::ShareId;
+use os::fill_random;
 use shares::{AccountSecret, SecretError, Usage, private};
 use std::io::Write;
 use std::path::{Path, PathBuf};

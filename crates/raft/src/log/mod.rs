@@ -17,8 +17,8 @@ mod tests;
 
 pub(super) use recent::{Recent, bytes_of};
 
-use super::types::{Entry, LogId, Vote};
 use super::starts::Starts;
+use super::types::{Entry, LogId, Vote};
 use crate::disk::Disk;
 use crate::store::{is_lost, lacks_room};
 use mark::{Extent, Mark};

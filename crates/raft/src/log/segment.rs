@@ -14,8 +14,8 @@
 //! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one.
 //! The checksum is keyed: what users put into a body cannot pass for a frame.
 
-use crate::disk::{Disk, DiskFile};
 use crate::bit_repair::{flip_back, locator};
+use crate::disk::{Disk, DiskFile};
 use serde::Serialize;
 use std::io;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What can go wrong with the store's file.
 
-use crate::alarm::{Alarm, Raised};
 use crate::Life;
+use crate::alarm::{Alarm, Raised};
 use futures_util::FutureExt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};

@@ -1,8 +1,8 @@
 //! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it; the process that was there has no hold on it any more. It may also
 //! rot, be full, or say that it keeps what it does not.
 
-use raft::{DiskFile, Life, RowStore, StoreError, StoreSettings};
 use parking_lot::{Mutex, MutexGuard};
+use raft::{DiskFile, Life, RowStore, StoreError, StoreSettings};
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
