@@ -125,7 +125,7 @@ impl Activity {
     }
 
     /// Somebody watches, from now on for a while.
-    pub(crate) fn watch(&self) {
+    pub fn watch(&self) {
         let now = self.ms(Instant::now());
         let until = now.saturating_add(WATCHES.as_millis() as u64);
         if self.watched_until.swap(until, Relaxed) < now {
@@ -162,7 +162,7 @@ impl Activity {
     }
 
     /// As of now. `path` says where a directory is.
-    pub(crate) fn report(&self, path: impl Fn(&FileId) -> String) -> ActivityReport {
+    pub fn report(&self, path: impl Fn(&FileId) -> String) -> ActivityReport {
         let at_s = self.began.elapsed().as_secs_f64();
         let busiest = self.directories.lock().top(TOLD);
         let operations = Kind::ALL.iter().zip(&self.kinds).map(|(kind, tally)| OperationReport {

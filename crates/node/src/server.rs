@@ -125,7 +125,7 @@ impl Server {
     ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
-        shares::private::make_dir(&dir).map_err(|source| DataError::Io {
+        os::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
             source,

@@ -4,23 +4,31 @@
 //! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
 //! openraft and the applying run on one thread of the group's own, which also waits for the disk.
 
+mod members;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use members::{MembersError, wait};
+
 use crate::alarm::Alarm;
+use crate::batch::Waiting;
 use crate::disk::{Disk, Local};
+use crate::log::Log;
+use crate::lookout::Lookout;
+use crate::machine::{Machine, Position, StateMachine, position_of};
+use crate::peers::{Ear, Here, Known};
+use crate::proposer::{Clock, Proposer};
+use crate::queue::{End, Queue};
 use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
-use batch::Waiting;
+use crate::trust::Trust;
+use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
 use directory::{Directory, Fault, Input, Store};
 use lease::{SessionId, Time};
-use log::Log;
-use lookout::Lookout;
-use machine::{Machine, Position, StateMachine, position_of};
 use namespace::Attributes;
 use openraft::EntryPayload;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
-use peers::{Ear, Here, Known};
-use proposer::{Clock, Proposer};
-use queue::{End, Queue};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -31,7 +39,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
-use trust::Trust;
 use wire::{ToClient, ToServer, Version, Versions};
 
 /// Bounds of a [`Group`].
@@ -121,7 +128,7 @@ pub enum GroupError {
 
 impl GroupError {
     /// Whether this member has lost what it had, and cannot be what it was.
-    pub(crate) fn is_damage(&self) -> bool {
+    pub fn is_damage(&self) -> bool {
         match self {
             GroupError::Store(error) => error.is_damage(),
             GroupError::Log(error) => error.is_damage(),
@@ -133,11 +140,15 @@ impl GroupError {
         }
     }
 
-    fn raft(doing: &'static str, cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
+    pub(crate) fn raft(
+        doing: &'static str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> GroupError {
         GroupError::Raft { doing, cause: Box::new(cause) }
     }
 
-    pub(crate) fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
+    /// The state cannot be read, for this reason.
+    pub fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
         GroupError::State(Box::new(cause))
     }
 }
@@ -180,13 +191,13 @@ pub struct Logged {
 
 /// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
 pub struct Group {
-    machine: Arc<RwLock<Machine>>,
+    pub(crate) machine: Arc<RwLock<Machine>>,
     log: Arc<Mutex<Log>>,
     queue: Arc<Queue>,
     clock: Arc<Mutex<Option<Clock>>>,
     standing: Arc<Mutex<Standing>>,
     alone: Arc<AtomicBool>,
-    ear: Arc<Ear>,
+    pub(crate) ear: Arc<Ear>,
     begun: Arc<Notify>,
     member: u64,
     runtime: tokio::runtime::Handle,
@@ -326,7 +337,7 @@ impl Group {
     }
 
     /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
-    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         drop(self.runtime.spawn(work));
     }
 
@@ -336,7 +347,7 @@ impl Group {
     }
 
     /// A client has said something.
-    pub(crate) fn heard(&self) {
+    pub fn heard(&self) {
         self.ear.lookout.heard();
     }
 
@@ -455,7 +466,7 @@ impl Group {
     }
 
     /// All rows after one entry, behind all that was proposed before, and that entry's time. As [`Group::checkpoint`].
-    pub(crate) fn freeze(&self) -> Result<(RowView, Time), GroupError> {
+    pub fn freeze(&self) -> Result<(RowView, Time), GroupError> {
         if !self.checkpoint() {
             return Err(GroupError::NoCheckpoint);
         }
@@ -465,29 +476,29 @@ impl Group {
     }
 
     /// The rows of the last checkpoint.
-    pub(crate) fn rows(&self) -> RowView {
+    pub fn rows(&self) -> RowView {
         self.machine.read().store.view()
     }
 
     /// Reads the segment of the log after that which begins with frame `after`, from the disk: with which frame it begins, and how many bytes it has.
-    pub(crate) fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
+    pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
         self.log.lock().reread(after).unwrap_or_else(|error| {
             if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
         })
     }
 
     /// Somebody came upon this in reading what this member has. Does not come back.
-    pub(crate) fn lose(&self, error: &StoreError) -> ! {
+    pub fn lose(&self, error: &StoreError) -> ! {
         if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
     }
 
     /// What this start of the member has drawn.
-    pub(crate) fn drawn(&self) -> u64 {
+    pub fn drawn(&self) -> u64 {
         self.ear.trust.own().drawn
     }
 
     /// Whether a start of this member has drawn that, as far as its disk remembers.
-    pub(crate) fn remembers(&self, drawn: u64) -> bool {
+    pub fn remembers(&self, drawn: u64) -> bool {
         self.ear.trust.remembers(drawn)
     }
 
@@ -502,7 +513,7 @@ impl Group {
     }
 
     /// Whether this member has lost what it had.
-    pub(crate) fn is_damaged(&self) -> bool {
+    pub fn is_damaged(&self) -> bool {
         self.alarm.why().is_some()
     }
 

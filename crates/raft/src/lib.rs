@@ -11,7 +11,6 @@ mod life;
 mod log;
 mod lookout;
 mod machine;
-mod members;
 mod peers;
 mod proposer;
 mod queue;
@@ -21,22 +20,19 @@ mod standing;
 mod starts;
 mod storage;
 mod store;
-#[cfg(test)]
-mod tests;
 mod trust;
 mod types;
 
 pub use disk::{Disk, DiskFile};
-pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, Place};
+pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
 pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};
-pub use members::{MembersError, wait};
 pub use peers::{Asking, Conversation, Wire, Wires};
 pub use restored::Restored;
 pub use standing::{Member, Standing};
 pub use store::{
-    Checkpoint, EXIT_DISK, FORMAT, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats, is_lost,
-    stop,
+    Checkpoint, EXIT_DISK, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats,
+    is_lost, stop,
 };
 pub use types::{Host, Keeping};

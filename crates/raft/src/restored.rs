@@ -12,23 +12,23 @@ use wire::Versions;
 const FILLING: StoreSettings = StoreSettings { cache_bytes: 64 << 20, overlay_bytes: 32 << 20 };
 
 /// See the module. What is not finished is no group: it does not start.
-pub(crate) struct Restored {
+pub struct Restored {
     store: RowStore,
 }
 
 impl Restored {
     /// In the directory `dir`, in which there is no group.
-    pub(crate) fn begin(dir: &Path) -> Result<Restored, StoreError> {
+    pub fn begin(dir: &Path) -> Result<Restored, StoreError> {
         Ok(Restored { store: RowStore::open(&dir.join("rows"), FILLING)? })
     }
 
     /// These are some of its rows.
-    pub(crate) fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+    pub fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
         self.store.fill(rows)
     }
 
     /// That were all. The state is that at `time`; it is restored at `at`, UTC seconds. Who opens the group next founds it, with nothing in its log.
-    pub(crate) fn finish(mut self, time: Time, at: u64) -> Result<(), GroupError> {
+    pub fn finish(mut self, time: Time, at: u64) -> Result<(), GroupError> {
         let mut directory = Directory::open(&self.store, Versions::KNOWN).map_err(GroupError::state)?;
         // Its clients are not connected, and what it has to do for shares is said again when a leader begins.
         let mut out = Vec::new();

@@ -319,7 +319,7 @@ impl CacheHolder for Watches {
         Box::new(|| Box::new(|| ()))
     }
 
-    fn take_back_soon(&self, what: Vec<Invalidation>) {
+    fn revoke_soon(&self, what: Vec<Invalidation>) {
         if self.any.load(SeqCst) {
             let mut state = self.state.lock();
             what.iter().for_each(|what| state.recall(what, None));

@@ -7,7 +7,7 @@ mod tree;
 
 use bytes::Bytes;
 use client::{Allocate, Call, Invalidation, Reply, Ticket};
-use file_service::{CacheHolder, FileService, Responder, Response, Seal};
+use file_service::{CacheHolder, FileService, Responder, Response};
 use ident::FileId;
 use namespace::{Cred, Error};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ pub struct Memory {
     /// Calls of this name are answered by a thread of their own, so much later.
     delays: Mutex<BTreeMap<&'static str, Duration>>,
     /// Calls that have a name until they are answered.
-    late: Arc<Mutex<(u64, BTreeMap<Ticket, Answer>)>>,
+    late: Arc<Mutex<(u64, BTreeMap<Ticket, Responder>)>>,
     locking: Mutex<Locking>,
     ttl: Duration,
     counting: bool,
@@ -89,7 +89,7 @@ impl Memory {
     }
 
     /// The call waits; its name.
-    fn wait(&self, answer: Answer) -> Ticket {
+    fn wait(&self, answer: Responder) -> Ticket {
         let mut late = self.late.lock();
         late.0 += 1;
         let ticket = Ticket(late.0);
@@ -104,8 +104,8 @@ impl Memory {
     }
 }
 
-impl Door for Memory {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+impl FileService for Memory {
+    fn call(&self, cred: &Cred, call: Call, answer: Responder) -> Option<Ticket> {
         let name = name_of(&call);
         if self.counting {
             *self.counts.lock().entry(name).or_default() += 1;

@@ -73,7 +73,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     let file = archive.backup(&name);
     let begun = DataDir::begin_restore(&order.data)?;
     let server = order.data.join("server");
-    shares::private::make_dir(&server).map_err(io("make", &server))?;
+    os::private::make_dir(&server).map_err(io("make", &server))?;
     let (dir, content) = (order.data.join("shares"), order.content.clone());
     let shares = Shares::open(&dir, ShareSettings { content, expiry: None }, wall_clock(), Arc::new(|_| ()));
     let shares = shares.map_err(|error| BackupError::Shares(error.into()))?;

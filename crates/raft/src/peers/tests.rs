@@ -1,8 +1,8 @@
 //! What members say to each other when several of them say it.
 
 use super::*;
+use crate::group::tests::{Nobody, open_alone, root};
 use crate::starts::Starts;
-use crate::tests::{Nobody, open_alone, root};
 use crate::{FOUNDER, Group, GroupSettings, Place};
 use openraft::async_runtime::WatchReceiver;
 

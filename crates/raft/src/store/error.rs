@@ -37,7 +37,7 @@ impl StoreError {
 
     /// Whether what was written is not there any more: the file holds other bytes, or the disk cannot read it. The way out is to have it again from elsewhere, or from a
     /// backup.
-    pub(crate) fn is_damage(&self) -> bool {
+    pub fn is_damage(&self) -> bool {
         let StoreError::File { cause, .. } = self else { return false };
         match &**cause {
             redb::Error::Corrupted(_) => true,
@@ -48,7 +48,7 @@ impl StoreError {
 }
 
 /// Whether an error of reading means that what was written is not there any more.
-pub(crate) fn is_lost(cause: &std::io::Error) -> bool {
+pub fn is_lost(cause: &std::io::Error) -> bool {
     use std::io::ErrorKind::{InvalidData, UnexpectedEof};
     matches!(cause.kind(), InvalidData | UnexpectedEof)
         || cause.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
@@ -59,7 +59,7 @@ pub const EXIT_DISK: i32 = 74;
 
 /// Stops the process, or the member if it is simulated: a wrong server is worse than a stopped one. What was acknowledged is in the log, which the next start
 /// replays; nothing is lost by not unwinding.
-pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
+pub fn stop(error: &dyn std::error::Error) -> ! {
     if let Some(life) = Life::current() {
         life.gives_up(error);
     }
@@ -68,7 +68,7 @@ pub(crate) fn stop(error: &dyn std::error::Error) -> ! {
 }
 
 /// Held by a thread that the server cannot do without: if it panics, so that nothing would be applied any more, the process stops, unless it is for the alarm.
-pub(crate) struct Indispensable(pub(crate) Alarm);
+pub struct Indispensable(pub Alarm);
 
 #[derive(Debug, thiserror::Error)]
 #[error("a part of the server panicked")]
@@ -83,7 +83,7 @@ impl Drop for Indispensable {
 }
 
 /// Does `task`, which the server cannot do without either.
-pub(crate) async fn indispensable<T>(task: impl Future<Output = T>) -> T {
+pub async fn indispensable<T>(task: impl Future<Output = T>) -> T {
     let done = AssertUnwindSafe(task).catch_unwind().await;
     done.unwrap_or_else(|panic| {
         if !panic.is::<Raised>() {

@@ -13,8 +13,8 @@ mod reread;
 mod tests;
 
 pub use error::{EXIT_DISK, StoreError};
-pub(crate) use error::{Indispensable, indispensable, is_lost, stop};
-pub(crate) use reread::Reread;
+pub use error::{Indispensable, indispensable, is_lost, stop};
+pub use reread::Reread;
 
 use crate::alarm::Alarm;
 use crate::disk::{self, DiskFile};
@@ -33,7 +33,7 @@ use std::sync::Arc;
 const BARE: &[u8] = b"redb";
 
 /// Version of what redb holds: the two tables below, rows as the directory encodes them.
-pub(crate) const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 5;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Keys of [`META`].
@@ -154,7 +154,7 @@ impl RowStore {
     fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
         let open = || -> Result<_, redb::Error> {
             let file =
-                shares::private::options().read(true).write(true).create(true).truncate(false).open(path)?;
+                os::private::options().read(true).write(true).create(true).truncate(false).open(path)?;
             let disk = file.try_clone()?;
             Ok(Blocks::open(FileBackend::new(file)?, Some(disk))?)
         };
@@ -224,7 +224,7 @@ impl RowStore {
     }
 
     /// A checkpoint that waits for room fails, and its writer with it.
-    pub(crate) fn give_up_waiting(&self) {
+    pub fn give_up_waiting(&self) {
         self.disk.blocks.wait_for_room(false);
     }
 
@@ -240,7 +240,7 @@ impl RowStore {
     }
 
     /// Takes rows of a state that is not whole yet, on its way into this store: it has no position.
-    pub(crate) fn fill(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+    pub fn fill(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
         for (key, value) in rows {
             self.active.set(&key, Some(value));
         }
@@ -378,7 +378,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// As [`Checkpoint::write`], and waits while the disk is full.
-    pub(crate) fn write_when_there_is_room(self) -> Result<(), StoreError> {
+    pub fn write_when_there_is_room(self) -> Result<(), StoreError> {
         let blocks = self.disk.blocks.clone();
         blocks.wait_for_room(true);
         let written = self.write();
@@ -441,7 +441,7 @@ impl RowView {
     }
 
     /// The rows from the disk: an error if not all of them are there as they were written.
-    pub(crate) fn reread(&self) -> Result<Reread, StoreError> {
+    pub fn reread(&self) -> Result<Reread, StoreError> {
         Reread::new(&self.blocks, self.clone())
     }
 

@@ -8,7 +8,7 @@ use redb::Database;
 const CACHE_BYTES: usize = 4 << 20;
 
 /// Rows as of a checkpoint, read anew. While there is one, the file grows by what is changed meanwhile.
-pub(crate) struct Reread {
+pub struct Reread {
     rows: RowView,
     /// Reads `rows`.
     _database: Database,
@@ -30,7 +30,7 @@ impl Reread {
     }
 
     /// See [`RowView::page`].
-    pub(crate) fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
         self.rows.page(after, limit)
     }
 }

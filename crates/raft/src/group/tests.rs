@@ -5,10 +5,10 @@ mod grants;
 mod several;
 
 use super::*;
+use crate::Wire;
 use crate::store::RowStore;
 use crate::store::stop;
 use directory::Output;
-use peers::Wire;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Weak;
@@ -17,7 +17,7 @@ use std::time::Instant;
 /// Size of the log's segments by default.
 const SEGMENT_BYTES: u64 = 8 << 20;
 
-pub(super) fn root() -> Attributes {
+pub(crate) fn root() -> Attributes {
     let now = namespace::Timestamp::default();
     let kind = namespace::FileKind::Directory;
     Attributes {
@@ -48,7 +48,7 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
     (open_alone(dir, settings, deliver), delivered)
 }
 
-pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
+pub(crate) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
     let place = Place {
         member: FOUNDER,
         host: Host::default(),
@@ -64,7 +64,7 @@ pub(super) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) 
 }
 
 /// There are no other members.
-pub(super) struct Nobody;
+pub(crate) struct Nobody;
 
 impl Wires for Nobody {
     fn to(&self, _: u64, _: u64) -> Box<dyn Wire> {

@@ -1,7 +1,8 @@
 //! Who belongs to the group: one change at a time, each by a log entry.
 
-use super::types::{Host, Keeping, Types};
-use super::{Group, Member};
+use super::Group;
+use crate::Member;
+use crate::types::{Host, Keeping, Types};
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::error::{ClientWriteError, RaftError};
@@ -69,7 +70,7 @@ fn now() -> Instant {
 }
 
 /// Waits for a change of the members, on a thread that may.
-pub(crate) fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Result<(), MembersError> {
+pub fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Result<(), MembersError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.map_err(|_| MembersError::NoMajority)?.block_on(change)
 }

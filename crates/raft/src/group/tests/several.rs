@@ -1,6 +1,7 @@
 //! Three members, over wires that a test can cut.
 
 use super::*;
+use crate::Asking;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
