@@ -329,7 +329,7 @@ fn the_round_trip_to_each_peer_is_known() {
         servers.position(|server| server.group().leads()).unwrap_or_default()
     };
     let peers = |at: usize, connection: &str| -> Vec<u64> {
-        let known = machines[at].part().round_trips().report().into_iter();
+        let known = machines[at].membership().round_trips().report().into_iter();
         known.filter(|to| to.connection == connection).map(|to| to.machine).collect()
     };
     let others = |at: usize| -> Vec<u64> { (1..=3).filter(|number| *number != at as u64 + 1).collect() };
