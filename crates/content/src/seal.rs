@@ -1,6 +1,7 @@
 //! Sealing and opening pieces: encrypted under the file's key, and with a hash of the ciphertext.
 //!
-//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check fails; both are [`Damaged`].
+//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check
+//! fails; both are [`Damaged`].
 
 use bytes::Bytes;
 use crypto::{Cipher, Key, Nonce, NotSealed, TAG_BYTES};
@@ -60,7 +61,8 @@ pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> R
     Ok(ciphertext)
 }
 
-/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no hash: the rows have checksums, and the tag says whether it is what was sealed.
+/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no
+/// hash: the rows have checksums, and the tag says whether it is what was sealed.
 pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(plain.len() + INLINE_SEAL_BYTES);
     sealed.extend_from_slice(nonce);

@@ -64,7 +64,8 @@ mod tests {
         Cipher::new(key).open(nonce, &mut ciphertext).map(|plain| plain.to_vec())
     }
 
-    /// Sealed bytes stay readable, whichever library is used: test case 14 of the algorithm's specification.
+    /// Sealed bytes stay readable, whichever library is used: test case 14 of the algorithm's
+    /// specification.
     #[test]
     fn it_is_aes_256_gcm() {
         let ciphertext = seal(&[0; 32], &[0; 12], &[0; 16]);
