@@ -57,7 +57,7 @@ pub enum Keeping {
     Away,
     /// It is being emptied, for good.
     Drains,
-    /// It does, and how much: its weight among others. Since version 4.
+    /// It does, and how much: its weight among others.
     Weighs(u32),
 }
 

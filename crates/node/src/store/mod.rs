@@ -25,15 +25,12 @@ use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a file begins with that redb has written without [`blocks`] under it, as versions up to 0.6 did.
-const BARE: &[u8] = b"redb";
-
 /// Version of what redb holds: the two tables below, rows as the directory encodes them.
-pub(crate) const FORMAT: u32 = 5;
+pub(crate) const FORMAT: u32 = 1;
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 /// Keys of [`META`].
@@ -96,15 +93,8 @@ pub struct StoreStats {
 impl RowStore {
     /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a crash too, at once, whatever the size.
     pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
-        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
-        let mut begins = [0; BARE.len()];
-        match File::open(path).and_then(|mut file| file.read_exact(&mut begins)) {
-            Ok(()) if begins == *BARE => RowStore::take_over(path, settings)?,
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                RowStore::create(path, settings, |_| Ok(()))?;
-            }
-            Err(error) => return Err(failed(error)),
+        if !path.try_exists().map_err(|cause| StoreError::new("opening", path, cause))? {
+            RowStore::create(path, settings)?;
         }
         RowStore::open_file(path, settings)
     }
@@ -120,35 +110,17 @@ impl RowStore {
         RowStore::over(Blocks::open(OnDisk(file), None).map_err(failed)?, path, settings)
     }
 
-    /// Makes a file with the rows that `fill` puts into it. It is at `path` once it is whole.
-    fn create(
-        path: &Path,
-        settings: StoreSettings,
-        fill: impl FnOnce(&mut RowStore) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    /// Makes a file without rows. It is at `path` once it is whole.
+    fn create(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
         let new = path.with_extension("new");
         let failed = |cause: io::Error| StoreError::new("creating", path, cause);
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
         }
-        fill(&mut RowStore::open_file(&new, settings)?)?;
+        RowStore::open_file(&new, settings)?;
         std::fs::rename(&new, path).map_err(failed)?;
         File::open(path.parent().unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(failed)
-    }
-
-    /// Copies what stands in redb's own file into one with sums.
-    fn take_over(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
-        let read = || -> Result<_, redb::Error> {
-            let database = Database::open(path)?;
-            let (found, position) = read_meta(&database)?.unwrap_or_default();
-            Ok((found, position, read_rows(&database)?, database))
-        };
-        let (found, position, rows, _database) = read().map_err(|e| StoreError::new("reading", path, e))?;
-        if found != FORMAT {
-            return Err(StoreError::Format { file: path.to_owned(), found });
-        }
-        RowStore::create(path, settings, |store| store.replace_by(&rows, position))
     }
 
     fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
@@ -249,15 +221,11 @@ impl RowStore {
 
     /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
     pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
-        self.replace_by(&view.rows, view.position.clone())
-    }
-
-    fn replace_by(&mut self, rows: &Table, position: Option<Vec<u8>>) -> Result<(), StoreError> {
         self.active = Overlay::default();
         self.disk.below.write().frozen = None;
-        self.disk.write("replacing", position.unwrap_or_default(), |table| {
+        self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
             table.retain(|_, _| false)?;
-            for row in rows.range::<&[u8]>(..)? {
+            for row in view.rows.range::<&[u8]>(..)? {
                 let (key, value) = row?;
                 table.insert(key.value(), value.value())?;
             }

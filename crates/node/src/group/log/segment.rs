@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A bit that has flipped is put right, wherever it is. That matters most in the last frame, which could pass for one that was being written when the power went: the locator
-//! says where in a body it was (see `mend`), elsewhere all places are tried. Earlier versions have zeros for the locator and for the header's checksum.
+//! says where in a body it was (see `mend`), elsewhere all places are tried.
 //!
 //! Numbers are little-endian. Frames are numbered through the whole log, so one of a former life is not taken for a later one.
 //! The checksum is keyed: what users put into a body cannot pass for a frame.
@@ -310,14 +310,8 @@ fn is_header(header: &[u8; ALIGNMENT as usize]) -> bool {
     checksum == header_checksum(known)
 }
 
-/// A header as it was written, if it has no checksum yet, or one bit of it has flipped since.
+/// A header as it was written, if one bit of it has flipped since.
 fn mended_header(header: [u8; ALIGNMENT as usize]) -> Option<[u8; ALIGNMENT as usize]> {
-    let (known, checksum) = header.split_at(MAGIC.len() + size_of::<Key>());
-    let mut sound = header;
-    if checksum.iter().all(|byte| *byte == 0) {
-        sound.get_mut(known.len()..)?.copy_from_slice(&header_checksum(known));
-        return Some(sound);
-    }
     (0..header.len() * 8).find_map(|bit| {
         let mut sound = header;
         *sound.get_mut(bit / 8)? ^= 1 << (bit % 8);
