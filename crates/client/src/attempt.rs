@@ -134,7 +134,7 @@ impl Client {
     /// Whether an update could be done now. To be asked before the first step of a call that has several, or whose reply needs to know more than the update
     /// does: a call that stops is tried again from its beginning, and must have done nothing.
     fn would_do(&self, operation: &Operation) -> Result<(), Stop> {
-        match namespace::decide(self.rules, operation, &self.files) {
+        match namespace::decide(operation, &self.files) {
             Verdict::Done { .. } => Ok(()),
             Verdict::Refused { error, .. } => Err(Stop::Error(error)),
             Verdict::Unknown { wants } => {
@@ -255,7 +255,7 @@ impl Client {
     /// What an operation that wants an integer of `dir` stops at when there is none: its refusal, if that is known; else missing leases; else
     /// the integer itself.
     fn without_integer(&self, operation: Operation, dir: FileId) -> Stop {
-        match namespace::decide(self.rules, &operation, &self.files) {
+        match namespace::decide(&operation, &self.files) {
             Verdict::Done { .. } => Stop::Need(Need::Integers(dir)),
             Verdict::Refused { error, .. } => Stop::Error(error),
             Verdict::Unknown { wants } => {

@@ -16,12 +16,12 @@ use crate::waiting::{Need, Stop, Waiting};
 use crate::{Call, Input, Now, Outcome, Output, Reply, Ticket};
 use ident::FileId;
 use lease::{Field, Time};
-use namespace::{Answer, Cred, Effects, Error, Operation, Rules, Verdict, decide};
+use namespace::{Answer, Cred, Effects, Error, Operation, Verdict, decide};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use wire::{LogEntry, Rights, Space, ToClient};
+use wire::{LogEntry, Rights, Space, ToClient, Version};
 
 /// What the host decides about a client.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ pub struct Client {
     /// What this machine may do, as the server said last.
     pub(crate) rights: Rights,
     /// By which operations are decided, as the server said last.
-    pub(crate) rules: Rules,
+    pub(crate) version: Version,
     pub(crate) session: Session,
     /// What programs opened in sessions that are over.
     pub(crate) reopening: BTreeMap<FileId, Reopening>,
@@ -163,7 +163,7 @@ impl Client {
             touches: VecDeque::new(),
             hand: Hand::default(),
             rights: Rights::FULL,
-            rules: Rules::NEWEST,
+            version: Version::NEWEST,
             session: Session::default(),
             reopening: BTreeMap::new(),
             ending: false,
@@ -291,7 +291,7 @@ impl Client {
 
     /// Decides on what is known here; an update that succeeds is done here and logged.
     pub(crate) fn decide(&mut self, now: Now, operation: Operation) -> Result<Answer, Stop> {
-        match decide(self.rules, &operation, &self.files) {
+        match decide(&operation, &self.files) {
             Verdict::Done { answer, effects } => {
                 if operation.is_update() {
                     self.commit(now, operation, &effects);
@@ -362,7 +362,7 @@ impl Client {
     /// Logs an update of what was done `since` then.
     pub(crate) fn push_update(&mut self, since: Time, operation: Operation) -> u64 {
         self.unsent_since = Some(self.unsent_since.map_or(since, |before| before.min(since)));
-        self.log.push_update(self.rules, operation)
+        self.log.push_update(self.version, operation)
     }
 
     /// Sends all of the log, for whom it is to be durable.
@@ -400,17 +400,14 @@ impl Client {
             self.on_applied(through, &[], out);
         }
         match message {
-            ToClient::Opened { inodes, allowance, space, term_ms, rules, rights } => {
-                // A server names none but those of a version that the greeting has agreed upon.
-                let Some(rules) = Rules::numbered(rules) else { return };
-                (self.rights, self.rules) = (rights, rules);
+            ToClient::Opened { inodes, allowance, space, term_ms, version, rights } => {
+                (self.rights, self.version) = (rights, version);
                 self.learn_space(now, space);
                 self.on_opened(now, inodes, allowance, term_ms, out);
             }
-            ToClient::Resumed { through, rejected, space, term_ms, rules } => {
-                // Updates that are in the log name the rules that decided them.
-                let Some(rules) = Rules::numbered(rules) else { return };
-                self.rules = rules;
+            ToClient::Resumed { through, rejected, space, term_ms, version } => {
+                // Updates that are in the log name the version that decided them.
+                self.version = version;
                 self.learn_space(now, space);
                 self.on_resumed(through, &rejected, term_ms, out);
             }

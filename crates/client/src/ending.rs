@@ -140,8 +140,8 @@ mod tests {
     use crate::{Input, Output};
     use bytes::Bytes;
     use ident::FileId;
-    use namespace::{Cred, Rules};
-    use wire::Space;
+    use namespace::Cred;
+    use wire::{Space, Version};
 
     /// Who has written so many bytes to a file, and told nobody.
     fn writer(bytes: usize) -> (Client, FileId) {
@@ -173,8 +173,8 @@ mod tests {
     }
 
     fn resumed(through: u64) -> ToClient {
-        let (rejected, space, rules) = (Vec::new(), Space::default(), Rules::NEWEST.number());
-        ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules }
+        let (rejected, space, version) = (Vec::new(), Space::default(), Version::NEWEST);
+        ToClient::Resumed { through, rejected, space, term_ms: 30_000, version }
     }
 
     #[test]

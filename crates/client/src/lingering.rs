@@ -209,7 +209,7 @@ impl Client {
         let disposes = Operation::Dispose { file: file.clone(), time: Default::default() };
         if !only
             || self.requests.any_shipped()
-            || !is_death(namespace::decide(self.rules, &disposes, &self.files))
+            || !is_death(namespace::decide(&disposes, &self.files))
             || !self.log.removes_at_once(removed, file)
         {
             return false;

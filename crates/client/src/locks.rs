@@ -64,7 +64,7 @@ impl Client {
 
     fn change_lock(&mut self, file: &FileId, change: LockChange) -> Result<(), Stop> {
         let operation = Operation::Lock { file: file.clone(), change };
-        match decide(self.rules, &operation, &self.files) {
+        match decide(&operation, &self.files) {
             Verdict::Done { effects, .. } => {
                 self.unlocked |= !effects.is_empty() && change.kind != Some(LockKind::Write);
                 effects.iter().for_each(|effect| self.files.apply(effect, true));

@@ -2,9 +2,9 @@
 
 use ident::FileId;
 use lease::{Field, Released};
-use namespace::{Error, Operation, Rules};
+use namespace::{Error, Operation};
 use std::collections::VecDeque;
-use wire::{LogEntry, ToServer};
+use wire::{LogEntry, ToServer, Version};
 
 /// Entries of one message: the server decides each again, so a message must not hold up its other clients for long.
 const ENTRIES_PER_MESSAGE: usize = 1_000;
@@ -77,10 +77,10 @@ impl Log {
         (self.sent, self.unsent_bytes) = (self.entries.len(), 0);
     }
 
-    /// Appends an update that was decided by `rules`; its sequence number.
-    pub fn push_update(&mut self, rules: Rules, operation: Operation) -> u64 {
+    /// Appends an update that was decided by `version`; its sequence number.
+    pub fn push_update(&mut self, version: Version, operation: Operation) -> u64 {
         let bytes = weight(&operation);
-        self.push(LogEntry::Update { rules: rules.number(), operation }, bytes)
+        self.push(LogEntry::Update { version, operation }, bytes)
     }
 
     /// Appends something; its sequence number.

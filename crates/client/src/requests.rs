@@ -232,12 +232,12 @@ mod tests {
     use super::*;
     use crate::tests::{at, opened};
     use crate::{Call, Input, Settings};
-    use namespace::{Cred, Rules};
-    use wire::{LogEntry, Space, ToClient};
+    use namespace::Cred;
+    use wire::{LogEntry, Space, ToClient, Version};
 
     fn resumed(through: u64) -> ToClient {
-        let (rejected, space, rules) = (Vec::new(), Space::default(), Rules::NEWEST.number());
-        ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules }
+        let (rejected, space, version) = (Vec::new(), Space::default(), Version::NEWEST);
+        ToClient::Resumed { through, rejected, space, term_ms: 30_000, version }
     }
 
     /// Logs something and asks; the number of the question.

@@ -334,9 +334,8 @@ mod tests {
         }
         // Nor is it asked over a new connection before that.
         client.handle(at(3), Input::Greeting, &mut out);
-        let (rejected, space, rules) =
-            (Vec::new(), wire::Space::default(), namespace::Rules::NEWEST.number());
-        let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, rules };
+        let (rejected, space, version) = (Vec::new(), wire::Space::default(), wire::Version::NEWEST);
+        let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, version };
         client.handle(at(3), Input::Message(resumed), &mut out);
         assert!(!is_asked(&out), "{out:?}");
         client.handle(at(4), Input::Yielded { number }, &mut out);

@@ -3,8 +3,8 @@
 use crate::{Call, Client, Input, Now, Output, Settings};
 use ident::FileId;
 use lease::{Field, Kind, Open, Time};
-use namespace::{Attributes, ContentHead, Cred, FileKind, Rules, Timestamp};
-use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values};
+use namespace::{Attributes, ContentHead, Cred, FileKind, Timestamp};
+use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values, Version};
 
 pub(crate) fn at(ms: u64) -> Now {
     Now { time: Time(ms), wall: Timestamp::default() }
@@ -17,7 +17,7 @@ pub(crate) fn opened() -> ToClient {
         allowance: (0, 0),
         space: Space::default(),
         term_ms: 30_000,
-        rules: Rules::NEWEST.number(),
+        version: Version::NEWEST,
         rights: Rights::FULL,
     }
 }

@@ -146,8 +146,8 @@ mod tests {
     use crate::tests::{at, empty, opened};
     use crate::{Call, Input, Outcome, Settings, Ticket};
     use lease::Open;
-    use namespace::{Attributes, ContentHead, Cred, Error, FileKind, Rules};
-    use wire::{FileGrant, Space, ToClient, ToServer, Values};
+    use namespace::{Attributes, ContentHead, Cred, Error, FileKind};
+    use wire::{FileGrant, Space, ToClient, ToServer, Values, Version};
 
     /// A client that has a file of three bytes open to write, and holds all of it.
     fn holder() -> (Client, FileId) {
@@ -309,8 +309,8 @@ mod tests {
         let mut out = Vec::new();
         client.handle(at(4), Input::Greeting, &mut out);
         assert!(answer(&out, written).is_none());
-        let (through, rejected, space, rules) = (0, Vec::new(), Space::default(), Rules::NEWEST.number());
-        let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, rules };
+        let (through, rejected, space, version) = (0, Vec::new(), Space::default(), Version::NEWEST);
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, version };
         client.handle(at(4), Input::Message(resumed), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         let sent = logged(&out);

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 /// bytes, is its own fold. That depends on the label alone, and makes nothing equal that is not: folding is idempotent, so a label that folding changes
 /// is not the fold of any other. It only means that such a label is found by its exact case.
 ///
-/// Pinned: the table is part of the rules ([`crate::Rules`]), since a lease recorded under one fold must be found under it.
+/// Pinned: another table is another version of the cluster ([`crate::decide()`]), since a lease recorded under one fold must be found under it.
 pub fn fold(label: &Label) -> Label {
     let bytes = label.as_bytes();
     if bytes.is_ascii() {
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(folded(&fits), "\u{2c65}".repeat(85));
     }
 
-    /// The pin: another table is another version of the rules.
+    /// The pin.
     #[test]
     fn the_table_is_that_of_unicode_16() {
         assert_eq!(unicode_case_mapping::UNICODE_VERSION, (16, 0, 0));

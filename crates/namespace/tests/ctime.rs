@@ -1,4 +1,4 @@
-//! What distinguishes the versions of the rules.
+//! The time of the last status change moves with every change: incremental backups compare it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -7,7 +7,7 @@ mod tree;
 use ident::FileId;
 use lease::Label;
 use namespace::*;
-use tree::{Tree, at, decide_proved_by, root};
+use tree::{Tree, at, decide_proved, root};
 
 /// Everything that moves the time of the last status change of a file, at `time`.
 fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
@@ -61,7 +61,7 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
 
 /// The status change time that `stat` shows of `file`.
 fn ctime(tree: &Tree, file: &FileId) -> Timestamp {
-    let stat = decide(Rules::NEWEST, &Operation::Stat { file: file.clone() }, tree);
+    let stat = decide(&Operation::Stat { file: file.clone() }, tree);
     let Verdict::Done { answer: Answer::Stat(stat), .. } = stat else { panic!("{stat:?}") };
     stat.attributes.ctime
 }
@@ -74,38 +74,18 @@ fn one_file() -> (Tree, FileId) {
     let new = NewFile { file: file.clone(), ino: 2, kind, mode: 0o644, umask: 0, rdev: 0, target };
     let (cred, time) = (Cred::default(), at(1000));
     let create = Operation::Create { dir, label, position: 2, new, cred, time };
-    let Verdict::Done { effects, .. } = decide(Rules::NEWEST, &create, &tree) else { panic!() };
+    let Verdict::Done { effects, .. } = decide(&create, &tree) else { panic!() };
     effects.iter().for_each(|effect| tree.apply(effect));
     (tree, file)
 }
 
 #[test]
-fn by_the_third_rules_a_clock_that_is_behind_hides_no_change() {
+fn a_clock_that_is_behind_hides_no_change() {
     let (tree, file) = one_file();
     for operation in changes(&file, at(990)) {
-        for (rules, moves) in [(Rules::Two, false), (Rules::Three, true)] {
-            let mut tree = tree.clone();
-            let Verdict::Done { effects, .. } = decide_proved_by(rules, &tree, &operation) else {
-                panic!("{operation:?}")
-            };
-            effects.iter().for_each(|effect| tree.apply(effect));
-            assert_eq!(ctime(&tree, &file) > at(1000), moves, "{rules:?} {operation:?}");
-        }
+        let mut tree = tree.clone();
+        let Verdict::Done { effects, .. } = decide_proved(&tree, &operation) else { panic!("{operation:?}") };
+        effects.iter().for_each(|effect| tree.apply(effect));
+        assert!(ctime(&tree, &file) > at(1000), "{operation:?}");
     }
-}
-
-/// By a clock that is not behind both come to the same: so most updates of either version do.
-#[test]
-fn by_a_clock_that_is_ahead_all_rules_say_the_same() {
-    let (tree, file) = one_file();
-    for operation in changes(&file, at(1010)) {
-        let verdicts = Rules::ALL.map(|rules| decide_proved_by(rules, &tree, &operation));
-        assert_eq!(verdicts[0], verdicts[1], "{operation:?}");
-    }
-}
-
-#[test]
-fn rules_are_known_by_their_numbers() {
-    assert_eq!(Rules::ALL.map(|rules| Rules::numbered(rules.number())), Rules::ALL.map(Some));
-    assert_eq!((Rules::numbered(1), Rules::numbered(4)), (None, None));
 }

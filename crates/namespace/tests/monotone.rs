@@ -6,11 +6,11 @@ mod random;
 mod tree;
 
 use lease::{Kind, Lease};
-use namespace::{Operation, Rules, Verdict, decide};
+use namespace::{Operation, Verdict, decide};
 use proptest::prelude::*;
 use random::{Choices, World};
 use std::collections::BTreeSet;
-use tree::{Seen, Tree, at, decide_proved_by, decide_traced};
+use tree::{Seen, Tree, at, decide_proved, decide_traced};
 
 /// A random part of what the operation could need: of each lease nothing, a weaker one, or itself.
 fn some_leases(choices: &mut Choices<'_>, trace: &[Lease]) -> Vec<Lease> {
@@ -25,12 +25,12 @@ fn some_leases(choices: &mut Choices<'_>, trace: &[Lease]) -> Vec<Lease> {
         .collect()
 }
 
-fn check_monotone(rules: Rules, tree: &Tree, operation: &Operation, choices: &mut Choices<'_>) {
-    let (full, trace) = decide_traced(rules, tree, operation);
+fn check_monotone(tree: &Tree, operation: &Operation, choices: &mut Choices<'_>) {
+    let (full, trace) = decide_traced(tree, operation);
     let mut leases = some_leases(choices, &trace);
     // Each round grants what was wanted, as a server would that did not find out the rest by itself.
     for _ in 0..=trace.len() {
-        match decide(rules, operation, &Seen { tree, leases: &leases }) {
+        match decide(operation, &Seen { tree, leases: &leases }) {
             Verdict::Unknown { wants } => {
                 assert!(!wants.is_empty(), "{operation:?} wants nothing and does not decide");
                 let mut goes_on = false;
@@ -56,9 +56,8 @@ fn run(steps: &[Vec<u8>], mut on_verdict: impl FnMut(&Operation, &Verdict)) {
     for (step, bytes) in steps.iter().enumerate() {
         let mut choices = Choices::new(bytes);
         let operation = world.operation(&mut choices, at(1000 + step as i64));
-        let rules = Rules::ALL[choices.pick(Rules::ALL.len())];
-        check_monotone(rules, &world.tree, &operation, &mut choices);
-        let verdict = decide_proved_by(rules, &world.tree, &operation);
+        check_monotone(&world.tree, &operation, &mut choices);
+        let verdict = decide_proved(&world.tree, &operation);
         on_verdict(&operation, &verdict);
         if let Verdict::Done { effects, .. } = verdict {
             assert!(operation.is_update() || effects.is_empty());

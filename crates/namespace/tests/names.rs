@@ -7,7 +7,7 @@ mod tree;
 
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
-use namespace::{Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Rules, Timestamp, Verdict, decide};
+use namespace::{Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Timestamp, Verdict, decide};
 use situation::{NOW, Situation, rows};
 use tree::{Seen, at};
 
@@ -240,12 +240,9 @@ fn a_file_has_no_more_links_than_the_limit() {
     let f = s.id("f");
     let link = s.operation(&["0:0", "link", "f", "new"]);
     s.tree.files.get_mut(&f).unwrap().attributes.links = LINKS_MAX;
-    assert!(matches!(
-        decide(Rules::NEWEST, &link, &s.tree),
-        Verdict::Refused { error: Error::TooManyLinks, .. }
-    ));
+    assert!(matches!(decide(&link, &s.tree), Verdict::Refused { error: Error::TooManyLinks, .. }));
     s.tree.files.get_mut(&f).unwrap().attributes.links = LINKS_MAX - 1;
-    assert!(matches!(decide(Rules::NEWEST, &link, &s.tree), Verdict::Done { .. }));
+    assert!(matches!(decide(&link, &s.tree), Verdict::Done { .. }));
 }
 
 #[test]
@@ -285,18 +282,16 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     let open = s.operation(&["0:0", "unlink", "f", "open"]);
     let closed = s.operation(&["0:0", "unlink", "f"]);
     let seen = Seen { tree: &s.tree, leases: &leases };
-    let Verdict::Done { effects, .. } = decide(Rules::NEWEST, &open, &seen) else { panic!() };
+    let Verdict::Done { effects, .. } = decide(&open, &seen) else { panic!() };
     assert_eq!(effects.iter().filter(|effect| **effect == Effect::Orphan { file: f.clone() }).count(), 1);
     let others_open = Lease::new(f.clone(), Field::Handles, Kind::Read);
-    assert_eq!(decide(Rules::NEWEST, &closed, &seen), Verdict::Unknown { wants: vec![others_open.clone()] });
+    assert_eq!(decide(&closed, &seen), Verdict::Unknown { wants: vec![others_open.clone()] });
     let leases = [&leases[..], std::slice::from_ref(&others_open)].concat();
     for (elsewhere, ends) in
         [(false, Effect::Death { file: f.clone() }), (true, Effect::Orphan { file: f.clone() })]
     {
         s.tree.elsewhere = if elsewhere { [(f.clone(), Open::with([]))].into() } else { [].into() };
-        let Verdict::Done { effects, .. } =
-            decide(Rules::NEWEST, &closed, &Seen { tree: &s.tree, leases: &leases })
-        else {
+        let Verdict::Done { effects, .. } = decide(&closed, &Seen { tree: &s.tree, leases: &leases }) else {
             panic!()
         };
         assert!(effects.contains(&ends), "{effects:?}");
@@ -304,11 +299,11 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     // Of an orphan that others have open, nobody else is to dispose.
     s.run_text("0:0 unlink f open").unwrap();
     let dispose = Operation::Dispose { file: f.clone(), time: at(9) };
-    let Verdict::Refused { error, evidence } = decide(Rules::NEWEST, &dispose, &s.tree) else { panic!() };
+    let Verdict::Refused { error, evidence } = decide(&dispose, &s.tree) else { panic!() };
     assert_eq!(error, Error::Invalid);
     assert!(evidence.contains(&others_open));
     s.tree.elsewhere.clear();
-    assert!(matches!(decide(Rules::NEWEST, &dispose, &s.tree), Verdict::Done { .. }));
+    assert!(matches!(decide(&dispose, &s.tree), Verdict::Done { .. }));
 }
 
 /// Two links of one file stay as they are, and that takes no lease to write.
@@ -318,7 +313,7 @@ fn a_rename_that_changes_nothing_only_reads() {
     let rename = s.operation(&["0:0", "rename", "g", "h"]);
     let root = |field| Lease::new(FileId::root(), field, Kind::Read);
     let leases = [root(Field::Attributes), root(Field::Children)];
-    let verdict = decide(Rules::NEWEST, &rename, &Seen { tree: &s.tree, leases: &leases });
+    let verdict = decide(&rename, &Seen { tree: &s.tree, leases: &leases });
     assert!(matches!(verdict, Verdict::Done { ref effects, .. } if effects.is_empty()), "{verdict:?}");
 }
 
@@ -351,7 +346,7 @@ fn moving_a_directory_wants_the_path() {
     ] {
         let words: Vec<&str> = ["0:0"].into_iter().chain(row.split(' ')).collect();
         let operation = s.operation(&words);
-        let verdict = decide(Rules::NEWEST, &operation, &Seen { tree: &s.tree, leases: &leases });
+        let verdict = decide(&operation, &Seen { tree: &s.tree, leases: &leases });
         match path {
             Some(dir) => {
                 let wants = vec![Lease::new(s.id(dir), Field::Path, Kind::Read)];
@@ -369,10 +364,7 @@ fn labels_that_differ_in_case_share_a_lease() {
     s.run_text("0:0 create 644 0 README").unwrap();
     assert_ne!(s.id("readme"), s.id("README"));
     let lookup = s.operation(&["0:0", "lookup", "ReadMe"]);
-    let Verdict::Refused { error: Error::NotFound, evidence } = decide(Rules::NEWEST, &lookup, &s.tree)
-    else {
-        panic!()
-    };
+    let Verdict::Refused { error: Error::NotFound, evidence } = decide(&lookup, &s.tree) else { panic!() };
     assert!(evidence.iter().any(|lease| lease.field == Field::Child(Label::new(b"readme").unwrap())));
 }
 
@@ -381,7 +373,7 @@ fn labels_that_differ_in_case_share_a_lease() {
 fn nonsense() {
     let mut s = Situation::new(KINDS);
     let good = s.operation(&["0:0", "create", "644", "22", "new"]);
-    assert!(matches!(decide(Rules::NEWEST, &good, &s.tree), Verdict::Done { .. }));
+    assert!(matches!(decide(&good, &s.tree), Verdict::Done { .. }));
     let Operation::Create { dir, label, position, new, cred, time } = good else { panic!() };
     let operation = |label: &[u8], position: u64, change: &dyn Fn(&mut namespace::NewFile), nanos: u32| {
         let (label, mut new) = (Label::attribute(label).unwrap(), new.clone());
@@ -417,10 +409,10 @@ fn nonsense() {
     for operation in bad.into_iter().chain([label_of_lookup, s.operation(&["0:0", "chmod", "10000", "f"])]) {
         let nothing = Seen { tree: &s.tree, leases: &[] };
         let refused = Verdict::Refused { error: Error::Invalid, evidence: vec![] };
-        assert_eq!(decide(Rules::NEWEST, &operation, &nothing), refused, "{operation:?}");
+        assert_eq!(decide(&operation, &nothing), refused, "{operation:?}");
     }
     let longest =
         operation(b"a", position, &|new| (new.kind, new.target) = (FileKind::Symlink, vec![b'x'; 4095]), 0);
-    assert!(matches!(decide(Rules::NEWEST, &longest, &s.tree), Verdict::Done { .. }));
+    assert!(matches!(decide(&longest, &s.tree), Verdict::Done { .. }));
     assert_eq!(label.as_bytes(), b"new");
 }

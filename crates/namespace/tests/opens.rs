@@ -7,7 +7,7 @@ mod tree;
 
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Mode, Open};
-use namespace::{Answer, Cred, Effect, Error, Link, Operation, Rules, Verdict, decide};
+use namespace::{Answer, Cred, Effect, Error, Link, Operation, Verdict, decide};
 use situation::Situation;
 use tree::{Seen, at};
 
@@ -45,16 +45,13 @@ fn a_conflict_is_known_by_one_other_value() {
     let mut tree = s.tree.clone();
     tree.elsewhere.insert(f.clone(), Open::with([Mode::AccessRead, Mode::ExcludeWrite]));
     let writing = opening(&f, Open::with([Mode::AccessRead, Mode::AccessWrite]), Open::CLOSED);
-    let Verdict::Refused { error, evidence } = decide(Rules::NEWEST, &writing, &tree) else { panic!() };
+    let Verdict::Refused { error, evidence } = decide(&writing, &tree) else { panic!() };
     assert_eq!(error, Error::SharingViolation);
     let read = |field| Lease::new(f.clone(), field, Kind::Read);
     let fields = [Field::Attributes, Field::Disposition, Field::Mode(Mode::ExcludeWrite)];
     assert_eq!(evidence, fields.map(read));
     // The evidence alone says so again, without a message.
-    assert!(matches!(
-        decide(Rules::NEWEST, &writing, &Seen { tree: &tree, leases: &evidence }),
-        Verdict::Refused { .. }
-    ));
+    assert!(matches!(decide(&writing, &Seen { tree: &tree, leases: &evidence }), Verdict::Refused { .. }));
 }
 
 #[test]
@@ -62,9 +59,9 @@ fn ones_own_handles_conflict_too() {
     let s = Situation::new(FILES);
     let f = s.id("d/f");
     let excluding = Open::with([Mode::AccessRead, Mode::ExcludeRead]);
-    let refused = decide(Rules::NEWEST, &opening(&f, Open::posix(true, false), excluding), &s.tree);
+    let refused = decide(&opening(&f, Open::posix(true, false), excluding), &s.tree);
     assert!(matches!(refused, Verdict::Refused { error: Error::SharingViolation, .. }), "{refused:?}");
-    let done = decide(Rules::NEWEST, &opening(&f, Open::posix(false, true), excluding), &s.tree);
+    let done = decide(&opening(&f, Open::posix(false, true), excluding), &s.tree);
     assert!(matches!(done, Verdict::Done { .. }), "{done:?}");
 }
 
@@ -79,10 +76,8 @@ fn what_one_has_open_already_needs_no_leave() {
         Lease::new(f.clone(), Field::Mode(Mode::ExcludeRead), Kind::Read),
     ];
     let seen = Seen { tree: &s.tree, leases: &leases };
-    assert!(matches!(decide(Rules::NEWEST, &opening(&f, open, open), &seen), Verdict::Done { .. }));
-    let Verdict::Unknown { wants } = decide(Rules::NEWEST, &opening(&f, open, Open::CLOSED), &seen) else {
-        panic!()
-    };
+    assert!(matches!(decide(&opening(&f, open, open), &seen), Verdict::Done { .. }));
+    let Verdict::Unknown { wants } = decide(&opening(&f, open, Open::CLOSED), &seen) else { panic!() };
     let touch = |field| Lease::new(f.clone(), field, Kind::Touch);
     assert_eq!(wants, [touch(Field::Handles), touch(Field::Mode(Mode::AccessRead))]);
 }
@@ -164,7 +159,7 @@ fn a_directory_about_to_be_deleted_gets_no_entries() {
         assert_eq!(s.run_text(row).map(|_| ()), Err(Error::DeletePending), "{row}");
     }
     let Verdict::Done { effects, .. } =
-        decide(Rules::NEWEST, &Operation::Dispose { file: e.clone(), time: at(10) }, &s.tree)
+        decide(&Operation::Dispose { file: e.clone(), time: at(10) }, &s.tree)
     else {
         panic!()
     };

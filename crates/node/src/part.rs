@@ -11,8 +11,8 @@ use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
-    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread,
-    Places, ServeError, ask_to_serve, tell_ready,
+    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread, Places,
+    ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::placed::Placed;
@@ -420,7 +420,8 @@ impl Part {
         let part = self.me.clone();
         let later =
             Box::new(move |incarnation| part.upgrade().is_some_and(|part| part.counts_from(incarnation)));
-        let (link, thread) = Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
+        let (link, thread) =
+            Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));

@@ -156,6 +156,7 @@ impl Cluster {
             incarnation: self.incarnation,
             session: None,
             connection: 0,
+            version: wire::Version::NEWEST,
         });
     }
 

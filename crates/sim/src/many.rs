@@ -440,7 +440,12 @@ impl Machine {
         self.incarnation += 1;
         self.session = None;
         self.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
-        let (machine, incarnation) = (self.id, self.incarnation);
-        self.to_server.push_back(Input::Open { machine, incarnation, session: None, connection: 0 });
+        self.to_server.push_back(Input::Open {
+            machine: self.id,
+            incarnation: self.incarnation,
+            session: None,
+            connection: 0,
+            version: wire::Version::NEWEST,
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! What clients and servers say to each other. Every message names what it grants, recalls or releases (Farsite §6: recipients need not
 //! draw inferences).
 
-use crate::{LOG_ENTRIES_MAX, Receipt, Rights};
+use crate::{LOG_ENTRIES_MAX, Receipt, Rights, Version};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open, Others, Released};
 use namespace::{
@@ -29,7 +29,7 @@ pub enum ToServer {
         /// The whole operation: the server decides on the authoritative state what is really needed.
         operation: Operation,
         /// What the client found missing. Anything that it holds already it gets the values of once more. In mode `Ship` what it doubts, beside the files that the operation names: it answers
-        /// from that only when it has heard what was done. (Since version 6. Before, what it had found missing, which the server had no use for.)
+        /// from that only when it has heard what was done.
         wants: Vec<Lease>,
         /// What is wanted of the server.
         mode: AskMode,
@@ -113,8 +113,8 @@ pub enum AskMode {
 /// An entry of a client's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogEntry {
-    /// Decided and done on the client under its leases, to be replayed. `rules` is the version of `decide`.
-    Update { rules: u16, operation: Operation },
+    /// Decided by `version`, and done on the client under its leases: to be decided again by the same.
+    Update { version: Version, operation: Operation },
     /// Lets go of shared values.
     Release(Vec<Released>),
     /// Lets go of leases on black boxes of `file`, each down to what is kept of it. Where `SelfWrite` goes with that, the client's own value is what `own`
@@ -123,7 +123,7 @@ pub enum LogEntry {
     /// Everything before this that touches what the report asked for is in the log now.
     Flushed { number: u64 },
     /// Answers `FlushThrough`. As `Flushed`; and from here on this client writes the content of `file` through: no change of it counts before the server has said `Heard` of
-    /// the [`LogEntry::Wrote`] behind it. So what the server has of it is what there is, and who wants to know it need wait for nobody. (Since version 5, as is `Wrote`.)
+    /// the [`LogEntry::Wrote`] behind it. So what the server has of it is what there is, and who wants to know it need wait for nobody.
     FlushedThrough { number: u64, file: FileId },
     /// What stands before this of the content of `file` waits to count, and somebody waits for that.
     Wrote { file: FileId },
@@ -142,8 +142,8 @@ pub enum ToClient {
         space: Space,
         /// How long without a renewal until the session may be taken for lapsed, ms.
         term_ms: u64,
-        /// Version of `decide` in force.
-        rules: u16,
+        /// By which version the machine is to decide.
+        version: Version,
         /// What the machine may do, and which directory is its root.
         rights: Rights,
     },
@@ -165,7 +165,7 @@ pub enum ToClient {
     Flush { number: u64, file: FileId, field: Field },
     /// All log entries up to and including `through` are durable at the server; these were refused. Comes before any grant, report or result that rests on them, but for one that says as much
     /// itself: the answer to the only request that the session has, if no part of the log came after that. The log before the request is durable then, and none of it refused that was not
-    /// said. (Since version 4; not to who asks again over a new connection, who has the log acknowledged first.)
+    /// said. (Not to who asks again over a new connection, who has the log acknowledged first.)
     Applied { through: u64, rejected: Vec<(u64, Error)> },
     /// Answers `Reserve`: integers `first..end`.
     Reserved { dir: FileId, first: u64, end: u64 },
@@ -180,8 +180,8 @@ pub enum ToClient {
     /// The session goes on over a new connection, over which nothing was said yet. All log entries up to and including `through` are durable at the server; those
     /// in `rejected` were refused (it is remembered of the latest only). After this come the results of shipped operations that are remembered, and
     /// what the client was asked and has not answered: recalls and flushes. Everything else that was under way is lost: the client asks again.
-    Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, rules: u16 },
-    /// As `Flush` of the content of `file`, which somebody asks for after each change: the client may answer that it writes through from now on. (Since version 5, as is `Heard`.)
+    Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, version: Version },
+    /// As `Flush` of the content of `file`, which somebody asks for after each change: the client may answer that it writes through from now on.
     FlushThrough { number: u64, file: FileId },
     /// The server has the log up to `through`, durable or not, so what was written through of `file` up to there counts. Unless it `goes_on`, the file is written through no more: what is written of it
     /// counts at once again, and the server asks for it with `Flush`. Said once for each `Wrote`, and whenever it is to end.

@@ -26,7 +26,7 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     may_set_mode(&old, change, cred)?;
     may_set_times(case, file, &old, change, cred)?;
     if writes_attributes {
-        let ctime = case.status_changed(old.ctime, time);
+        let ctime = old.ctime.moved(time);
         let attributes = Attributes { ctime, ..changed(&old, change, cred, time) };
         follow_mode(case, file, &old, &attributes)?;
         case.effects.push(Effect::Attributes { file: file.clone(), attributes });
@@ -144,12 +144,12 @@ fn set_mtime<K: Knowledge + ?Sized>(
 ) -> Result<(), Stop> {
     if kind == FileKind::Directory {
         let old = case.times(file, Kind::Write)?;
-        let ctime = case.status_changed(old.ctime, time);
+        let ctime = old.ctime.moved(time);
         let times = Times { mtime, ctime, generation: old.generation.saturating_add(1) };
         case.effects.push(Effect::Times { dir: file.clone(), times });
     } else {
         let old = case.content(file, Kind::Write)?;
-        let head = ContentHead { mtime, ctime: case.status_changed(old.ctime, time), ..old };
+        let head = ContentHead { mtime, ctime: old.ctime.moved(time), ..old };
         case.effects.push(Effect::Content { file: file.clone(), head, change: ContentChange::None });
     }
     Ok(())

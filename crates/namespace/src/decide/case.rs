@@ -1,9 +1,8 @@
 //! An operation being decided: questions to knowledge, leases that were missed, effects so far.
 
-use super::xattr::POLICY_LABEL;
 use crate::{
     Attributes, ContentHead, Disposition, Effect, Effects, Entry, Error, FileKind, Knowledge, Known, Links,
-    Locks, Rules, Times, Timestamp, fold,
+    Locks, Times, Timestamp, fold,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -29,7 +28,6 @@ impl From<Error> for Stop {
 /// serves to go on (the operation may be refused, and then reading was enough) and the lease is noted as wanted. So a rule that
 /// comes to its end has succeeded if nothing is wanted.
 pub(super) struct Case<'k, K: ?Sized> {
-    rules: Rules,
     knowledge: &'k K,
     /// Leases that were missed, in order, without repeats.
     pub wants: Vec<Lease>,
@@ -38,8 +36,8 @@ pub(super) struct Case<'k, K: ?Sized> {
 }
 
 impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
-    pub fn new(rules: Rules, knowledge: &'k K) -> Case<'k, K> {
-        Case { rules, knowledge, wants: Vec::new(), effects: Effects::new() }
+    pub fn new(knowledge: &'k K) -> Case<'k, K> {
+        Case { knowledge, wants: Vec::new(), effects: Effects::new() }
     }
 
     /// The attributes of a file; [`Error::Stale`] if it is gone.
@@ -96,16 +94,6 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     pub fn xattr(&mut self, file: &FileId, name: &Label, kind: Kind) -> Result<Option<Vec<u8>>, Stop> {
         let lease = |kind| Lease::new(file.clone(), Field::Xattr(name.clone()), kind);
         self.ask(kind, lease, |k, kind| k.xattr(file, name, kind))
-    }
-
-    /// The policy of a file or directory; before [`Rules::Three`] there are none.
-    pub fn policy(&mut self, file: &FileId) -> Result<Option<Vec<u8>>, Stop> {
-        if self.rules < Rules::Three { Ok(None) } else { self.xattr(file, &POLICY_LABEL, Kind::Read) }
-    }
-
-    /// The rules that it is decided by.
-    pub fn rules(&self) -> Rules {
-        self.rules
     }
 
     /// The names of all extended attributes.
@@ -168,14 +156,6 @@ impl<'k, K: Knowledge + ?Sized> Case<'k, K> {
     pub fn hold(&mut self, file: &FileId, field: Field, kind: Kind) {
         if !self.knowledge.holds(file, &field, kind) {
             self.want(Lease::new(file.clone(), field, kind));
-        }
-    }
-
-    /// When something's status changes at `time` that changed last at `before`.
-    pub fn status_changed(&self, before: Timestamp, time: Timestamp) -> Timestamp {
-        match self.rules {
-            Rules::Two => before.max(time),
-            Rules::Three => before.moved(time),
         }
     }
 

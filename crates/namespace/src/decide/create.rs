@@ -94,7 +94,7 @@ impl Born {
             return Ok(born);
         }
         if matches!(new.kind, FileKind::Regular | FileKind::Directory) {
-            born.policy = case.policy(dir)?;
+            born.policy = case.xattr(dir, &POLICY_LABEL, Kind::Read)?;
         }
         let Some(mut acl) = stored_acl(case, dir, &DEFAULT_LABEL)? else {
             born.mode &= !new.umask;

@@ -36,11 +36,8 @@ pub(super) fn link<K: Knowledge + ?Sized>(
     case.hold(file, Field::Parent, Kind::Write);
     let entry = Entry { file: file.clone(), kind: attributes.kind, ino: attributes.ino, position };
     let link = Link { dir: dir.clone(), label: label.clone() };
-    let attributes = Attributes {
-        links: attributes.links + 1,
-        ctime: case.status_changed(attributes.ctime, time),
-        ..attributes
-    };
+    let attributes =
+        Attributes { links: attributes.links + 1, ctime: attributes.ctime.moved(time), ..attributes };
     case.effects.push(Effect::Bind { dir: dir.clone(), label: label.clone(), entry: entry.clone() });
     case.effects.push(Effect::AddLink { file: file.clone(), link });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });

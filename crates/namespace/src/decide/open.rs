@@ -8,6 +8,7 @@ use super::case::Case;
 use super::lookup::access;
 use super::permission::{WRITE, enter, may_change, may_take};
 use super::unlink::lose_link;
+use super::xattr::POLICY_LABEL;
 use crate::{Answer, Cred, Disposition, Effect, Error, FileKind, Knowledge, Link, Links, Timestamp};
 use ident::FileId;
 use lease::{Field, Kind, Mode, Open};
@@ -24,7 +25,7 @@ pub(super) fn open<K: Knowledge + ?Sized>(
     access(case, file, mask, cred)?;
     if u16::from(mask) & WRITE != 0 {
         // Nothing of the answer rests on it: whoever writes has to know how what he writes is to be spread.
-        case.policy(file)?;
+        case.xattr(file, &POLICY_LABEL, Kind::Read)?;
     }
     if case.disposition(file, Kind::Read)?.is_some() {
         return Err(Error::DeletePending.into());

@@ -124,7 +124,7 @@ fn place<K: Knowledge + ?Sized>(
     let file = entry.file.clone();
     let attributes = case.attributes(&file, Kind::Write)?;
     case.hold(&file, Field::Parent, Kind::Write);
-    let attributes = Attributes { ctime: case.status_changed(attributes.ctime, r.time), ..attributes };
+    let attributes = Attributes { ctime: attributes.ctime.moved(r.time), ..attributes };
     let link = |(dir, label): (&FileId, &Label)| Link { dir: dir.clone(), label: label.clone() };
     case.effects.push(Effect::Bind { dir: new.0.clone(), label: new.1.clone(), entry });
     case.effects.push(Effect::DropLink { file: file.clone(), link: link(old) });

@@ -69,7 +69,7 @@ pub(super) fn lose_link<K: Knowledge + ?Sized>(
         case.effects.push(Effect::Death { file: file.clone() });
         return Ok(());
     }
-    let attributes = Attributes { links, ctime: case.status_changed(attributes.ctime, time), ..attributes };
+    let attributes = Attributes { links, ctime: attributes.ctime.moved(time), ..attributes };
     case.effects.push(Effect::DropLink { file: file.clone(), link });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
     if links == 0 {

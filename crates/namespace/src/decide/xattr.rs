@@ -6,8 +6,7 @@ use super::permission::{READ, STICKY, WRITE, owns, permits};
 use crate::acl::{ACCESS, Acl, DEFAULT, constant_label};
 use crate::attributes::SET_GID;
 use crate::{
-    Answer, Attributes, Capability, Cred, Effect, Error, FileKind, Knowledge, Rules, Spread, Timestamp,
-    XattrMode,
+    Answer, Attributes, Capability, Cred, Effect, Error, FileKind, Knowledge, Spread, Timestamp, XattrMode,
 };
 use ident::FileId;
 use lease::{Kind, Label};
@@ -53,14 +52,14 @@ enum AclKind {
 }
 
 impl Class {
-    fn of(rules: Rules, name: &Label) -> Result<Class, Error> {
+    fn of(name: &Label) -> Result<Class, Error> {
         let classes: [(&[u8], Class); 3] =
             [(b"user.", Class::User), (b"trusted.", Class::Trusted), (b"security.", Class::Security)];
         match name.as_bytes() {
             ACCESS => return Ok(Class::Acl(AclKind::Access)),
             DEFAULT => return Ok(Class::Acl(AclKind::Default)),
             CAPABILITY => return Ok(Class::Capability),
-            POLICY if rules >= Rules::Three => return Ok(Class::Policy),
+            POLICY => return Ok(Class::Policy),
             _ => {}
         }
         for (prefix, class) in classes {
@@ -80,7 +79,7 @@ pub(super) fn get<K: Knowledge + ?Sized>(
     name: &Label,
     cred: &Cred,
 ) -> Decided {
-    match Class::of(case.rules(), name)? {
+    match Class::of(name)? {
         Class::User => {
             let attributes = case.attributes(file, Kind::Read)?;
             if !has_user_attributes(&attributes) {
@@ -110,7 +109,7 @@ pub(super) fn set<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    let class = Class::of(case.rules(), name)?;
+    let class = Class::of(name)?;
     if value.len() > XATTR_BYTES_MAX {
         return Err(Error::TooBig.into());
     }
@@ -165,7 +164,7 @@ pub(super) fn remove<K: Knowledge + ?Sized>(
     cred: &Cred,
     time: Timestamp,
 ) -> Decided {
-    let class = Class::of(case.rules(), name)?;
+    let class = Class::of(name)?;
     if let Class::Acl(kind) = class {
         return set_acl(case, file, (kind, name), None, cred, time);
     }
@@ -230,7 +229,7 @@ fn change<K: Knowledge + ?Sized>(
     attributes: Attributes,
     time: Timestamp,
 ) {
-    let attributes = Attributes { ctime: case.status_changed(attributes.ctime, time), ..attributes };
+    let attributes = Attributes { ctime: attributes.ctime.moved(time), ..attributes };
     case.effects.push(Effect::Xattr { file: file.clone(), name: name.clone(), value });
     case.effects.push(Effect::Attributes { file: file.clone(), attributes });
 }

@@ -7,7 +7,7 @@ use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{
     Attributes, ContentChange, ContentHead, Disposition, Effect, Entry, FileKind, Knowledge, Known, Links,
-    LockTable, Locks, Operation, Rules, Times, Timestamp, Traced, Verdict, decide, fold,
+    LockTable, Locks, Operation, Times, Timestamp, Traced, Verdict, decide, fold,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -286,20 +286,15 @@ fn includes(held: &Field, field: &Field) -> bool {
 }
 
 /// A verdict on the whole state, and what asking for it consulted.
-pub fn decide_traced(rules: Rules, tree: &Tree, operation: &Operation) -> (Verdict, Vec<Lease>) {
+pub fn decide_traced(tree: &Tree, operation: &Operation) -> (Verdict, Vec<Lease>) {
     let traced = Traced::new(tree);
-    let verdict = decide(rules, operation, &traced);
+    let verdict = decide(operation, &traced);
     (verdict, traced.into_leases())
 }
 
 /// Decides on the whole state, after making sure that the proof of the verdict suffices and has nothing superfluous in it.
 pub fn decide_proved(tree: &Tree, operation: &Operation) -> Verdict {
-    decide_proved_by(Rules::NEWEST, tree, operation)
-}
-
-/// The same by these rules.
-pub fn decide_proved_by(rules: Rules, tree: &Tree, operation: &Operation) -> Verdict {
-    let (verdict, trace) = decide_traced(rules, tree, operation);
+    let (verdict, trace) = decide_traced(tree, operation);
     let proof = match &verdict {
         Verdict::Done { .. } => &trace,
         Verdict::Refused { evidence, .. } => {
@@ -311,16 +306,12 @@ pub fn decide_proved_by(rules: Rules, tree: &Tree, operation: &Operation) -> Ver
     if let Verdict::Done { effects, .. } = &verdict {
         check_authority(effects, &Seen { tree, leases: proof });
     }
-    assert_eq!(
-        decide(rules, operation, &Seen { tree, leases: proof }),
-        verdict,
-        "{operation:?} by {proof:?}"
-    );
+    assert_eq!(decide(operation, &Seen { tree, leases: proof }), verdict, "{operation:?} by {proof:?}");
     for missing in proof {
         let rest: Vec<Lease> = proof.iter().filter(|lease| *lease != missing).cloned().collect();
         let seen = Seen { tree, leases: &rest };
         if !seen.holds(&missing.file, &missing.field, missing.kind) {
-            let without = decide(rules, operation, &seen);
+            let without = decide(operation, &seen);
             assert!(matches!(without, Verdict::Unknown { .. }), "{operation:?} needs no {missing:?}");
         }
     }

@@ -60,12 +60,12 @@ struct Diverged {
 /// An entry is of a version that this program does not know.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "entry {index} of the server's log is of version {version}, and this leasehold knows {}: install a newer one on this machine",
-    Versions::KNOWN
+    "entry {index} of the server's log is of version {version}, and this leasehold knows {known}: install a newer one on this machine"
 )]
 struct Unknown {
     index: u64,
     version: Version,
+    known: Versions,
 }
 
 /// How far a state reaches: what a checkpoint stores beside the rows.
@@ -108,15 +108,16 @@ impl Machine {
         match payload {
             EntryPayload::Blank => {}
             EntryPayload::Normal(batch) => {
-                let inputs = batch.inputs.unwrap_or_else(|version| {
-                    stop(&Unknown { index: log_id.index, version });
+                let (now, digest) = (batch.now, batch.digest);
+                let inputs = batch.into_inputs(self.knows).unwrap_or_else(|version| {
+                    stop(&Unknown { index: log_id.index, version, known: self.knows });
                 });
-                if batch.digest != self.directory.digest() {
+                if digest != self.directory.digest() {
                     self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
                 }
                 // The proposer sees to it that time does not go back; a later leader's clock may be behind.
-                let now = batch.now.max(self.position.time);
-                for input in Arc::unwrap_or_clone(inputs) {
+                let now = now.max(self.position.time);
+                for input in inputs {
                     let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
                     handled.unwrap_or_else(|fault| match fault {
                         Fault::Corrupt(corrupt) => self.alarm.raise(&corrupt),

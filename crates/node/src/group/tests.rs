@@ -78,7 +78,13 @@ impl Wires for Nobody {
 }
 
 fn input(incarnation: u64) -> Input {
-    Input::Open { machine: directory::FOUNDER, incarnation, session: None, connection: 0 }
+    Input::Open {
+        machine: directory::FOUNDER,
+        incarnation,
+        session: None,
+        connection: 0,
+        version: Version::NEWEST,
+    }
 }
 
 /// Incarnations whose sessions were reported as begun, in order.

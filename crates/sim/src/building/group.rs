@@ -75,13 +75,12 @@ impl Group {
         directory: &Directory,
         store: &MemoryStore,
         time: Time,
-        knows: Versions,
     ) -> Group {
         let place = Place { index: 0, term: 0, time };
         let members = Rc::new(Members::of(0..servers as u64));
         let founding = Checkpoint { place, members, rows: Rc::new(store.clone().into()) };
         let replica = |at: usize| {
-            let replica = Replica::new(directory.clone(), founding.clone(), at as u64, knows);
+            let replica = Replica::new(directory.clone(), founding.clone(), at as u64, Versions::KNOWN);
             let serves = at < servers;
             Replica { serves, up: serves, ..replica }
         };
@@ -92,12 +91,12 @@ impl Group {
         Group { next, replicas, wires, founding, lost: BTreeMap::new() }
     }
 
-    /// The server begins anew, with nothing and another number; its process is not there yet.
-    pub fn renews(&mut self, at: usize) {
+    /// The server begins anew, with nothing and another number, and a program that knows these versions; its process is not there yet.
+    pub fn renews(&mut self, at: usize, knows: Versions) {
         let old = &self.replicas[at];
         self.lost.insert(old.member, (at, old.durable));
         let directory = old.directory.clone();
-        let new = Replica::new(directory, self.founding.clone(), self.next, Versions::KNOWN);
+        let new = Replica::new(directory, self.founding.clone(), self.next, knows);
         self.next += 1;
         let Replica { leaves, start, tail, rate_ppm, checkpoint_at, .. } = *old;
         let (start, tail) = (start + 1, tail + 1);

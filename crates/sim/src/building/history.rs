@@ -11,8 +11,8 @@ use client::{Call, LostWhat};
 use ident::FileId;
 use lease::{Label, SessionId};
 use namespace::{
-    ContentChange, Effect, Error, Extent, FileKind, Operation, POLICY_LABEL, Place, RenameMode, Rules,
-    Spread, Timestamp,
+    ContentChange, Effect, Error, Extent, FileKind, Operation, POLICY_LABEL, Place, RenameMode, Spread,
+    Timestamp,
 };
 use rustc_hash::FxHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -315,14 +315,8 @@ impl History {
         }
     }
 
-    /// The server has done what it was asked to, perhaps by rules `older` than the newest.
-    pub fn shipped(
-        &mut self,
-        session: SessionId,
-        number: u64,
-        effects: &[Effect],
-        older: bool,
-    ) -> Result<(), Violation> {
+    /// The server has done what it was asked to.
+    pub fn shipped(&mut self, session: SessionId, number: u64, effects: &[Effect]) -> Result<(), Violation> {
         // A result that is told again is of what was done before.
         let Some(operation) = self.asked.remove(&(session, number)) else { return Ok(()) };
         if !operation.is_update() {
@@ -354,9 +348,7 @@ impl History {
                 }
                 Effect::Birth { file, attributes, .. } => {
                     let Operation::Create { dir, .. } = &operation else { continue };
-                    let has_one = effects.iter().any(|effect| is_policy_of(effect, file));
-                    let above = (!older || has_one).then_some(dir);
-                    self.born(file, above, attributes.kind, (attributes.uid, attributes.mode), call);
+                    self.born(file, dir, attributes.kind, (attributes.uid, attributes.mode), call);
                 }
                 Effect::Xattr { file, value, .. } if is_policy_of(effect, file) => {
                     let (key, value) = (Key::Policy(file.clone()), Value::Policy(value.clone()));
@@ -382,13 +374,8 @@ impl History {
         Ok(())
     }
 
-    /// The server has applied an update of a client's log, by rules of this number.
-    pub fn applied(
-        &mut self,
-        session: SessionId,
-        operation: &Operation,
-        rules: u16,
-    ) -> Result<(), Violation> {
+    /// The server has applied an update of a client's log.
+    pub fn applied(&mut self, session: SessionId, operation: &Operation) -> Result<(), Violation> {
         match operation {
             Operation::Accessed { .. } | Operation::Dispose { .. } => return Ok(()),
             Operation::Publish { file, mtime, change, .. } => {
@@ -401,8 +388,7 @@ impl History {
         match operation {
             Operation::Create { dir, label, new, cred, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(new.file.clone()), call);
-                let above = (rules >= Rules::Three.number()).then_some(dir);
-                self.born(&new.file, above, new.kind, (cred.uid, new.mode & !new.umask), call);
+                self.born(&new.file, dir, new.kind, (cred.uid, new.mode & !new.umask), call);
             }
             Operation::Link { file, dir, label, .. } => {
                 self.version(Key::Name(dir.clone(), label.clone()), Value::Bound(file.clone()), call);
@@ -460,14 +446,14 @@ impl History {
     fn born(
         &mut self,
         file: &FileId,
-        above: Option<&FileId>,
+        dir: &FileId,
         kind: FileKind,
         (uid, mode): (u32, u16),
         call: CallNumber,
     ) {
         self.version(Key::Attributes(file.clone()), Value::Attributes(uid, mode), call);
         let passed_on = matches!(kind, FileKind::Regular | FileKind::Directory);
-        let policy = above.filter(|_| passed_on).and_then(|dir| self.now(&Key::Policy(dir.clone())));
+        let policy = passed_on.then(|| self.now(&Key::Policy(dir.clone()))).flatten();
         let policy = policy.unwrap_or(Value::Policy(None));
         self.inherited += u64::from(policy != Value::Policy(None));
         self.version(Key::Policy(file.clone()), policy, call);

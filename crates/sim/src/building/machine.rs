@@ -88,7 +88,7 @@ impl Building {
         self.machines.push(Machine {
             id,
             incarnation: 1,
-            speaks: self.weather.founded_by().newest,
+            speaks: Version::NEWEST,
             client,
             connection: None,
             server,
@@ -230,10 +230,9 @@ impl Building {
 
     /// A client that counts from when it hears: as if it had greeted only now.
     fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
-        let (through, rejected, term_ms, rules) =
-            (0, Vec::new(), directory::TERM_MS, namespace::Rules::NEWEST.number());
+        let (through, rejected, term_ms, version) = (0, Vec::new(), directory::TERM_MS, Version::NEWEST);
         self.input(at, Input::Greeting)?;
-        let resumed = ToClient::Resumed { through, rejected, space, term_ms, rules };
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms, version };
         self.input(at, Input::Message(resumed))
     }
 

@@ -84,7 +84,7 @@ impl Building {
     fn server_is_new(&mut self, at: usize) {
         self.group.replicas[at].serves = true;
         if !self.weather.shipped {
-            self.group.renews(at);
+            self.group.renews(at, self.weather.newest());
         }
         let pause = self.below(2_000);
         self.later(pause, Event::ReplicaStarts(at));
@@ -95,7 +95,7 @@ impl Building {
         self.notes(|| format!("server {at} has lost what it had"));
         self.happened.refused += 1;
         self.loses_server(at);
-        self.group.renews(at);
+        self.group.renews(at, self.weather.newest());
         if self.group.replicas[at].leaves {
             return self.ends_service(at);
         }

@@ -118,8 +118,8 @@ pub struct Happened {
     pub inherited: u64,
     /// Publications of content that is spread otherwise than usual.
     pub spread: u64,
-    /// Updates that were replayed by older rules than the cluster's.
-    pub by_older_rules: u64,
+    /// Updates that were decided by the version before the cluster's.
+    pub by_last_version: u64,
     /// Milliseconds that went by.
     pub ms: u64,
     /// Digest of all events and of what the server came to have: equal for equal runs.
@@ -160,7 +160,7 @@ impl std::ops::AddAssign for Happened {
             raised,
             inherited,
             spread,
-            by_older_rules,
+            by_last_version,
             ms,
             trace,
         } = other;
@@ -195,7 +195,7 @@ impl std::ops::AddAssign for Happened {
         self.raised += raised;
         self.inherited += inherited;
         self.spread += spread;
-        self.by_older_rules += by_older_rules;
+        self.by_last_version += by_last_version;
         self.ms += ms;
         self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
     }
@@ -254,7 +254,7 @@ impl Building {
         // Who may not do everything joins when there is what it may.
         let weather = Weather { limited: weather.limited.min(machines - 1), ..weather };
         let full = machines - weather.limited;
-        let (directory, store) = server::found(full, weather.founded_by())?;
+        let (directory, store) = server::found(full)?;
         let now = 1_000;
         let mut building = Building {
             rng: ChaCha12Rng::seed_from_u64(seed),
@@ -267,7 +267,6 @@ impl Building {
                 &directory,
                 &store,
                 Time(now),
-                weather.founded_by(),
             ),
             lone: Lone::new(&directory),
             shipped: Shipped::new(

@@ -7,7 +7,7 @@ use crate::cluster::root;
 use directory::{Directory, Input, MemoryStore, Output, ShareWork};
 use lease::{SessionId, Time};
 use std::collections::BTreeMap;
-use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Version, Versions};
+use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Versions};
 
 /// How often a server looks at its clock, ms.
 const TICK_MS: u64 = 500;
@@ -52,9 +52,9 @@ pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)>
 }
 
 /// A new cluster with so many machines in it.
-pub(super) fn found(machines: u64, by: Versions) -> Result<(Directory, MemoryStore), Violation> {
+pub(super) fn found(machines: u64) -> Result<(Directory, MemoryStore), Violation> {
     let mut store = MemoryStore::default();
-    let mut directory = Directory::create(&mut store, root(), by);
+    let mut directory = Directory::create(&mut store, root(), Versions::KNOWN);
     for (invite, enrol) in invitations(machines) {
         for input in [invite, enrol] {
             directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
@@ -142,11 +142,8 @@ impl Building {
         let replica = &mut self.group.replicas[server];
         // From here on no other connection of this machine is listened to.
         if replica.host.listens_to(at, connection) {
-            if replica.directory.version() > Version::OLDEST {
-                let version = self.machines[at].speaks.min(replica.knows.newest);
-                self.propose(server, Input::Speaks { machine, version });
-            }
-            self.propose(server, Input::Open { machine, incarnation, session, connection });
+            let version = self.machines[at].speaks.min(replica.knows.newest);
+            self.propose(server, Input::Open { machine, incarnation, session, connection, version });
         }
     }
 
@@ -245,12 +242,11 @@ impl Building {
         }
         self.note_log(input, out)?;
         // What waited for that was done after it.
-        let older = self.weather.upgrade_ms > 0;
         for output in out {
             if let Output::Send { session, message: ToClient::Shipped { number, result: Ok((_, effects)) } } =
                 output
             {
-                self.history.shipped(*session, *number, effects, older)?;
+                self.history.shipped(*session, *number, effects)?;
             }
         }
         self.check_rights(out)
@@ -278,12 +274,11 @@ impl Building {
             fresh.contains(number) && !rejected.iter().any(|(refused, _)| refused == number)
         });
         for (_, entry) in updates {
-            if let LogEntry::Update { rules, operation } = entry {
+            if let LogEntry::Update { version, operation } = entry {
                 let newest = self.group.replicas.iter().map(|replica| replica.directory.version()).max();
-                let older = newest.is_some_and(|version| version.rules().number() > *rules);
-                self.happened.by_older_rules += u64::from(older);
+                self.happened.by_last_version += u64::from(newest > Some(*version));
                 self.check_change(*session, operation)?;
-                self.history.applied(*session, operation, *rules)?;
+                self.history.applied(*session, operation)?;
             }
         }
         Ok(())

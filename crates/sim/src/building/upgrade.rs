@@ -1,9 +1,8 @@
-//! A rolling upgrade: servers and machines begin anew, one after the other and in any order, with a program that knows the next version.
+//! A rolling upgrade: servers and machines begin anew, one after the other and in any order, with a program that knows the next version, which has nothing new in it.
 
 use super::events::Event;
 use super::{Building, Lie, Violation};
 use directory::Input;
-use wire::{Version, Versions};
 
 /// How long a server is away for it, ms at most.
 const PAUSE_MS: u64 = 5_000;
@@ -26,24 +25,24 @@ impl Building {
         if self.healed {
             return Ok(());
         }
-        let is_old = |knows: &Versions| *knows != Versions::KNOWN;
+        let newest = self.weather.newest();
         let replicas = self.group.replicas.iter().enumerate();
         let servers: Vec<usize> = replicas
-            .filter(|(_, replica)| replica.serves && is_old(&replica.knows))
+            .filter(|(_, replica)| replica.serves && replica.knows != newest)
             .map(|(at, _)| at)
             .collect();
         let machines = self.machines.iter().enumerate();
         let machines: Vec<usize> =
-            machines.filter(|(_, machine)| machine.speaks < Version::NEWEST).map(|(at, _)| at).collect();
+            machines.filter(|(_, machine)| machine.speaks < newest.newest).map(|(at, _)| at).collect();
         let some = self.below((servers.len() + machines.len()) as u64) as usize;
         if let Some(at) = servers.get(some).copied() {
             self.notes(|| format!("server {at} gets the new program"));
-            self.group.replicas[at].knows = Versions::KNOWN;
+            self.group.replicas[at].knows = newest;
             let pause = 1 + self.below(PAUSE_MS);
             if self.group.is_lone() { self.lone_crashes(pause) } else { self.replica_crashes(at, pause) }
         } else if let Some(at) = machines.get(some - servers.len()).copied() {
             self.notes(|| format!("machine {at} gets the new program"));
-            self.machines[at].speaks = Version::NEWEST;
+            self.machines[at].speaks = newest.newest;
             self.crashes(at)?;
         } else {
             return Ok(());

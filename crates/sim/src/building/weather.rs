@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use wire::{Version, Versions};
+use wire::Versions;
 
 /// The disk of one server in so many that start again is an older one.
 const PUTS_BACK: u64 = 3;
@@ -85,8 +85,7 @@ pub struct Weather {
     pub changes: u64,
     /// Machines are cut off from some of the servers, one way or both.
     pub astray: u64,
-    /// Between two programs, of servers or machines, that are replaced by newer ones, on average: all begin with the older. If zero, all are the newest from the
-    /// beginning.
+    /// Between two programs, of servers or machines, that are replaced by ones that know the next version, on average. If zero, there are none.
     pub upgrade_ms: u64,
     /// So many of the machines may not do everything.
     pub limited: u64,
@@ -222,9 +221,9 @@ impl Weather {
         }
     }
 
-    /// What the program knows that all begin with.
-    pub(super) fn founded_by(&self) -> Versions {
-        if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::held_to(Version::OLDEST) }
+    /// What the newest program knows that there is. All begin with this one.
+    pub(super) fn newest(&self) -> Versions {
+        if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::WITH_NEXT }
     }
 
     /// Servers that there may be.

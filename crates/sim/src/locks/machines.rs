@@ -287,6 +287,7 @@ impl Machines {
             incarnation,
             session,
             connection,
+            version: wire::Version::NEWEST,
         });
         Ok(())
     }

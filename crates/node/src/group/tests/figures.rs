@@ -68,7 +68,7 @@ pub(super) fn message(bytes: usize) -> Input {
         ctime: namespace::Timestamp::default(),
         change: namespace::ContentChange::Inline { sealed: vec![7; bytes], key: None },
     };
-    let entries = vec![wire::LogEntry::Update { rules: 1, operation }];
+    let entries = vec![wire::LogEntry::Update { version: Version::NEWEST, operation }];
     Input::Message { session: SessionId(999), message: ToServer::Log { answer: true, first: 1, entries } }
 }
 

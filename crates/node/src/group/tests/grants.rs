@@ -5,7 +5,7 @@ use super::several::Building;
 use super::*;
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, FileKind, NewFile, Operation, Rules, Timestamp};
+use namespace::{Cred, FileKind, NewFile, Operation, Timestamp};
 use wire::{AskMode, LogEntry, Space};
 
 /// Requests under way.
@@ -100,7 +100,7 @@ impl Talk {
             let new = NewFile { file, ino, kind, mode: 0o755, umask: 0, rdev: 0, target: Vec::new() };
             let (dir, label, time) = (dir.clone(), label(&number.to_string()), Timestamp::default());
             let operation = Operation::Create { dir, label, position, new, cred: Cred::default(), time };
-            entries.push(LogEntry::Update { rules: Rules::NEWEST.number(), operation });
+            entries.push(LogEntry::Update { version: Version::NEWEST, operation });
             if entries.len() == TOGETHER || number + 1 == count {
                 let (first, entries) = (self.entries + 1, std::mem::take(&mut entries));
                 self.entries += entries.len() as u64;

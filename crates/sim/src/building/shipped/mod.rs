@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use wire::{Space, ToClient, ToServer, Versions};
+use wire::{Space, ToClient, ToServer};
 use wires::Net;
 
 /// What servers do is looked at so often at least, ms: before anybody's log has lost it to a checkpoint.
@@ -169,7 +169,7 @@ impl Shipped {
         if lie == Some(Lie::DiskKeepsNothing) {
             servers.iter().for_each(|server| server.disk.lies());
         }
-        let (directory, store) = found(0, Versions::KNOWN)?;
+        let (directory, store) = found(0)?;
         Ok(Shipped {
             time,
             began,
