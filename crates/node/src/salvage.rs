@@ -1,4 +1,4 @@
-//! What this machine did and could not get applied: kept with its content until a person decides (design.md, "Contract to users").
+//! What this machine did and could not get applied: kept with its content until a person decides (ARCHITECTURE, invariant 14).
 //!
 //! ```text
 //! salvage/NUMBER/about.json   what it is
@@ -14,15 +14,15 @@ use bytes::Bytes;
 use client::{KnownPath, Lost, LostWhat, Salvage};
 use content::Part;
 use namespace::{Error, Operation, ShareId};
+use os::private;
 use serde::{Deserialize, Serialize};
-use shares::private;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::shares_server::utc_secs;
+use os::utc_secs;
 use wire::LogEntry;
 
 /// Characters of an operation that are shown: what was written in it is kept beside.

@@ -1,7 +1,7 @@
 //! Servers as people see them: adding, emptying and removing them, and how they stand. On the leader.
 
-use crate::group::{Host, Keeping, Member, wait};
 use crate::server::Server;
+use raft::{Host, Keeping, Member, wait};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use wire::MachineId;
