@@ -7,8 +7,8 @@
 use crate::corrupt::Fault;
 use crate::enrolment::FOUNDER;
 use crate::files::Files;
-use crate::seam::Output;
-use crate::turn::{State, Turn};
+use crate::io::Output;
+use crate::transaction::{State, Transaction};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// The version is raised, unless it was meanwhile, or some machines speak the last one yet.
     pub fn raise(&mut self, to: Version) {
         let in_use = &mut self.state.in_use;

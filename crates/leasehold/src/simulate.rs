@@ -81,7 +81,7 @@ impl Simulate {
     }
 
     fn run_many(&self) -> Result<String, String> {
-        let (mut building, mut office) = (sim::Happened::default(), sim::Tally::default());
+        let (mut building, mut office) = (sim::Stats::default(), sim::Tally::default());
         let (machines, steps) = (self.machines, self.steps);
         let servers = self.servers.map(|servers| format!("--servers {servers} ")).unwrap_or_default();
         let raft = if self.raft { "--raft " } else { "" };
@@ -93,7 +93,7 @@ impl Simulate {
         for seed in self.seed.0.clone() {
             let weather = if self.raft { sim::Weather::shipped(seed) } else { sim::Weather::of(seed) };
             let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
-            building += sim::run_building_in(weather, seed, machines, steps)
+            building += sim::run_world_in(weather, seed, machines, steps)
                 .map_err(|what| again(what) + &seed.to_string())?;
             if self.raft {
                 continue;

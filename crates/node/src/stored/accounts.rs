@@ -1,6 +1,6 @@
 //! Accounts of keys, on the side of the share server: what they ask over the wire, and who has one.
 
-use crate::keeper::{BYTES_MAX, KEEP_MAX};
+use crate::share_host::{BYTES_MAX, KEEP_MAX};
 use bytes::Bytes;
 use namespace::ShareId;
 use shares::{

@@ -142,10 +142,12 @@ pub(crate) fn reply(
         SharesRequest::Collect { dry_run } => {
             SharesReply::Collected(garbage::collect(server, dry_run, progress)?)
         }
-        SharesRequest::Deletion => SharesReply::Deletion(garbage::standing(server.keeper()).map_err(words)?),
+        SharesRequest::Deletion => {
+            SharesReply::Deletion(garbage::standing(server.share_host()).map_err(words)?)
+        }
         SharesRequest::Export { file, which } => {
             let shares = if which.is_empty() { None } else { Some(which_shares(server, &which)?) };
-            let of_others = |share: &ShareId| parcel::fetch(server.keeper(), share);
+            let of_others = |share: &ShareId| parcel::fetch(server.share_host(), share);
             SharesReply::Parcel(parcel::export(server.shares(), of_others, &file, shares, progress)?)
         }
         SharesRequest::Import { file } => SharesReply::Parcel(parcel::import(server, &file, progress)?),

@@ -10,7 +10,7 @@ pub(in crate::net) const OF_NEXT: ShareCall =
     ShareCall::Read { share: ShareId(*b"the next version"), at: 0, length: 1 };
 
 /// A machine that has joined, and that knows the next version.
-fn later(office: &mut Office) -> Caller {
+fn later(office: &mut TestCluster) -> Caller {
     office.join("later");
     let dir = office.dirs.last().unwrap().path();
     CredentialStore::open(dir, Versions::WITH_NEXT).unwrap().caller()
@@ -19,7 +19,7 @@ fn later(office: &mut Office) -> Caller {
 #[test]
 fn what_only_the_next_version_has_is_not_said_to_a_host_that_speaks_this_one() {
     for (knows, is_said) in [(Versions::KNOWN, false), (Versions::WITH_NEXT, true)] {
-        let mut office = Office::that_knows(knows);
+        let mut office = TestCluster::that_knows(knows);
         let (caller, address) = (later(&mut office), office.address.clone());
         let mut carrier = ShareCarrier::connect(&address, &caller).unwrap();
         let asked = carrier.call(OF_NEXT, &[]);
@@ -37,7 +37,7 @@ fn what_only_the_next_version_has_is_not_said_to_a_host_that_speaks_this_one() {
 
 #[test]
 fn who_is_older_than_the_cluster_is_refused_and_told_so() {
-    let mut office = Office::that_knows(Versions::WITH_NEXT);
+    let mut office = TestCluster::that_knows(Versions::WITH_NEXT);
     let (old, later, address) = (office.join("old"), later(&mut office), office.address.clone());
     run(async {
         for (purpose, words) in [
