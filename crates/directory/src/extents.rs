@@ -1,7 +1,8 @@
 //! What a publication does to a file's extents, and what follows for its shares.
 //!
-//! A share belongs to one file, and which one stands in a row of its own with the number of extents that refer to it: one place for both facts, so a
-//! client that names another file's share is found out before anything is done, and the last reference is seen without a search.
+//! A share belongs to one file, and which one stands in a row of its own with the number of extents
+//! that refer to it: one place for both facts, so a client that names another file's share is found
+//! out before anything is done, and the last reference is seen without a search.
 
 use crate::Corrupt;
 use crate::files::{Files, Outline};
@@ -31,7 +32,8 @@ pub(crate) struct ShareRow {
 impl ShareRow {
     /// The value of the row.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when read.
+        // Serialising plain data into memory cannot fail; an empty row would be found corrupt when
+        // read.
         postcard::to_allocvec(self).unwrap_or_default()
     }
 
@@ -41,7 +43,8 @@ impl ShareRow {
     }
 }
 
-/// How the references to shares change, to be settled at the end: what an overwrite splits is dropped and taken up again on the way.
+/// How the references to shares change, to be settled at the end: what an overwrite splits is
+/// dropped and taken up again on the way.
 #[derive(Debug, Default)]
 pub(crate) struct References(BTreeMap<ShareId, (FileId, i64)>);
 
@@ -64,7 +67,8 @@ pub(crate) fn shares_in(change: &ContentChange) -> impl Iterator<Item = ShareId>
 }
 
 impl Files<'_> {
-    /// Whether `file` may refer to `share`: it is its own, or new. Nothing refers to a fragment: who could would have it let go, whosever it is.
+    /// Whether `file` may refer to `share`: it is its own, or new. Nothing refers to a fragment:
+    /// who could would have it let go, whosever it is.
     pub fn may_refer(&self, file: &FileId, share: &ShareId) -> bool {
         if share.number().is_some() {
             return false;
@@ -172,8 +176,8 @@ impl Files<'_> {
         references.count(file, outline.share, -1);
     }
 
-    /// Writes down how references to shares changed by an update of `machine`, and what has to be done about their leases. That stays written until the share server has
-    /// confirmed it.
+    /// Writes down how references to shares changed by an update of `machine`, and what has to be
+    /// done about their leases. That stays written until the share server has confirmed it.
     pub fn settle(&mut self, references: References, machine: Option<MachineId>, work: &mut Vec<ShareWork>) {
         for (share, (file, change)) in references.0 {
             let known = self.share(&share);
@@ -191,7 +195,8 @@ impl Files<'_> {
         }
     }
 
-    /// The share server has done this. What was overtaken by later work on the share stays unsettled.
+    /// The share server has done this. What was overtaken by later work on the share stays
+    /// unsettled.
     pub fn settled(&mut self, work: ShareWork) {
         match work {
             ShareWork::Adopt(share) if self.share(&share).is_some_and(|row| row.references > 0) => {

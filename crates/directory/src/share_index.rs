@@ -12,8 +12,8 @@ use wire::MachineId;
 /// Entries of a directory, or extents of a file, that are read at a time.
 const STEP: usize = 256;
 
-/// Of the first `limit` shares after `after` that the state knows those that something refers to, in order; and the last one looked at, unless there are no
-/// more.
+/// Of the first `limit` shares after `after` that the state knows those that something refers to,
+/// in order; and the last one looked at, unless there are no more.
 pub fn shares_after(
     store: &dyn Store,
     after: Option<&ShareId>,

@@ -1,8 +1,12 @@
-//! The cluster's version, and which each machine speaks: replicated, since what replicas make of an entry hangs on it.
+//! The cluster's version, and which each machine speaks: replicated, since what replicas make of an
+//! entry hangs on it.
 //!
-//! The version is raised by an entry, one at a time, once every member of the server group knows the next; from that entry on there may be entries and rows of it. Machines need not be updated
-//! together: a session goes by what its machine speaks, the new version or the last one. What every machine of the cluster has spoken once is the *oldest* from then on: the last version
-//! has no session left, no machine comes back to it, a program need not know it any more, and the version can be raised again. So no more than two are ever in use.
+//! The version is raised by an entry, one at a time, once every member of the server group knows
+//! the next; from that entry on there may be entries and rows of it. Machines need not be updated
+//! together: a session goes by what its machine speaks, the new version or the last one. What every
+//! machine of the cluster has spoken once is the *oldest* from then on: the last version has no
+//! session left, no machine comes back to it, a program need not know it any more, and the version
+//! can be raised again. So no more than two are ever in use.
 
 use crate::corrupt::Fault;
 use crate::enrolment::FOUNDER;
@@ -21,7 +25,8 @@ pub(crate) struct InUse {
     pub version: Version,
     /// The oldest that a session may speak.
     pub oldest: Version,
-    /// What each machine spoke last, as long as some may speak an older version than the cluster's. Those that were not heard of since that was raised may still speak the oldest.
+    /// What each machine spoke last, as long as some may speak an older version than the cluster's.
+    /// Those that were not heard of since that was raised may still speak the oldest.
     pub machines: BTreeMap<MachineId, Version>,
 }
 
@@ -49,7 +54,8 @@ impl State {
         machine.and_then(|machine| machines.get(&machine)).unwrap_or(oldest).min(version).to_owned()
     }
 
-    /// Whether a machine that was not heard of since the version was raised may come back and speak an older one. The founder's number is never given up, whatever became of the machine.
+    /// Whether a machine that was not heard of since the version was raised may come back and speak
+    /// an older one. The founder's number is never given up, whatever became of the machine.
     fn may_speak_older(&self, machine: MachineId) -> bool {
         machine != FOUNDER || self.sessions.all.values().any(|session| session.machine == machine)
     }

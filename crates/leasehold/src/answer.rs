@@ -1,5 +1,5 @@
-//! What commands say on standard output, each answer in one piece. Whoever reads it and goes (`| head`, `| grep -q`) has had
-//! enough: that fails nothing.
+//! What commands say on standard output, each answer in one piece. Whoever reads it and goes
+//! (`| head`, `| grep -q`) has had enough: that fails nothing.
 
 use serde::Serialize;
 use std::fmt::Display;

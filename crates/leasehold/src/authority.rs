@@ -9,10 +9,13 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Authority {
-    /// Have another key certify machines from now on, which nobody has had but the servers that there are.
+    /// Have another key certify machines from now on, which nobody has had but the servers that
+    /// there are.
     ///
-    /// For when a server's disk was stolen or copied. Removing a server does so by itself. Machines that are up have new certificates at once, others when they are up again; earlier ones are
-    /// refused then. Invitations from before are void. A machine that was away while the key was renewed sixteen times joins anew.
+    /// For when a server's disk was stolen or copied. Removing a server does so by itself. Machines
+    /// that are up have new certificates at once, others when they are up again; earlier ones are
+    /// refused then. Invitations from before are void. A machine that was away while the key was
+    /// renewed sixteen times joins anew.
     Renew(Renew),
 }
 

@@ -33,8 +33,9 @@ pub enum Policy {
 pub struct Set {
     /// The file or directory, below a mount.
     path: PathBuf,
-    /// copies=N: so many servers have all of it. code=K+M: it is cut into K fragments with M more made of these, each at a server of its own; any K of them are enough. usual: three
-    /// copies, or as many as there are servers.
+    /// copies=N: so many servers have all of it. code=K+M: it is cut into K fragments with M more
+    /// made of these, each at a server of its own; any K of them are enough. usual: three copies,
+    /// or as many as there are servers.
     #[arg(value_parser = policy)]
     policy: Spread,
     /// Set the policy of everything below the directory, too.

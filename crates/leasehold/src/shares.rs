@@ -12,21 +12,24 @@ use std::process::ExitCode;
 /// See the command's help.
 #[derive(Debug, Subcommand)]
 pub enum Shares {
-    /// How the stores of all servers stand: what is stored, damaged, or waits to be deleted, and what goes on in the background.
+    /// How the stores of all servers stand: what is stored, damaged, or waits to be deleted, and
+    /// what goes on in the background.
     Status(Asking),
     /// What each account has leased at this server, and what it may.
     Usage(Asking),
     /// Who has leased a share at this server, or each share of a path.
     Leases {
-        /// A share (32 hexadecimal digits), or a file or directory by its path from the root of the file system.
+        /// A share (32 hexadecimal digits), or a file or directory by its path from the root of the
+        /// file system.
         which: String,
         #[command(flatten)]
         asking: Asking,
     },
     /// Write shares with their leases into a file, from which another server can take them in.
     ///
-    /// What is in it is as encrypted as it is here. The machine need not be up: then only what its own store has is exported, all of it or by the names of shares. Exits with 1 if
-    /// some shares could not be had.
+    /// What is in it is as encrypted as it is here. The machine need not be up: then only what its
+    /// own store has is exported, all of it or by the names of shares. Exits with 1 if some shares
+    /// could not be had.
     Export {
         /// The file. There must be none yet.
         file: PathBuf,
@@ -35,7 +38,8 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Take in shares that were exported. They are kept for 60 days, and for whoever had leased them.
+    /// Take in shares that were exported. They are kept for 60 days, and for whoever had leased
+    /// them.
     ///
     /// Exits with 1 if some could not be taken in.
     Import {
@@ -44,7 +48,8 @@ pub enum Shares {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Look through the store of this server for shares that it does not know, and for known ones that are not there: after files were put there, or restored.
+    /// Look through the store of this server for shares that it does not know, and for known ones
+    /// that are not there: after files were put there, or restored.
     Discover(Asking),
     /// Accounts of keys: programs that may store shares of their own at this server.
     #[command(subcommand)]
@@ -103,7 +108,8 @@ pub enum Account {
     },
     /// All accounts at this server.
     List(Asking),
-    /// End the leases of an account that it has not renewed for some time: a program that renews what it wants to keep has the rest go so.
+    /// End the leases of an account that it has not renewed for some time: a program that renews
+    /// what it wants to keep has the rest go so.
     Sweep {
         /// Its name, or its key.
         account: String,

@@ -1,6 +1,7 @@
 //! The control socket: how `leasehold status` and `leasehold fsck` ask a running machine.
 //!
-//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may connect: see `control_socket`.
+//! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may
+//! connect: see `control_socket`.
 
 use crate::backup::{self, BackupOrder, BackupReport};
 use crate::cluster::{FileLeases, Invitation, InvitationReport, MachineReport};
@@ -210,7 +211,8 @@ impl Request {
         }
     }
 
-    /// It is about this machine, or about what is on its disk: for who is on this machine, and for nobody else. The rest is about the whole cluster.
+    /// It is about this machine, or about what is on its disk: for who is on this machine, and for
+    /// nobody else. The rest is about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
             Request::Status
@@ -234,7 +236,8 @@ impl Request {
     }
 }
 
-/// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
+/// Who is to be asked instead of this server: what is about the whole cluster only the leader can
+/// say.
 fn leader_to_ask(membership: &Membership, request: &Request) -> Option<String> {
     let follows = membership.server().is_some_and(|server| !server.group().leads());
     (follows && !request.is_local()).then(|| membership.link_status().map(|status| status.server)).flatten()
@@ -375,7 +378,8 @@ pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport,
     }
 }
 
-/// What is to be known of, or done with, the shares of the server on `data`. They are exported as well while none is up.
+/// What is to be known of, or done with, the shares of the server on `data`. They are exported as
+/// well while none is up.
 pub fn shares(
     data: &Path,
     request: SharesRequest,
@@ -389,7 +393,8 @@ pub fn shares(
     }
 }
 
-/// Exports shares from the store in `data`, of a machine that is not up: whatever became of its server, or of the others.
+/// Exports shares from the store in `data`, of a machine that is not up: whatever became of its
+/// server, or of the others.
 fn export_stopped(
     data: &Path,
     file: &Path,
@@ -460,7 +465,8 @@ pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
     }
 }
 
-/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there was when it was asked.
+/// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there
+/// was when it was asked.
 pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
     done(data, &Request::AddServer(who.to_owned()), progress)
 }
@@ -501,7 +507,8 @@ impl From<Reply> for AskError {
     }
 }
 
-/// Makes a backup of what the server on `data` has: through the running machine, or by bringing one up without a mount for as long as it takes.
+/// Makes a backup of what the server on `data` has: through the running machine, or by bringing one
+/// up without a mount for as long as it takes.
 pub fn back_up(
     data: &Path,
     order: &BackupOrder,
@@ -518,7 +525,8 @@ pub fn back_up(
     report.map_err(|error| AskError::Failed(in_words(&error)))
 }
 
-/// Checks everything on `data`: through the running machine, or by bringing one up without a mount for as long as it takes.
+/// Checks everything on `data`: through the running machine, or by bringing one up without a mount
+/// for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
     match ask(data, &Request::Fsck, progress)? {
         Some(Reply::Fsck(report)) => return Ok(report),

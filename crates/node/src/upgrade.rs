@@ -1,4 +1,5 @@
-//! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the next, and no machine speaks what would be dropped with it.
+//! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the
+//! next, and no machine speaks what would be dropped with it.
 
 use crate::server::Server;
 use directory::Input;
@@ -20,7 +21,8 @@ pub struct VersionReport {
     pub known: u16,
     /// Machines, by name, that may still speak an older one than the cluster's.
     pub older: Vec<String>,
-    /// What keeps the version from being raised, if this server knows a newer one. Of that only the leader knows.
+    /// What keeps the version from being raised, if this server knows a newer one. Of that only the
+    /// leader knows.
     pub waits_for: Vec<String>,
 }
 
@@ -53,7 +55,8 @@ impl Server {
     }
 }
 
-/// The servers that keep the version from becoming `next`, which the leader knows; `speaks` says what each of them speaks with it.
+/// The servers that keep the version from becoming `next`, which the leader knows; `speaks` says
+/// what each of them speaks with it.
 fn keeping(next: Version, standing: &Standing, speaks: impl Fn(u64) -> Option<Version>) -> Vec<String> {
     let keeps = |member: &Member| {
         let there = Some(member.id) == standing.leader || member.heard.is_some_and(|at| at.elapsed() < THERE);
@@ -121,7 +124,8 @@ mod tests {
             kept(&[0, 1], [Some(OLD), Some(OLD), None]),
             [0, 1].map(|id| format!("server s{id} {older}"))
         );
-        // Nothing was heard of it since this one began to lead, or for too long: it may come back older.
+        // Nothing was heard of it since this one began to lead, or for too long: it may come back
+        // older.
         assert_eq!(kept(&[0, 1], [Some(NEW), None, None]), ["server s1 is not there"]);
         assert_eq!(kept(&[0, 1, 2], [Some(NEW); 3]), ["server s2 is not there"]);
     }

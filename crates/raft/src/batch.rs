@@ -1,4 +1,5 @@
-//! What one log entry holds: a time, and the inputs that came while the entry before it was on its way to the disk.
+//! What one log entry holds: a time, and the inputs that came while the entry before it was on its
+//! way to the disk.
 
 use bytes::Bytes;
 use directory::Input;
@@ -7,17 +8,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 use wire::{Version, Versions};
 
-/// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to clone.
+/// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to
+/// clone.
 ///
-/// The encoding begins with the version, one byte. The time and the digest follow in 8 bytes each, little-endian, then inputs in postcard until the end.
+/// The encoding begins with the version, one byte. The time and the digest follow in 8 bytes each,
+/// little-endian, then inputs in postcard until the end.
 #[derive(Clone)]
 pub struct Batch {
     pub(super) now: Time,
-    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]). Whoever comes to another stops: replicas that differ are worse than one less.
+    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]).
+    /// Whoever comes to another stops: replicas that differ are worse than one less.
     pub(super) digest: u64,
     /// Of the cluster when it was proposed.
     version: Version,
-    /// None if they are of a version after this program's, and in a form of its own: they are kept and passed on as they are.
+    /// None if they are of a version after this program's, and in a form of its own: they are kept
+    /// and passed on as they are.
     pub(super) inputs: Option<Arc<Vec<Input>>>,
     encoded: Bytes,
 }
@@ -72,7 +77,8 @@ impl Batch {
         self.encoded.len()
     }
 
-    /// What is to be applied, if a program that knows these versions knows this one; which it is otherwise.
+    /// What is to be applied, if a program that knows these versions knows this one; which it is
+    /// otherwise.
     pub(super) fn into_inputs(self, known: Versions) -> Result<Vec<Input>, Version> {
         let inputs = self.inputs.filter(|_| known.know(self.version));
         inputs.map(Arc::unwrap_or_clone).ok_or(self.version)

@@ -1,8 +1,11 @@
-//! The versions of what machines share: messages, log entries, rows, and what [`namespace::decide()`] answers. One number for all of it, since a cluster raises all of it at once. There is
-//! version 1.
+//! The versions of what machines share: messages, log entries, rows, and what
+//! [`namespace::decide()`] answers. One number for all of it, since a cluster raises all of it at
+//! once. There is version 1.
 //!
-//! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the newest that both know ([`crate::greeting()`]). The *cluster's* version is
-//! replicated state: whatever a later one brings is used from the log entry on that raises it, and it is raised once every member of the server group knows the next.
+//! A program knows all from [`Version::OLDEST`] to [`Version::NEWEST`]. Two machines speak the
+//! newest that both know ([`crate::greeting()`]). The *cluster's* version is replicated state:
+//! whatever a later one brings is used from the log entry on that raises it, and it is raised once
+//! every member of the server group knows the next.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,7 +17,8 @@ pub struct Version(pub u16);
 impl Version {
     /// The oldest that this program knows.
     pub const OLDEST: Version = Version(1);
-    /// The newest that this program knows. A change of a message, a log entry, a row or an answer is a new one.
+    /// The newest that this program knows. A change of a message, a log entry, a row or an answer
+    /// is a new one.
     pub const NEWEST: Version = Version(1);
 
     /// The one after it.
@@ -41,10 +45,12 @@ pub struct Versions {
 impl Versions {
     /// What this program knows.
     pub const KNOWN: Versions = Versions { oldest: Version::OLDEST, newest: Version::NEWEST };
-    /// What a program knows that has one version more, with nothing new in it. Only tests of upgrades run as such.
+    /// What a program knows that has one version more, with nothing new in it. Only tests of
+    /// upgrades run as such.
     pub const WITH_NEXT: Versions = Versions { newest: Version::NEWEST.next(), ..Versions::KNOWN };
 
-    /// The same of a program that is held to `newest`: as one that was made when that was the newest.
+    /// The same of a program that is held to `newest`: as one that was made when that was the
+    /// newest.
     pub fn held_to(self, newest: Version) -> Versions {
         Versions { newest, ..self }
     }

@@ -101,7 +101,8 @@ fn whose_session_is_over_begins_a_new_one() {
     let open = |session| connects(1, session, 5);
     world.input(open(Some(session)));
     assert!(world.told(session).is_empty());
-    // Nor does another machine's session go on, or one of another start; and who has not heard that one began begins another.
+    // Nor does another machine's session go on, or one of another start; and who has not heard that
+    // one began begins another.
     let other = world.open(2, 1);
     world.input(open(Some(other)));
     assert!(world.told(other).is_empty());

@@ -1,4 +1,5 @@
-//! The cluster's version: raised by an entry, and what sessions, replicas and programs of each make of it. The next one is only here, and has nothing new in it.
+//! The cluster's version: raised by an entry, and what sessions, replicas and programs of each make
+//! of it. The next one is only here, and has nothing new in it.
 
 use crate::support::*;
 use directory::{Directory, Fault, Input, MemoryStore, Misdeed, Store};
@@ -24,12 +25,14 @@ fn old_cluster() -> World {
     world
 }
 
-/// Opens a session of `machine`, whose program speaks `version`; by which version it is told to decide.
+/// Opens a session of `machine`, whose program speaks `version`; by which version it is told to
+/// decide.
 fn open(world: &mut World, machine: u64, version: Version) -> (SessionId, Version) {
     world.opened(machine, 1, version)
 }
 
-/// A machine's session goes on over a new connection that speaks `version`; by which version it is told to decide, if it has one.
+/// A machine's session goes on over a new connection that speaks `version`; by which version it is
+/// told to decide, if it has one.
 fn resume(world: &mut World, machine: u64, session: SessionId, version: Version) -> Option<Version> {
     let machine = MachineId(machine);
     world.input(Input::Open { machine, incarnation: 1, session: Some(session), connection: 1, version });

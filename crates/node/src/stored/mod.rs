@@ -1,4 +1,5 @@
-//! What people and other programs do with the shares that a server's machine has stored: how they stand, who keeps them, what goes when, taking them elsewhere.
+//! What people and other programs do with the shares that a server's machine has stored: how they
+//! stand, who keeps them, what goes when, taking them elsewhere.
 
 mod accounts;
 mod client;
@@ -32,7 +33,8 @@ pub enum SharesRequest {
     Usage,
     /// Who has leased a share, or the shares of a path.
     Leases(String),
-    /// What nothing needs any more, and why it is still there. Before that, unless it is a `dry_run`, what may go goes.
+    /// What nothing needs any more, and why it is still there. Before that, unless it is a
+    /// `dry_run`, what may go goes.
     Collect {
         /// Nothing is changed.
         dry_run: bool,
@@ -62,14 +64,16 @@ pub enum SharesRequest {
     },
     /// Ends a key's account, by its name or key.
     RemoveAccount(String),
-    /// Ends leases of a key's account, by its name or key, that were not renewed for so many seconds.
+    /// Ends leases of a key's account, by its name or key, that were not renewed for so many
+    /// seconds.
     SweepAccount {
         /// Its name, or its key.
         account: String,
         /// Seconds.
         unrenewed: u64,
     },
-    /// Takes in shares that lie in the store without anybody knowing, and notes which are not there any more.
+    /// Takes in shares that lie in the store without anybody knowing, and notes which are not there
+    /// any more.
     Discover,
 }
 
@@ -170,7 +174,8 @@ pub(crate) fn reply(
     })
 }
 
-/// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or everything.
+/// Exports from a store whose machine is not up: what its own disk has, by the names of shares, or
+/// everything.
 pub(crate) fn export_alone(
     store: &Shares,
     file: &Path,

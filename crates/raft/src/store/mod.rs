@@ -1,9 +1,10 @@
 //! The ordered rows of the server's state on this machine's disk.
 //!
-//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes or wrote (frozen: afterwards it says nothing new,
-//! but says it faster), and a redb file with everything as of the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one
-//! durable commit of the frozen layer together with `meta`, which says how far in the log it reaches, so the file always is
-//! exactly the state after one log entry.
+//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes
+//! or wrote (frozen: afterwards it says nothing new, but says it faster), and a redb file with
+//! everything as of the last checkpoint that ended. The log makes the upper two durable. A
+//! checkpoint is one durable commit of the frozen layer together with `meta`, which says how far in
+//! the log it reaches, so the file always is exactly the state after one log entry.
 
 mod blocks;
 mod error;
@@ -46,7 +47,8 @@ pub struct StoreSettings {
     pub overlay_bytes: usize,
 }
 
-/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and any other error of the disk stops the process ([`EXIT_DISK`]).
+/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and
+/// any other error of the disk stops the process ([`EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
     disk: Arc<Disk>,
@@ -91,7 +93,8 @@ pub struct StoreStats {
 }
 
 impl RowStore {
-    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a crash too, at once, whatever the size.
+    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a
+    /// crash too, at once, whatever the size.
     pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
         if !path.try_exists().map_err(|cause| StoreError::new("opening", path, cause))? {
             RowStore::create(path, settings)?;
@@ -164,7 +167,8 @@ impl RowStore {
         self.disk.below.read().position.clone()
     }
 
-    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under way.
+    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under
+    /// way.
     pub fn is_full(&self) -> bool {
         self.active.bytes() >= self.overlay_bytes
     }
@@ -174,7 +178,8 @@ impl RowStore {
         self.active.rows() == 0
     }
 
-    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None while one is under way.
+    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None
+    /// while one is under way.
     pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
         let mut below = self.disk.below.write();
         if below.writing {
@@ -219,7 +224,8 @@ impl RowStore {
         if self.is_full() { self.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write) } else { Ok(()) }
     }
 
-    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
+    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a
+    /// checkpoint is under way.
     pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
         self.active = Overlay::default();
         self.disk.below.write().frozen = None;
@@ -336,7 +342,8 @@ impl StorageBackend for OnDisk {
     }
 }
 
-/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other can begin.
+/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other
+/// can begin.
 #[must_use]
 pub struct Checkpoint {
     disk: Arc<Disk>,
@@ -354,7 +361,8 @@ impl Checkpoint {
         written
     }
 
-    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and changed meanwhile.
+    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and
+    /// changed meanwhile.
     pub fn write(self) -> Result<(), StoreError> {
         self.disk.write("checkpointing", self.position, |table| {
             // In key order, which costs redb least.
@@ -379,7 +387,8 @@ impl Disk {
     ) -> Result<(), StoreError> {
         let commit = || -> Result<Arc<Table>, redb::Error> {
             let mut transaction = self.database.begin_write()?;
-            // Saves the allocator's state with the commit: opening after a crash takes milliseconds instead of a walk through the file.
+            // Saves the allocator's state with the commit: opening after a crash takes milliseconds
+            // instead of a walk through the file.
             transaction.set_quick_repair(true);
             change(&mut transaction.open_table(ROWS)?)?;
             transaction.open_table(META)?.insert(META_POSITION, position.as_slice())?;
