@@ -125,7 +125,7 @@ impl Activity {
         self.counts_until.store(u64::MAX, Relaxed);
     }
 
-    /// Counts operations and directories from now on for `WATCHES`.
+    /// Counts operations and directories for ten seconds from now on.
     pub fn watch(&self) {
         let now = self.ms(Instant::now());
         let until = now.saturating_add(WATCHES.as_millis() as u64);

@@ -1,4 +1,5 @@
-//! The most frequent keys of a stream, in a table of a fixed size (space-saving, Metwally et al. 2005).
+//! The most frequent keys of a stream, counted in a table of a fixed size. The algorithm is
+//! space-saving (Metwally et al. 2005).
 
 use rustc_hash::FxHashMap;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! Whether a thread looks out for a message for a moment before it sleeps.
 //!
-//! A thread that sleeps on a sleeping processor takes long to wake up: about as long as a message
-//! is on its way, and then as long as the answer.
+//! A thread that sleeps on a sleeping processor takes long to wake up. A message takes about that
+//! long on its way, and so does its answer.
 
 /// The most times in a row that a thread sleeps at once.
 const VAIN_MAX: u32 = 255;
