@@ -22,8 +22,8 @@ use record::RecordError;
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Command {
-    /// Serve MOUNT/disk and record what reaches it, until MOUNT is unmounted. Other files made in
-    /// MOUNT hold notes.
+    /// Serve MOUNT/disk and record its writes and flushes, until MOUNT is unmounted. Other files
+    /// made in MOUNT hold notes.
     Record {
         /// The disk's size.
         #[arg(long, value_name = "MIB")]

@@ -1,5 +1,5 @@
-//! Content that a program waits for is published at once. Once no program waits for it, it moves to
-//! shares where it belongs.
+//! Content that a program waits for is published at once. Once no program has the file open, its
+//! content moves to where content of its size belongs.
 
 use crate::cluster::Cluster;
 use client::{Call, Reply};

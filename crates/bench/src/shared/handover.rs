@@ -13,8 +13,8 @@ use std::time::Duration;
 
 /// The rate of the best coherent peer on this machine (reference/measured-limits.md: MooseFS).
 const PEER_PAIRS: f64 = 980.0;
-/// Messages of a hand-over. The reader asks the server and the server recalls from the writer:
-/// there and back, each.
+/// Messages of a hand-over. The reader asks the server and the server asks the writer: there and
+/// back, each.
 const MESSAGES: u32 = 4;
 /// Bytes of the file: inline by far.
 const BYTES: usize = 64;

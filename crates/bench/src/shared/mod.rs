@@ -2,8 +2,8 @@
 //! mounts. One run has them and all that they are compared with.
 //!
 //! The server counts the cost of machines to each other: messages, recalls, flushes of its log. The
-//! rest is time. It is compared with one machine alone, with the same calls on null FUSE file
-//! systems, or with a flush of the disk and a message over TCP.
+//! rest is time. A time is compared with one machine alone, with the same calls on null FUSE file
+//! systems, or with a disk flush and a TCP message.
 
 mod coded;
 mod copies;

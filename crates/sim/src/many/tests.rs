@@ -82,8 +82,8 @@ fn messages_are_in_proportion_to_clients_not_to_opens() {
     let (once, often) = (messages(12, 1), messages(12, 100));
     println!("12 clients: {once} messages for 24 opens, {often} for 2,400");
     assert_eq!(once, often);
-    // Each client asks once and is answered once; the first is recalled once from the fields that
-    // show it others.
+    // Each client asks once and is answered once; the first client's leases on the others' values
+    // are recalled once.
     assert!(once <= 3 * 12, "{once}");
     // With one machine no message is ever sent.
     assert_eq!(messages(1, 100), 0);
