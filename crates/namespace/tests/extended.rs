@@ -91,7 +91,7 @@ fn attributes_are_set_found_listed_and_removed() {
     assert_eq!(set(&mut s, b"2", XattrMode::Create), Err(Error::Exists));
     assert_eq!(set(&mut s, b"3", XattrMode::Replace), Ok(Answer::Nothing));
     assert_eq!(s.run_text("1:10 getxattr user.a f"), Ok(Answer::Bytes(b"3".to_vec())));
-    // Two changes at one time are two changes.
+    // Two changes at one time are still two changes.
     assert_eq!(s.file("f").attributes.ctime, at(1000).next());
     let list = Operation::ListXattrs { file: s.id("f") };
     assert_eq!(s.run(&list), Ok(Answer::Names(vec![Label::attribute(b"user.a").unwrap()])));
@@ -109,12 +109,12 @@ fn the_list_of_names_is_bounded() {
         let operation = s.set_xattr(&format!("user.{n:0250}"), b"", XattrMode::Set, "f", "1:10");
         assert_eq!(s.run(&operation), if n < 256 { Ok(Answer::Nothing) } else { Err(Error::TooBig) }, "{n}");
     }
-    // What is there already can still be changed.
+    // An existing attribute can still be changed.
     let operation = s.set_xattr(&format!("user.{:0250}", 0), b"x", XattrMode::Set, "f", "1:10");
     assert_eq!(s.run(&operation), Ok(Answer::Nothing));
 }
 
-/// The kernel takes capabilities away in the name of whoever writes.
+/// The kernel removes capabilities in the name of the writer.
 #[test]
 fn who_may_write_takes_capabilities_away() {
     for (asker, expected) in [
@@ -129,7 +129,7 @@ fn who_may_write_takes_capabilities_away() {
     }
 }
 
-/// `1:7 2@5:4 ...`: tag, id if any, permissions.
+/// Parses `1:7 2@5:4 ...`: tag, id if any, permissions.
 fn acl(text: &str) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0];
     for entry in text.split(' ') {
@@ -179,7 +179,7 @@ fn who_may_set_a_list() {
 #[test]
 fn a_list_and_the_mode_follow_each_other() {
     let mut s = Situation::new("f -rwxr-sr-x 1:10");
-    // Equivalent to a mode: no list is stored.
+    // The list is equivalent to a mode, so no list is stored.
     set_acl(&mut s, ACCESS, "1:6 4:5 32:1", "f", "1:10").unwrap();
     assert_eq!((get_acl(&mut s, ACCESS, "f"), s.file("f").attributes.mode), (None, 0o2651));
     set_acl(&mut s, ACCESS, "1:6 2@5:7 4:4 16:6 32:0", "f", "1:10").unwrap();
@@ -188,13 +188,13 @@ fn a_list_and_the_mode_follow_each_other() {
     assert_eq!(get_acl(&mut s, ACCESS, "f"), Some(acl("1:6 2@5:7 4:4 16:0 32:4")));
     s.run_text("1:10 chmod 674 f").unwrap();
     assert_eq!(get_acl(&mut s, ACCESS, "f"), Some(acl("1:6 2@5:7 4:4 16:7 32:4")));
-    // The group's bits stay what the mask was.
+    // The group's bits keep the mask's value.
     s.run_text("1:10 removexattr system.posix_acl_access f").unwrap();
     assert_eq!((get_acl(&mut s, ACCESS, "f"), s.file("f").attributes.mode), (None, 0o674));
     let before = s.tree.clone();
     assert_eq!(s.run_text("1:10 removexattr system.posix_acl_access f"), Ok(Answer::Nothing));
     assert_eq!(s.tree, before);
-    // A list by one who is not in the group takes set-gid, as chmod does.
+    // A list set by a user outside the group clears set-gid, as chmod does.
     s.run_text("0:0 chmod 2755 f").unwrap();
     set_acl(&mut s, ACCESS, "1:7 4:5 32:5", "f", "1:3").unwrap();
     assert_eq!(s.file("f").attributes.mode, 0o755);
@@ -216,13 +216,13 @@ fn a_list_decides_for_all_but_owner_and_root() {
         let done = s.run_text(&format!("{asker} create 644 0 d/{label}"));
         assert_eq!(done.map(|_| ()), expected, "{asker} {label}");
     }
-    // To write in a directory takes one entry that says both "write" and "search".
+    // A write in a directory needs one entry with both "write" and "search".
     let mut both = Situation::new("d drwx------ 1:10");
     set_acl(&mut both, ACCESS, "1:7 4:1 8@50:2 16:7 32:0", "d", "1:10").unwrap();
     assert_eq!(both.run_text("6:10,50 lookup d/new"), Err(Error::NotFound));
     assert_eq!(both.run_text("6:10,50 create 644 0 d/new"), Err(Error::AccessDenied));
-    // As in Linux, where the group's bits (the mask) are all zero the list is not looked at, and
-    // "others" is what is left.
+    // As in Linux, the list is ignored if the group's bits (the mask) are all zero. The "others"
+    // bits remain.
     s.run_text("1:10 chmod 705 d").unwrap();
     assert!(matches!(s.run_text("5:5 lookup d/f"), Ok(Answer::Entry(_))));
 }
@@ -242,11 +242,11 @@ fn a_default_list_takes_the_place_of_the_umask() {
     assert_eq!(get_acl(&mut s, DEFAULT, "d/d"), Some(acl(default)));
     s.run_text("2:20 symlink 0 077 d/l").unwrap();
     assert_eq!((get_acl(&mut s, ACCESS, "d/l"), s.file("d/l").attributes.mode), (None, 0o777));
-    // One that says no more than a mode makes no list.
+    // A list with nothing beyond a mode gives the new file no list.
     set_acl(&mut s, DEFAULT, "1:7 4:5 32:0", "d", "1:10").unwrap();
     s.run_text("2:20 create 666 0 d/g").unwrap();
     assert_eq!((get_acl(&mut s, ACCESS, "d/g"), s.file("d/g").attributes.mode), (None, 0o640));
-    // Gone, the umask counts again.
+    // Without the default list the umask counts again.
     s.run_text("1:10 removexattr system.posix_acl_default d").unwrap();
     s.run_text("2:20 create 666 077 d/h").unwrap();
     assert_eq!(s.file("d/h").attributes.mode, 0o600);
@@ -265,8 +265,7 @@ fn share(at: u32) -> Place {
     Place::Share { share: ShareId([7; 16]), at }
 }
 
-/// Version, size and change of a publication to a file that is at version 4, has size 100 and no
-/// key.
+/// Version, size and change of a publication, to a file with version 4, size 100 and no key.
 #[test]
 fn publications() {
     let put = |truncate_to, put, key| ContentChange::Extents { truncate_to, punch: vec![], put, key };

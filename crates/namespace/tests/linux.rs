@@ -1,5 +1,5 @@
-//! Users with groups and capabilities get what they get on ext4: `linux/table.txt`, which
-//! `linux/record.py` has recorded there.
+//! Users with groups and capabilities get the same results as on ext4. `linux/record.py` has
+//! recorded those in `linux/table.txt`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -74,14 +74,14 @@ fn check(asker: &str, operation: &str, outcome: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// Runs an operation of the table, also what is more than one for us.
+/// Runs an operation of the table. Some of them are several operations here.
 fn run(situation: &mut Situation, asker: &str, operation: &str) -> Result<(), namespace::Error> {
     match operation.split(' ').collect::<Vec<_>>()[..] {
         ["lookup", path] => {
-            // The recorder stats: what is not there is found out by who may search.
+            // The recorder calls stat. Only a user who may search finds out that a name is missing.
             situation.run_text(&format!("{asker} lookup {path}")).map(drop)
         }
-        // What is left of the mode is the machine's to set.
+        // The machine sets the mode that is left after a write.
         ["write", path] => {
             let (file, attributes) = (situation.id(path), situation.file(path).attributes);
             let mode = Some(attributes.mode_after_write(&cred(asker)));

@@ -1,4 +1,4 @@
-//! Tables of locks against what POSIX says of single bytes.
+//! Tables of locks, compared with POSIX' rules for single bytes.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -13,13 +13,13 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tree::{HERE, Tree, at, decide_proved};
 
-/// Bytes of the model. The last stands for all that follow.
+/// Bytes of the model. The last one stands for all that follow.
 const BYTES: u64 = 12;
 
-/// How each byte is locked.
+/// The lock of each byte.
 type Bytes = [Option<LockKind>; BYTES as usize];
 
-/// What each owner (of each session) has locked, byte by byte.
+/// The locks of each owner (of each session), byte by byte.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Naive(BTreeMap<(LockSpace, (u64, u64)), Bytes>);
 
@@ -47,7 +47,7 @@ impl Naive {
         self.0.retain(|_, bytes| bytes.iter().any(Option::is_some));
     }
 
-    /// As few pieces as it can be said in.
+    /// The same locks in as few pieces as possible.
     fn table(&self) -> Vec<(LockSpace, (u64, u64), LockRange, LockKind)> {
         let mut pieces = Vec::new();
         for ((space, holder), bytes) in &self.0 {
@@ -102,8 +102,8 @@ proptest! {
                 table.change(&session, &change);
                 naive.set(session, &change);
                 prop_assert_eq!(seen.has(&change), before == table);
-                // Whoever has the lease changes what it sees, the server what there is: the two
-                // stay in step.
+                // The holder of the lease changes its view, and the server its table. The two stay
+                // in step.
                 let mut seen = seen;
                 seen.change(&change);
                 prop_assert_eq!(seen, table.seen_by(&session));
@@ -114,8 +114,8 @@ proptest! {
         }
     }
 
-    /// What is written down when a lease goes brings the server to where the machine is, and each
-    /// step of it may be decided.
+    /// The changes that are logged when a lease goes bring the server's table to the machine's
+    /// state. Each step can be decided.
     #[test]
     fn changes_in_between_can_be_left_out(before in changes(), after in changes()) {
         let mut table = LockTable::default();
@@ -170,7 +170,7 @@ fn a_row_in_another_form_or_with_a_conflict_is_refused() {
     assert!(refused(&conflicts), "a conflict, far from its neighbour");
 }
 
-/// Others are one owner without a number, however many they are, and still all count.
+/// All others show as one owner without a number. Each of their locks still counts.
 #[test]
 fn of_others_it_shows_that_a_range_is_locked_and_how() {
     let mut table: LockTable<(u64, u64)> = LockTable::default();
@@ -226,7 +226,7 @@ fn a_file_has_so_many_locks_and_no_more() {
     tree.files.get_mut(&root).unwrap().locks.change(&HERE, &last);
     let more = every_other(LOCKS_MAX as u64 + 5);
     assert_eq!(decide(&tree, more), Err(Error::TooManyLocks));
-    // What makes no more of them goes on.
+    // A change that adds no lock still succeeds.
     assert_eq!(decide(&tree, LockChange { range: range(1, 1), ..more }), Ok(()));
     assert_eq!(decide(&tree, LockChange { kind: None, ..every_other(7) }), Ok(()));
 }

@@ -1,5 +1,5 @@
-//! With more knowledge an answer other than `Unknown` stays the same; and what is wanted, once
-//! granted, decides.
+//! With more knowledge an answer other than `Unknown` stays the same. A grant of the wanted leases
+//! leads to an answer.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -13,7 +13,8 @@ use random::{Choices, World};
 use std::collections::BTreeSet;
 use tree::{Seen, Tree, at, decide_proved_by, decide_traced};
 
-/// A random part of what the operation could need: of each lease nothing, a weaker one, or itself.
+/// A random part of the leases that the operation could need: of each nothing, a weaker one, or
+/// itself.
 fn some_leases(choices: &mut Choices<'_>, trace: &[Lease]) -> Vec<Lease> {
     let kinds = |choices: &mut Choices<'_>, kind| match choices.pick(4) {
         0 => None,
@@ -29,15 +30,15 @@ fn some_leases(choices: &mut Choices<'_>, trace: &[Lease]) -> Vec<Lease> {
 fn check_monotone(rules: Rules, tree: &Tree, operation: &Operation, choices: &mut Choices<'_>) {
     let (full, trace) = decide_traced(rules, tree, operation);
     let mut leases = some_leases(choices, &trace);
-    // Each round grants what was wanted, as a server would that did not find out the rest by
-    // itself.
+    // Each round grants the wanted leases. A server that did not find the rest by itself would do
+    // the same.
     for _ in 0..=trace.len() {
         match decide(rules, operation, &Seen { tree, leases: &leases }) {
             Verdict::Unknown { wants } => {
                 assert!(!wants.is_empty(), "{operation:?} wants nothing and does not decide");
                 let mut goes_on = false;
                 for want in wants {
-                    // Past an other-value that is not known a rule goes on as if it were FALSE.
+                    // After an unknown other-value a rule goes on as if it were FALSE.
                     goes_on |= want.field.is_black_box() && want.kind == Kind::Read;
                     assert!(
                         goes_on || trace.contains(&want),
@@ -83,7 +84,7 @@ proptest! {
     }
 }
 
-/// Tests the test: the random operations come to every end that a decision on whole state has.
+/// Tests the test: the random operations reach every result that a decision on whole state has.
 #[test]
 fn the_random_operations_reach_everything() {
     let mut done = BTreeSet::new();

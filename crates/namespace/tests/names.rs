@@ -1,5 +1,4 @@
-//! link, unlink, rmdir and rename, as rows: every combination of kinds, and what becomes of the
-//! files.
+//! link, unlink, rmdir and rename, as rows: every combination of kinds, and the fate of the files.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -136,8 +135,8 @@ fn exchange() {
     );
 }
 
-/// What an overlay hides is marked by the character device 0, in the same step that moves the file
-/// away.
+/// The character device 0 marks what an overlay hides. It appears in the same step that moves the
+/// file away.
 #[test]
 fn a_rename_leaves_a_whiteout() {
     rows(
@@ -151,8 +150,8 @@ fn a_rename_leaves_a_whiteout() {
     );
 }
 
-/// Whoever lists meanwhile ends at what was there when the listing began, and must not miss a name
-/// that always is.
+/// A listing ends at the last entry that existed when it began. It must not miss a name that is
+/// bound throughout.
 #[test]
 fn a_label_that_is_there_throughout_keeps_its_position() {
     let position = |s: &mut Situation, path: &str| match s.run_text(&format!("0:0 lookup {path}")) {
@@ -172,7 +171,7 @@ fn a_label_that_is_there_throughout_keeps_its_position() {
     assert!(position(&mut s, "new") > last, "what is new comes behind");
 }
 
-/// A directory that gets another parent changes itself, since `..` is in it.
+/// A directory that gets another parent changes itself, since it contains `..`.
 #[test]
 fn moving_a_directory_needs_write_permission_on_it() {
     rows(
@@ -271,8 +270,8 @@ fn an_orphan_is_disposed_of_and_linked_nowhere() {
     }
 }
 
-/// Whether a file dies or is orphaned depends on what the client says of itself and knows of the
-/// others.
+/// The client's own values and its knowledge of the others' decide whether a file dies or is
+/// orphaned.
 #[test]
 fn death_needs_to_know_that_nobody_else_has_it_open() {
     let mut s = Situation::new(KINDS);
@@ -305,7 +304,7 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
         };
         assert!(effects.contains(&ends), "{effects:?}");
     }
-    // Of an orphan that others have open, nobody else is to dispose.
+    // No other client may dispose of an orphan that is still open elsewhere.
     s.run_text("0:0 unlink f open").unwrap();
     let dispose = Operation::Dispose { file: f.clone(), time: at(9) };
     let Verdict::Refused { error, evidence } = decide(Rules::NEWEST, &dispose, &s.tree) else { panic!() };
@@ -315,7 +314,7 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     assert!(matches!(decide(Rules::NEWEST, &dispose, &s.tree), Verdict::Done { .. }));
 }
 
-/// Two links of one file stay as they are, and that takes no lease to write.
+/// Two links of one file stay as they are, and the rename takes no lease to write.
 #[test]
 fn a_rename_that_changes_nothing_only_reads() {
     let mut s = Situation::new(KINDS);
@@ -326,7 +325,7 @@ fn a_rename_that_changes_nothing_only_reads() {
     assert!(matches!(verdict, Verdict::Done { ref effects, .. } if effects.is_empty()), "{verdict:?}");
 }
 
-/// A client knows no paths: it ships this operation, and no other rename.
+/// A client knows no paths. It ships this operation, and no other rename.
 #[test]
 fn moving_a_directory_wants_the_path() {
     let mut s = Situation::new(KINDS);
@@ -366,7 +365,7 @@ fn moving_a_directory_wants_the_path() {
     }
 }
 
-/// Labels are leased by their fold, and bound exactly.
+/// Labels are leased by their fold and bound exactly.
 #[test]
 fn labels_that_differ_in_case_share_a_lease() {
     let mut s = Situation::new("readme -rw-r--r-- 1:10");
@@ -380,7 +379,7 @@ fn labels_that_differ_in_case_share_a_lease() {
     assert!(evidence.iter().any(|lease| lease.field == Field::Child(Label::new(b"readme").unwrap())));
 }
 
-/// What a correct client never sends.
+/// Operations that a correct client never sends.
 #[test]
 fn nonsense() {
     let mut s = Situation::new(KINDS);

@@ -1,5 +1,5 @@
-//! Windows' handles: who may open what, and what becomes of a file that is to be deleted (BlackBox
-//! §3.3, §4.4).
+//! Windows' handles: conflicts between opens, and the end of a file with a pending deletion
+//! (BlackBox §3.3, §4.4).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -51,7 +51,7 @@ fn a_conflict_is_known_by_one_other_value() {
     let read = |field| Lease::new(f.clone(), field, Kind::Read);
     let fields = [Field::Attributes, Field::Disposition, Field::Mode(Mode::ExcludeWrite)];
     assert_eq!(evidence, fields.map(read));
-    // The evidence alone says so again, without a message.
+    // The evidence alone proves the refusal again, without a message.
     assert!(matches!(
         decide(Rules::NEWEST, &writing, &Seen { tree: &tree, leases: &evidence }),
         Verdict::Refused { .. }
@@ -114,7 +114,7 @@ fn setting_the_disposition_asks_what_unlink_asks() {
         let operation = setting(&s.id(file), Some(link(&dir, label)));
         assert_eq!(s.run(&operation).map(|_| ()), *expected, "{file} as {name}");
     }
-    // Without the right to change the directory, or a handle that may.
+    // The user lacks the right to change the directory, or a handle that may delete.
     let mut s = Situation::new("d drwxr-xr-x 2:2\nd/f -rw-rw-rw- 1:1");
     let (d, f) = (s.id("d"), s.id("d/f"));
     assert_eq!(s.run(&setting(&f, Some(link(&d, "f")))), Err(Error::AccessDenied));
@@ -139,14 +139,14 @@ fn the_last_close_deletes_what_is_to_be_deleted() {
 
 #[test]
 fn the_disposition_follows_a_name_and_spares_others() {
-    // Renamed since: it goes by the name it has now.
+    // After a rename the file loses the name that it has now.
     let mut s = Situation::new(FILES);
     let (d, f) = (s.id("d"), s.id("d/f"));
     s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
     s.run_text("1:1 rename d/f e/g").unwrap();
     s.run(&Operation::Dispose { file: f.clone(), time: at(10) }).unwrap();
     assert!(!s.tree.files.contains_key(&f));
-    // Of two names only that one goes.
+    // The file has two names, and only the named one goes.
     let mut s = Situation::new(FILES);
     let (d, f) = (s.id("d"), s.id("d/f"));
     s.run_text("1:1 link d/f e/g").unwrap();

@@ -1,4 +1,4 @@
-//! Who may do what, as rows: mode bits, sticky and set-gid directories, chmod, chown, utimens.
+//! Permissions, as rows: mode bits, sticky and set-gid directories, chmod, chown, utimens.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -73,8 +73,8 @@ fn only_root_makes_devices() {
     );
 }
 
-/// May one take `file` out: everybody may write the directory, so only the sticky bit says no, and
-/// with another error.
+/// Removal of `file` from a sticky directory that all users may write. Only the sticky bit refuses,
+/// and with another error.
 #[test]
 fn sticky_directories() {
     rows(
@@ -224,7 +224,7 @@ fn what_utimens_sets() {
     s.run(&Operation::Accessed { file, time: at(1500) }).unwrap();
     let attributes = Attributes { atime: at(2000), ..before.0 };
     assert_eq!((s.file("f").attributes, s.file("f").content), (attributes, before.1), "never backwards");
-    // A later touch goes on from there, and is not bound by the generation.
+    // A later touch goes on from there, and the generation does not bind it.
     s.run_text("0:0 create 644 0 d/x").unwrap();
     assert_eq!(s.file("d").times.mtime, at(1000));
 }

@@ -1,4 +1,4 @@
-//! What distinguishes the versions of the rules.
+//! The differences between the versions of the rules.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
 
@@ -9,7 +9,7 @@ use lease::Label;
 use namespace::*;
 use tree::{Tree, at, decide_proved_by, root};
 
-/// Everything that moves the time of the last status change of a file, at `time`.
+/// All operations that move the time of a file's last status change, at `time`.
 fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
     let (dir, cred, label) =
         (FileId::root(), Cred::default(), |name: &str| Label::new(name.as_bytes()).unwrap());
@@ -94,7 +94,7 @@ fn by_the_third_rules_a_clock_that_is_behind_hides_no_change() {
     }
 }
 
-/// By a clock that is not behind both come to the same: so most updates of either version do.
+/// With a clock that is not behind, both versions give the same result, as for most updates.
 #[test]
 fn by_a_clock_that_is_ahead_all_rules_say_the_same() {
     let (tree, file) = one_file();

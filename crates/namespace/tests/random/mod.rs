@@ -1,4 +1,4 @@
-//! Random operations on a small tree: few labels, few users, so that they meet.
+//! Random operations on a small tree. Labels and users are few, so that operations collide.
 
 use crate::tree::{Tree, root};
 use ident::FileId;
@@ -8,7 +8,7 @@ use namespace::{
     LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout, XattrMode,
 };
 
-/// Bytes taken as decisions; zeros when they are used up, so that shorter means simpler.
+/// Bytes that serve as decisions, followed by zeros. So shorter input means simpler operations.
 pub struct Choices<'a>(std::slice::Iter<'a, u8>);
 
 impl<'a> Choices<'a> {
@@ -38,8 +38,8 @@ pub struct World {
     next: u64,
 }
 
-/// Names that fold together, that only look alike, that are no text, and as long as can be: of each
-/// kind few, so that they meet.
+/// Names of a few kinds: names that fold together, that only look alike, that are no text, and that
+/// have the maximum length.
 const LABELS: [&[u8]; 14] = [
     b"a",
     b"b",
@@ -57,7 +57,7 @@ const LABELS: [&[u8]; 14] = [
     &[b'X'; 255],
 ];
 
-/// Seconds before there was time, when it began, and after what fits into 32 and 34 bits.
+/// Seconds before the epoch, at the epoch, and beyond 32 and 34 bits.
 const TIMES: [(i64, u32); 7] = [
     (5, 0),
     (0, 0),
@@ -68,7 +68,7 @@ const TIMES: [(i64, u32); 7] = [
     (i64::MAX, 999_999_999),
 ];
 
-/// Users and groups that are as large as can be said (-1 says none), and one that nobody is.
+/// Users and groups with the largest numbers (-1 says none), and one number that no user has.
 const IDS: [u32; 3] = [1 << 31, u32::MAX - 1, 3];
 
 const MODES: [u16; 12] = [0o777, 0o755, 0o700, 0o640, 0o1777, 0o2775, 0o750, 0o070, 0o4711, 0o2755, 0, 0o666];
@@ -81,7 +81,7 @@ impl World {
     pub fn operation(&mut self, c: &mut Choices<'_>, time: Timestamp) -> Operation {
         let cred = cred(c);
         let (file, dir, label) = (self.file(c), self.dir(c), label(c));
-        // Somebody else opens a file, or closes it.
+        // Another client opens a file, or closes it.
         if self.tree.files.contains_key(&file)
             && c.pick(3) == 1
             && self.tree.elsewhere.remove(&file).is_none()
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Another machine locks something, if it can, or unlocks.
+    /// Another machine locks a range, if it can, or unlocks one.
     fn lock_elsewhere(&mut self, c: &mut Choices<'_>, file: &FileId) {
         let change = lock(c);
         let holder = (2 + c.pick(2) as u64, change.owner);
@@ -205,7 +205,7 @@ impl World {
         self.next
     }
 
-    /// Any file, or sometimes one that never was.
+    /// Any file, or sometimes one that never existed.
     fn file(&self, c: &mut Choices<'_>) -> FileId {
         if c.rarely() {
             return FileId::root().child(1 << 40);
@@ -273,7 +273,7 @@ fn cred(c: &mut Choices<'_>) -> Cred {
 }
 
 fn label(c: &mut Choices<'_>) -> Label {
-    // Two that fold together more often than not.
+    // Mostly labels that fold together.
     let labels = if c.rarely() { &LABELS[..] } else { &LABELS[..4] };
     Label::new(c.of(labels)).unwrap()
 }

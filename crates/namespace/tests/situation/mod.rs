@@ -1,15 +1,16 @@
 //! Situations, operations and outcomes as rows of text.
 //!
 //! A situation has a line for each file: path, mode as `ls` prints it, owner and group, and for a
-//! further link `= path`. The root is `.`, 0755 and root's unless said otherwise.
+//! further link `= path`. The root is `.`, with mode 0755 and owner root unless the situation says
+//! otherwise.
 //!
-//! A row is `asker operation -> outcome; what holds afterwards; ...`, the asker being
-//! `uid:gid,gid...+CAPABILITY+CAPABILITY...`, what holds afterwards `path mode owner:group`,
-//! `path links n`, `path is path` (as it was before), `path gone`.
+//! A row is `asker operation -> outcome; what holds afterwards; ...`. The asker is
+//! `uid:gid,gid...+CAPABILITY+CAPABILITY...`. The part "what holds afterwards" is
+//! `path mode owner:group`, `path links n`, `path is path` (as it was before), or `path gone`.
 //!
-//! The rows were also run on ext4 and tmpfs of Linux 6.18. They give the same, but for what is the
-//! kernel's own and not decided here: it follows symbolic links on the way, and may refuse links to
-//! other users' files (fs.protected_hardlinks).
+//! The rows were also run on ext4 and tmpfs of Linux 6.18. They give the same results, except for
+//! the kernel's own decisions. The kernel follows symbolic links on the way, and may refuse links
+//! to other users' files (fs.protected_hardlinks).
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -242,7 +243,7 @@ pub fn holds(before: &Situation, after: &Situation, claim: &str) -> bool {
     }
 }
 
-/// As `ls -l` has it.
+/// Attributes from the form of `ls -l`.
 fn attributes(text: &str, owner: &str, ino: u64) -> Attributes {
     let kind = match text.as_bytes()[0] {
         b'd' => FileKind::Directory,

@@ -1,5 +1,5 @@
-//! A whole file system in memory: authoritative state that knows everything, the same seen through
-//! a set of leases, and what every verdict on it must satisfy.
+//! A whole file system in memory: authoritative state, a view of it through leases, and the
+//! conditions that every verdict must satisfy.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -22,7 +22,7 @@ pub struct File {
     pub disposition: Option<Disposition>,
     pub children: BTreeMap<Label, Entry>,
     pub xattrs: BTreeMap<Label, Vec<u8>>,
-    /// By session; whoever decides here is [`HERE`].
+    /// Locks by session. The deciding session is [`HERE`].
     pub locks: LockTable<(u64, u64)>,
 }
 
@@ -32,7 +32,7 @@ pub const HERE: u64 = 1;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tree {
     pub files: BTreeMap<FileId, File>,
-    /// How others have files open.
+    /// How other clients have files open.
     pub elsewhere: BTreeMap<FileId, Open>,
 }
 
@@ -107,7 +107,7 @@ impl Tree {
         }
     }
 
-    /// What holds in every state.
+    /// Checks the conditions that hold in every state.
     pub fn check(&self) {
         let mut linked: BTreeMap<&FileId, BTreeSet<(&FileId, &Label)>> = BTreeMap::new();
         let mut inodes = BTreeSet::new();
@@ -140,7 +140,7 @@ impl Tree {
         }
     }
 
-    /// `file` and what is above it; nothing if there is no end to that.
+    /// `file` and its ancestors, or nothing if these form a circle.
     fn path<'a>(&'a self, file: &'a FileId) -> Option<Vec<&'a FileId>> {
         let mut path = vec![file];
         while let Some(link) = self.files.get(path[path.len() - 1]).and_then(|file| file.links.first()) {
@@ -153,7 +153,7 @@ impl Tree {
     }
 }
 
-/// What the permission bits must be beside this access list (read once more, by other means).
+/// The permission bits that go with this access list, computed a second time and in another way.
 fn acl_mode_bits(bytes: &[u8]) -> u16 {
     let mut class = [0; 3];
     let mut mask = None;
@@ -218,7 +218,7 @@ impl Knowledge for Tree {
     }
 }
 
-/// What of a tree a set of leases lets one know.
+/// The part of a tree that a set of leases makes known.
 pub struct Seen<'a> {
     pub tree: &'a Tree,
     pub leases: &'a [Lease],
@@ -277,7 +277,7 @@ impl Knowledge for Seen<'_> {
     }
 }
 
-/// Whether a lease on `held` is one on `field`: the infinite ones include single names.
+/// Whether a lease on `held` covers `field`. The infinite leases include single names.
 fn includes(held: &Field, field: &Field) -> bool {
     match (held, field) {
         (Field::Children, Field::Child(_)) | (Field::Xattrs, Field::Xattr(_)) => true,
@@ -285,20 +285,20 @@ fn includes(held: &Field, field: &Field) -> bool {
     }
 }
 
-/// A verdict on the whole state, and what asking for it consulted.
+/// The verdict on the whole state, and the leases that it consulted.
 pub fn decide_traced(rules: Rules, tree: &Tree, operation: &Operation) -> (Verdict, Vec<Lease>) {
     let traced = Traced::new(tree);
     let verdict = decide(rules, operation, &traced);
     (verdict, traced.into_leases())
 }
 
-/// Decides on the whole state, after making sure that the proof of the verdict suffices and has
-/// nothing superfluous in it.
+/// Decides on the whole state, and checks that the proof of the verdict suffices and has nothing
+/// superfluous.
 pub fn decide_proved(tree: &Tree, operation: &Operation) -> Verdict {
     decide_proved_by(Rules::NEWEST, tree, operation)
 }
 
-/// The same by these rules.
+/// Does the same by these rules.
 pub fn decide_proved_by(rules: Rules, tree: &Tree, operation: &Operation) -> Verdict {
     let (verdict, trace) = decide_traced(rules, tree, operation);
     let proof = match &verdict {
@@ -328,7 +328,7 @@ pub fn decide_proved_by(rules: Rules, tree: &Tree, operation: &Operation) -> Ver
     verdict
 }
 
-/// Whatever changes was held so that it may change; a file that is born is its maker's.
+/// Checks that the proof has a lease for each change. A new file belongs to its maker.
 fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
     let mut born = None;
     for effect in effects {
@@ -343,7 +343,7 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
             Effect::AddLink { file, .. } | Effect::DropLink { file, .. } => {
                 (file, vec![(Field::Parent, Kind::Write)])
             }
-            // Many may move an access time.
+            // Many clients may move an access time.
             Effect::Attributes { file, attributes } => {
                 let was = proof.tree.files.get(file).map(|file| file.attributes);
                 let only_read =
@@ -367,7 +367,7 @@ fn check_authority(effects: &[Effect], proof: &Seen<'_>) {
     }
 }
 
-/// A root that anybody may use as `mode` says.
+/// A root that all users may use as `mode` says.
 pub fn root(mode: u16) -> Attributes {
     Attributes {
         kind: FileKind::Directory,
@@ -383,7 +383,7 @@ pub fn root(mode: u16) -> Attributes {
     }
 }
 
-/// At a second that no two operations share.
+/// A whole second, different for each operation.
 pub fn at(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
 }
