@@ -1,4 +1,4 @@
-//! What [`crate::FileContent`] returns, and how a host assembles a read.
+//! The results of [`crate::FileContent`], and how a host assembles a read.
 
 use bytes::Bytes;
 use namespace::{ContentChange, ShareId, Timestamp};

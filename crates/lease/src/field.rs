@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
-/// What a lease lets its holder do with the field.
+/// The rights that a lease gives its holder on the field.
 ///
 /// On the multi-writer field ([`Field::Times`]) any number of clients may move a directory's times
 /// forward at once. So `Touch` agrees with `Touch`, and with no other kind. `Write` is `Read` and
@@ -155,7 +155,7 @@ pub struct Lease {
     pub file: FileId,
     /// Its field.
     pub field: Field,
-    /// What the holder may do.
+    /// The holder's rights.
     pub kind: Kind,
 }
 

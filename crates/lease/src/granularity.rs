@@ -46,9 +46,9 @@ impl Granularity {
         in_the_way.collect()
     }
 
-    /// Rounds the needs to leases of this granularity: all fields of each file, to write if the
-    /// operation changes anything of the file, else to read. Labels and attributes that are needed
-    /// by name are also listed by name, so that the grant includes their values.
+    /// Rounds the needs to leases of this granularity: all fields of each file. They are to write
+    /// if the operation changes anything of the file, else to read. Labels and attributes that are
+    /// needed by name are also listed by name, so that the grant includes their values.
     pub fn rounded(self, needs: Vec<Lease>) -> Vec<Lease> {
         if self != Granularity::Files {
             return needs;

@@ -29,7 +29,7 @@ pub struct InTheWay {
     pub session: SessionId,
     /// The field; for one label of an infinite lease, that label.
     pub field: Field,
-    /// What the holder may keep.
+    /// The kind that the holder may keep.
     pub keep: Option<Kind>,
 }
 

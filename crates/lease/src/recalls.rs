@@ -16,7 +16,7 @@ pub struct Recalls(BTreeMap<FileId, BTreeMap<(SessionId, Field), Recall>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Recall {
-    /// What the holder may keep.
+    /// The kind that the holder may keep.
     keep: Option<Kind>,
     /// When the recall was first sent.
     since: Time,

@@ -35,7 +35,7 @@ impl SubLease {
 pub struct Recall {
     /// The holder.
     pub session: SessionId,
-    /// Which of the two leases.
+    /// The lease, one of the two.
     pub lease: SubLease,
 }
 
@@ -154,9 +154,9 @@ impl<A: Aggregate> BlackBox<A> {
         Answer::Recall(recalls)
     }
 
-    /// Ends the session `x`, or gives it up: a self-write to the identity, after which nothing is
-    /// known of it (departs from BlackBox §4.7: because the identity is one value of many, only the
-    /// views that rest on the departing value are recalled).
+    /// Ends the session `x`, or gives it up. This is a self-write to the identity, after which
+    /// nothing is known of the session. It departs from BlackBox §4.7: because the identity is one
+    /// value of many, only the views that rest on the departing value are recalled.
     ///
     /// The session is over for `x` at the first call, and its grants are void. Its value stays
     /// until no other client's view rests on it.
