@@ -528,8 +528,8 @@ impl Group {
         self.ear.trust.remembers(drawn)
     }
 
-    /// Returns whether this member takes part: as far as the others know, it has all its promises.
-    /// A member that has just started waits until they say so.
+    /// Returns whether this member takes part: as far as the others know, it remembers all its
+    /// promises. A member that has just started waits until they say so.
     pub fn is_trusted(&self) -> bool {
         self.ear.trust.is_trusted()
     }

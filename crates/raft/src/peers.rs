@@ -106,7 +106,7 @@ enum Call {
     Introduces(Introduction),
     /// Asks the other member to introduce itself.
     Asks,
-    /// Judges the other member in that start: whether it has all its promises, as far as the
+    /// Judges the other member in that start: whether it remembers all its promises, as far as the
     /// speaker knows.
     Judges(Start, Result<Voting, Refusal>),
 }
@@ -126,7 +126,7 @@ enum Answer {
     /// The judgement on the member that introduced itself.
     Judged(Result<Voting, Refusal>),
     Introduces(Introduction),
-    /// This member does not know yet whether it has all its promises.
+    /// This member does not know yet whether it remembers all its promises.
     Waits,
 }
 
@@ -441,7 +441,7 @@ impl Conversation {
     }
 
     /// Returns the answer that must come before any other to the speaker in that start. None if
-    /// both have all their promises.
+    /// both remember all their promises.
     fn meet(&self, from: u64, start: Start, call: &Call) -> Option<Answer> {
         let trust = &self.ear.trust;
         match call {
@@ -554,7 +554,7 @@ pub(super) async fn introduce(mut peer: Peer) {
 }
 
 /// Runs `work` off this thread. A thread that listens to members must not wait for the disk for
-/// long, or they would take this member for dead.
+/// long, or the others would take this member for dead.
 async fn off_this_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, CallError> {

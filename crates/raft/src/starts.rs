@@ -101,8 +101,8 @@ impl Starts {
         self.known.get(&member).is_some_and(|known| known.start == start)
     }
 
-    /// Judges whether the introduced member has all its promises, as far as they are known here. If
-    /// so, its start becomes the known one. The result is true if it was not known yet.
+    /// Judges whether the introduced member remembers all its promises, as far as they are known
+    /// here. If so, its start becomes the known one. The result is true if it was not known yet.
     pub(super) fn judge(&mut self, it: &Introduction) -> Result<bool, Forgotten> {
         let Some(known) = self.known.get_mut(&it.member) else {
             self.known.insert(it.member, Known { start: it.start, ..Known::default() });

@@ -1,5 +1,5 @@
-//! Decides whether this member has all its promises, and so may vote, stand, follow and lead. After
-//! a start it asks the others, which know its promises ([`super::starts`]). A member that has
+//! Decides whether this member remembers all its promises, and so may vote, stand, follow and lead.
+//! After a start it asks the others, which know its promises ([`super::starts`]). A member that has
 //! forgotten some raises the alarm, and is added anew by another number. Until the others have
 //! confirmed it, a member only listens.
 //!
@@ -145,8 +145,8 @@ impl Trust {
         known
     }
 
-    /// Judges another member by its introduction. If it has all its promises, its start is noted
-    /// durably as the known one.
+    /// Judges another member by its introduction. If it remembers all its promises, its start is
+    /// noted durably as the known one.
     pub(super) fn judge(&self, it: &Introduction) -> Result<(), Refusal> {
         if Life::believes_members() {
             return Ok(());
