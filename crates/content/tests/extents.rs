@@ -1,4 +1,4 @@
-//! The extent map against an array that says for every byte what is there.
+//! The extent map is checked against an array with an entry for every byte.
 
 use content::{ExtentMap, SpanContent};
 use namespace::{ContentChange, Extent, Piece, Place, ShareId};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const SIZE: u64 = 200;
 
-/// What one byte is: nothing known, a hole, or byte `.1` of piece `.0`.
+/// The state of one byte: unknown, a hole, or byte `.1` of piece `.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Byte {
     Unknown,
@@ -65,7 +65,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => range.clone().prop_map(|(from, length)| Step::Punch(from, length)),
         1 => (0..SIZE).prop_map(Step::Truncate),
         2 => (range, prop::collection::vec((0..10u64, 1..20u32), 0..12)).prop_map(|((from, length), list)| {
-            // In order without overlap, some of them reaching out of the range.
+            // In order and without overlap. Some reach out of the range.
             let mut at = from.saturating_sub(10);
             let mut extents = Vec::new();
             for (gap, length) in list {
@@ -149,7 +149,7 @@ fn a_publication_cuts_then_punches_then_puts() {
     let of = |piece, from: u32, to: u32| (from..to).map(move |n| Byte::Of(piece, n));
     let holes = |count| std::iter::repeat_n(Byte::Hole, count);
     let expected = of(1, 0, 40).chain(holes(5)).chain(of(2, 0, 10)).chain(holes(15)).chain(of(3, 0, 30));
-    // What lay beyond the cut is known to be gone, although nothing was known of it.
+    // The range beyond the cut is known to be gone, although it was unknown before.
     assert_eq!(bytes_of(&map, 0, SIZE), expected.chain(holes(100)).collect::<Vec<_>>());
     map.apply(&ContentChange::None);
     assert_eq!(map.occupied(), 80);

@@ -1,5 +1,5 @@
-//! How dirty data comes to be published: inline, as inline extents, through shares; and what may
-//! happen on the way.
+//! The ways in which dirty data is published: inline, as inline extents, through shares; and the
+//! failures on the way.
 
 #![allow(clippy::panic, reason = "this is how tests fail")]
 
@@ -98,7 +98,7 @@ fn small_content_is_published_whole() {
     assert!(matches!(&grown.change, ContentChange::Inline { key: None, .. }), "the key is told once");
     assert_eq!(grown.size, 4096);
     assert_eq!(world.content.head(), world.server.head);
-    // Nothing is sealed of nothing, and needs no key.
+    // An empty content seals nothing, and needs no key.
     let mut world = World::new();
     world.content.set_mtime(at(1), at(1));
     world.content.truncate(0, at(2));
@@ -121,7 +121,7 @@ fn growing_beyond_inline_carries_the_bytes_over() {
         publish(world.flush(URGENT_BYTES_MAX)).change,
         ContentChange::Extents { key: None, .. }
     ));
-    // So is growing by nothing but zeros a reason to carry over.
+    // Growth by zeros only is a reason to carry over, too.
     let mut world = World::new();
     world.write(0, 10, 1);
     world.flush(URGENT_BYTES_MAX);
@@ -140,7 +140,7 @@ fn a_large_file_that_becomes_small_is_inline_again() {
     assert!(matches!(published.change, ContentChange::Inline { .. }));
     assert_eq!(world.server.bytes(&world.shares), [2; 5]);
     assert!(world.server.rows.is_empty());
-    // Cut to what a share holds, it stays there: nobody has read it here.
+    // Content cut down to the bytes of a share stays there, since it was not read here.
     world.upload(0, 100_000, 1);
     world.content.truncate(5, at(3));
     let published = publish(world.flush(LAZY_BYTES_MAX));
@@ -163,7 +163,7 @@ fn sequential_writes_fill_whole_pieces_of_whole_shares_without_copies() {
         assert!(plan.pieces.iter().all(|piece| piece.plain.len() == PIECE_BYTES_MAX as usize));
     }
     assert_eq!(plans[2].pieces[0].plain.as_ptr(), large.as_ptr());
-    // In any order; the last one publishes.
+    // Uploads complete in any order, and the last one publishes.
     for n in [2, 0, 1] {
         assert_eq!(world.stored(&plans[n]).publishes.len(), usize::from(n == 1));
     }
@@ -203,7 +203,7 @@ fn a_failed_upload_makes_its_data_dirty_again() {
     let second = plans(world.flush(LAZY_BYTES_MAX));
     world.write(0, 10, 3);
     let barrier = world.content.barrier();
-    // The second share is stored, but its data is to be flushed again along with the first's.
+    // The second share is stored, but its data is to be flushed again along with the first share's.
     assert_eq!(world.stored(&second[0]), Done::default());
     let unused = world.content.upload_failed(first[0].id);
     assert_eq!(unused, vec![second[0].share]);
@@ -270,7 +270,7 @@ fn a_fold_leaves_out_what_was_overwritten_meanwhile() {
     let mut world = World::with_pending(600, 8192);
     let plans = world.fold();
     assert_eq!(plans.len(), 3);
-    // The whole of the last share's, half of a piece, and what is cut off.
+    // The whole of the last share's pieces, half of a piece, and the part that is cut off.
     world.write(4_100_000, 1 << 20, 3);
     for plan in self::plans(world.flush(LAZY_BYTES_MAX)) {
         world.stored(&plan);
@@ -402,7 +402,7 @@ fn damaged_inline_content_is_told_until_it_is_written_anew() {
         server.apply(&publish(content.flush(LAZY_BYTES_MAX, &mut world.rng)));
         assert_eq!(server.bytes(&world.shares), [4; 7]);
     }
-    // Of a file of whose key nothing was told there is nothing to be read, either.
+    // Without its key, the content of a file cannot be read, either.
     let head = ContentHead { key: None, ..world.server.head };
     let keyless = FileContent::new(head, Some(sealed), None);
     let extent = content::Unreadable::Damaged(content::Damaged::Extent);

@@ -1,5 +1,5 @@
-//! File content against a plain vector of bytes, through flushes, uploads that come back in any
-//! order or fail, folds and crashes.
+//! File content is checked against a plain vector of bytes, through flushes, folds and crashes, and
+//! uploads that complete in any order or fail.
 
 mod support;
 
@@ -29,13 +29,13 @@ enum Step {
         inline_max: u64,
     },
     Fold,
-    /// What becomes of one of the uploads under way.
+    /// The end of one of the uploads under way.
     Stored(usize),
     Failed(usize),
     /// The server applies that many of the logged publications.
     Apply(usize),
-    /// Whatever the server has not applied is lost; the file is opened again, knowing that many
-    /// extents.
+    /// Publications that the server has not applied are lost. The file is opened again, with that
+    /// many known extents.
     Crash(usize),
 }
 
@@ -71,19 +71,19 @@ struct World {
     content: FileContent,
     model: Vec<u8>,
     mtime: i64,
-    /// The model as of each flush since the content was opened; the first is as opened.
+    /// The model as of each flush since the content was opened. The first entry is as opened.
     flushed: Vec<(Vec<u8>, i64)>,
-    /// The last of them that the server has, once the whole log is applied.
+    /// The last of them that the server has when the whole log is applied.
     landed: usize,
     uploads: Vec<UploadPlan>,
     log: VecDeque<Publish>,
     server: Server,
-    /// The server once the whole log is applied.
+    /// The server when the whole log is applied.
     ahead: Server,
     shares: Shares,
     rng: ChaCha8Rng,
     fill: u8,
-    /// Nothing of the extents was ever unknown, so guesses are exact.
+    /// No extent was ever unknown, so estimates are exact.
     exact: bool,
 }
 
@@ -167,7 +167,7 @@ impl World {
         }
         let shown = self.content.head();
         assert_eq!((shown.version, shown.key), (self.ahead.head.version, self.ahead.head.key));
-        // What a barrier says is passed, the log has.
+        // The log has all that a barrier reports as passed.
         let bytes = self.ahead.bytes(&self.shares);
         let passed = (0..self.flushed.len()).rev().find(|barrier| self.content.passed(*barrier as u64));
         let same = self.flushed.iter().rposition(|(flushed, _)| *flushed == bytes);
@@ -249,8 +249,7 @@ impl World {
         self.check_seek(from as u64);
     }
 
-    /// Everything was written as odd bytes, so zeros are holes, or bytes that inline content made
-    /// of holes.
+    /// All written bytes are odd, so zeros are holes, or bytes that inline content made of holes.
     fn check_seek(&self, offset: u64) {
         let rest = &self.model[offset as usize..];
         if let Ok(data) = self.content.seek(offset, false) {
@@ -265,7 +264,7 @@ impl World {
         }
     }
 
-    /// Everything comes to rest.
+    /// Completes all uploads and publications.
     fn settle(&mut self) {
         while !self.content.is_settled() || !self.uploads.is_empty() {
             self.flush(LAZY_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Sealing: what was sealed opens, and nothing else does.
+//! Sealed bytes open, and no others do.
 
 use bytes::Bytes;
 use content::{Damaged, TAG_BYTES, open, seal, seal_share};
@@ -21,7 +21,7 @@ proptest! {
         let at = at.index(ciphertext.len());
         ciphertext[at] ^= 1 << bit;
         prop_assert_eq!(open(&KEY, &NONCE, &hash, ciphertext.clone()), Err(Damaged::Hash));
-        // Someone who can rewrite the hash as well still cannot forge the tag.
+        // An attacker who can also rewrite the hash still cannot forge the tag.
         let forged = blake3::hash(&ciphertext).into();
         prop_assert_eq!(open(&KEY, &NONCE, &forged, ciphertext), Err(Damaged::Seal));
     }

@@ -1,5 +1,4 @@
-//! Coarser leases: who is in whose way, what a need is rounded to, and whether what is held is what
-//! they come to.
+//! Coarser leases: conflicts, the rounding of needs, and the check of holdings.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -24,8 +23,8 @@ fn held(holdings: &[(SessionId, Field, Kind)]) -> Holdings {
     all
 }
 
-/// What B may keep of what it `has` of its handles when A asks for `asked`; `None` if nothing is in
-/// the way.
+/// Returns what B may keep of its lease `has` on handles when A asks for `asked`; `None` if nothing
+/// is in the way.
 fn kept(granularity: Granularity, has: Kind, asked: Kind) -> Option<Option<Kind>> {
     let holdings = held(&[(B, Field::Handles, has)]);
     let in_the_way = granularity.in_the_way(&holdings, A, &Field::Handles, asked);
@@ -55,7 +54,7 @@ fn of_a_black_box_there_is_one_writer_or_many_readers() {
             }
         }
     }
-    // As they are meant to be: who only changes its own value minds nobody who does the same.
+    // This is intended: clients that only change their own values do not conflict.
     assert_eq!(kept(Fields, Touch, Touch), None);
 }
 
@@ -90,20 +89,20 @@ fn a_need_is_rounded_to_the_file() {
     }
     let rounded = Files.rounded(needs);
     assert!(rounded.is_sorted());
-    // Something of the directory is changed, and nothing of the file.
+    // The operation changes something of the directory, and nothing of the file.
     let all_of =
         |file: &FileId| rounded.iter().filter(|need| need.file == *file).cloned().collect::<Vec<_>>();
     assert!(all_of(&dir).iter().all(|need| need.kind == Write));
     assert!(all_of(&file).iter().all(|need| need.kind == Read));
     assert!(rounded.contains(&Lease::new(dir.clone(), child("b"), Write)), "its value is to be told");
-    // Whoever is granted all of it to write holds it whole.
+    // A session that is granted all of it to write holds it whole.
     let mut holdings = Holdings::default();
     all_of(&dir).iter().for_each(|need| holdings.grant(A, &need.field, need.kind, []));
     assert!(holdings.held(A).unwrap().is_whole());
 }
 
-/// Once nobody is in the way of what a need is rounded to, nobody else has anything left, or only
-/// readers are.
+/// When no lease is in the way of a rounded need, other sessions have no leases left, or leases to
+/// read.
 #[test]
 fn nobody_is_beside_a_writer_of_a_file() {
     for (asked, left) in [(Write, None), (Read, Some(Read))] {

@@ -1,4 +1,4 @@
-//! What a session holds, against a table with a place for everything.
+//! The leases of a session are checked against a table with a place for everything.
 
 use lease::{Field, Held, Kind, Label, Mode};
 use proptest::prelude::*;
@@ -23,10 +23,11 @@ const PLAIN: [Field; 8] = [
     Field::Mode(Mode::ExcludeDelete),
 ];
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Stands for all names that nobody ever names.
+/// Stands for all names that are never named.
 const REST: &str = "rest";
 
-/// Every field that the table has a place for: `Child("rest")` is what the infinite lease says.
+/// Returns every field that the table has a place for. `Child("rest")` is the kind of the infinite
+/// lease.
 fn places() -> Vec<Field> {
     let names = || NAMES.into_iter().chain([REST]).map(label);
     PLAIN.into_iter().chain(names().map(Field::Child)).chain(names().map(Field::Xattr)).collect()
@@ -165,7 +166,8 @@ proptest! {
             compare(&held, &table)?;
             prop_assert_eq!(held.kind(&Field::Path), None);
 
-            // What is reported says everything: it builds the same again, and so do the bytes.
+            // The reported leases are complete: they build the same value again, and so do the
+            // bytes.
             let mut told = Held::default();
             for (field, kind) in held.iter() {
                 match field {
@@ -178,7 +180,7 @@ proptest! {
             let row = postcard::to_stdvec(&held).unwrap();
             prop_assert_eq!(postcard::from_bytes::<Held>(&row).unwrap(), held.clone());
 
-            // Without what is held by name, all names that are not excluded are as the rest.
+            // Without the leases by name, all names that are not excluded are like the rest.
             let mut less = held.clone();
             held.named().for_each(|name| less.release(&Field::Child(name.clone()), held.kind(&Field::Children)));
             prop_assert!(less.named().next().is_none());
@@ -216,7 +218,7 @@ fn one_label_of_the_infinite_lease_is_let_go_alone() {
     assert_eq!(held.kind(&child("b")), None);
     assert!(held.covers(&child("c"), Kind::Write) && !held.covers(&Field::Children, Kind::Read));
     assert_eq!(held.excluded().collect::<Vec<_>>(), [&label("a"), &label("b")]);
-    // It comes back, and is excluded no more.
+    // The leases come back, and nothing is excluded any more.
     held.add(child("a"), Kind::Write);
     held.add(child("b"), Kind::Write);
     assert!(held.is_whole());

@@ -1,4 +1,4 @@
-//! The table of who holds what: every pair that can meet, and random histories against the rule
+//! The table of leases: every pair that can meet, and random histories checked against the rule
 //! itself.
 
 use lease::{Field, Held, Holdings, InTheWay, Kind, Label, Mode, Open, SessionId, Violation};
@@ -20,7 +20,7 @@ fn xattr(name: &str) -> Field {
     Field::Xattr(label(name))
 }
 
-/// Holdings in which `A` holds these.
+/// Returns holdings in which `A` holds these leases.
 fn held(leases: &[(Field, Kind, &[&str])]) -> Holdings {
     let mut holdings = Holdings::default();
     for (field, kind, excluded) in leases {
@@ -38,7 +38,7 @@ fn asked(holdings: &Holdings, field: &Field, kind: Kind) -> Vec<(Field, Option<K
 #[test]
 fn every_pair_of_kinds_on_one_field() {
     use Kind::{Read, Touch, Write};
-    // What A holds, what B asks for, and what A then has to let go down to, if it has to.
+    // A's kind, B's request, and what A may keep if it has to release.
     let rows = [
         (Read, Read, None),
         (Read, Touch, Some(None)),
@@ -170,8 +170,8 @@ fn the_row_of_a_file_just_made_is_five_bytes() {
     let row = postcard::to_stdvec(&holdings).unwrap();
     assert_eq!(row.len(), 5, "one holder; two bytes of session; everything; nobody is stuck");
     assert_eq!(postcard::from_bytes::<Holdings>(&row).unwrap(), holdings);
-    // Holders twice, out of order, of nothing; stuck at nothing, at what there is not, at what one
-    // may change.
+    // Holders twice, out of order, or with no lease; stuck at nothing, at a box that does not
+    // exist, or at one that the holder may change.
     for row in [
         &[2, 5, 0, 5, 0, 0][..],
         &[2, 5, 0, 4, 0, 0],
@@ -191,7 +191,7 @@ const SESSIONS: [SessionId; 3] = [A, B, SessionId(3)];
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Grants after everything in the way was let go.
+    /// Grants after everything in the way was released.
     Ask(SessionId, Field, Kind),
     /// Grants an infinite lease around what others hold.
     AskAround(SessionId, Field, Kind),
@@ -222,15 +222,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every single thing that the steps lease; the last label and attribute stand for all that are
-/// never named.
+/// Returns every single thing that the steps lease. The last label and attribute stand for all that
+/// are never named.
 fn atoms() -> Vec<Field> {
     let names = ["a", "b", "rest"];
     let named = names.into_iter().flat_map(|name| [child(name), xattr(name)]);
     [Field::Attributes, Field::Times, Field::Content].into_iter().chain(named).collect()
 }
 
-/// The rule itself: no two sessions hold what does not agree, on any single thing.
+/// The rule itself: no two sessions hold conflicting leases on any single thing.
 fn rule(holdings: &Holdings) -> Option<(Field, SessionId, SessionId)> {
     let kind = |session, field: &Field| holdings.held(session).and_then(|held| held.kind(field));
     for field in atoms() {
@@ -274,7 +274,7 @@ proptest! {
                     }
                     let_go(&mut holdings, &in_the_way);
                     for (holder, held) in before.iter().filter(|(holder, _)| *holder != session) {
-                        // Nobody loses anything that would go with what was asked.
+                        // No session loses a lease that agrees with the request.
                         for atom in atoms().into_iter().filter(|atom| !atom.overlaps(&field)) {
                             let now = holdings.held(holder).and_then(|held| held.kind(&atom));
                             prop_assert_eq!(now, held.kind(&atom));
@@ -320,7 +320,7 @@ proptest! {
     }
 }
 
-/// What stuck values do to who may hold what: see `blackbox` for all of it.
+/// Stuck values decide which leases agree; the tests in `blackbox` have all of it.
 #[test]
 fn who_is_stuck_at_having_it_open_is_a_shield() {
     use Kind::{Read, Touch, Write};
@@ -340,13 +340,13 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     assert_eq!(holdings.black_box(&handles).other_value(B), Some(true));
     assert_eq!(holdings.black_box(&handles).other_value(A), Some(false));
     assert_eq!(holdings.check(), Ok(()));
-    // A sees C, and has no shield but itself; B, who sees A, does not notice.
+    // A sees C, and has no shield but itself. B, which sees A, does not notice.
     assert_eq!(keeps(&holdings, C, Touch), [(A, None)]);
     assert!(!holdings.is_alone(B) && !holdings.is_empty());
-    // What is stored is the whole of it, in one form only.
+    // The stored bytes are the whole state, in one form only.
     let bytes = postcard::to_allocvec(&holdings).unwrap();
     assert_eq!(postcard::from_bytes::<Holdings>(&bytes).unwrap(), holdings);
-    // A is over: B has seen it, so B lets go first.
+    // A is over, and B has seen its value. So B releases its view first.
     holdings.end(A);
     let resting = holdings.leave(A).unwrap_err();
     assert_eq!((resting.len(), resting[0].session, resting[0].keep), (1, B, None));
@@ -358,7 +358,7 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     );
     assert_eq!(holdings.leave(A), Ok(()));
     assert!(holdings.is_empty());
-    // Who is granted everything is stuck no longer; and nobody is both.
+    // A session that is granted everything is stuck no longer. No session is both.
     holdings.grant(A, &handles, Touch, []);
     holdings.return_black_box(A, &handles, None, true);
     assert!(holdings.is_alone(A) && !holdings.is_empty());

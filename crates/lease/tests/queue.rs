@@ -1,4 +1,4 @@
-//! The queue: who stands before whom, what a server does with it, and that everybody's turn comes.
+//! The queue: the order of requests, a server's use of it, and the turn that every request gets.
 
 use ident::FileId;
 use lease::{
@@ -146,13 +146,13 @@ fn nobody_is_told_twice() {
     assert_eq!(recalls.unanswered().count(), 1, "the answer takes back what was granted before it");
     recalls.let_go(two, &file(2), &Field::Content, None);
     assert_eq!(recalls, Recalls::default());
-    // Told to let go down to different things for different requests: nothing of it can stay.
+    // Recalls with different `keep` for different requests: the holder keeps nothing.
     assert!(recalls.recall(now, one, &file(2), &Field::Times, Some(Kind::Read)).is_some());
     let told = recalls.recall(now, one, &file(2), &Field::Times, Some(Kind::Touch));
     assert_eq!(told.map(|released| released.keep), Some(None));
     recalls.let_go(one, &file(2), &Field::Times, None);
     assert_eq!(recalls, Recalls::default());
-    // Who lets go of all labels still owes an answer for one.
+    // A holder that releases all labels still owes an answer for one.
     recalls.recall(now, one, &file(2), &child("a"), None);
     recalls.let_go(one, &file(2), &Field::Children, None);
     assert!(recalls.is_owed(one, &file(2), &child("a")));
@@ -169,7 +169,7 @@ fn nobody_is_told_twice() {
 fn of_a_black_box_one_lease_may_be_granted_while_the_other_is_recalled() {
     let (one, now) = (SessionId(1), Time(0));
     let mut recalls = Recalls::default();
-    // Its `SelfWrite` is recalled, and it is granted `OtherRead`.
+    // Its `SelfWrite` is recalled, and then it is granted `OtherRead`.
     assert!(recalls.recall(now, one, &file(2), &Field::Handles, None).is_some());
     recalls.granted(one, &file(2), &Field::Handles, Kind::Read);
     let open: Vec<_> = recalls.unanswered().map(|(_, released)| released.keep).collect();
@@ -234,8 +234,8 @@ fn the_end_of_a_session_says_who_is_to_be_tried_again() {
     assert_eq!(queue.recalls.unanswered().count() + queue.flushes.unanswered().count(), 0);
 }
 
-/// A server reduced to its table and its queue, and clients reduced to answering recalls when they
-/// get to it.
+/// A server reduced to its table and its queue, and clients reduced to answering recalls at some
+/// time.
 #[derive(Default)]
 struct World {
     files: BTreeMap<FileId, Holdings>,
@@ -250,7 +250,7 @@ struct World {
 #[derive(Clone, Debug)]
 enum Step {
     Ask(SessionId, Vec<Lease>),
-    /// Wants more, if something of the session waits.
+    /// Asks for more, if a request of the session waits.
     AskMore(SessionId, Lease),
     /// Answers its oldest recall.
     Answer(SessionId),
@@ -290,13 +290,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Whether the two wants are about one thing and cannot be granted to two sessions.
+/// Returns whether the two wants are about one thing and cannot be granted to two sessions.
 fn collide(a: &Lease, b: &Lease) -> bool {
     a.file == b.file && a.field.overlaps(&b.field) && (a.field.is_black_box() || !a.kind.agrees_with(b.kind))
 }
 
 impl World {
-    /// Grants all of it, or tells those in the way.
+    /// Grants all of it, or sends recalls to the holders in the way.
     fn try_again(&mut self, arrival: Arrival) {
         let Some(request) = self.queue.get(arrival).cloned() else { return };
         let mut free = self.impatient || !self.queue.blocked_by_earlier(arrival);
@@ -387,7 +387,7 @@ impl World {
         for holdings in self.files.values() {
             assert_eq!(holdings.check(), Ok(()));
         }
-        // Whoever waits waits for something: somebody who came earlier, or an answer.
+        // Every waiting request waits for an earlier request, or for an answer.
         for (arrival, request) in self.queue.iter() {
             let awaited = request.wants.iter().any(|want| {
                 let in_the_way = self.files[&want.file].in_the_way(request.session, &want.field, want.kind);
@@ -408,8 +408,8 @@ proptest! {
             world.apply(step);
             world.check();
         }
-        // Holders answer, in whatever order; nobody asks any more. Everything that waited is
-        // granted, each once.
+        // Holders answer in any order, and no new request comes. Everything that waited is granted,
+        // each once.
         let waiting: Vec<Arrival> = world.queue.iter().map(|(arrival, _)| arrival).collect();
         for session in (1..4).cycle().take(1000).map(SessionId) {
             world.apply(Step::Answer(session));

@@ -1,5 +1,5 @@
-//! What one log entry holds: a time, and the inputs that came while the entry before it was on its
-//! way to the disk.
+//! The content of one log entry: a time, and the inputs that came while the entry before was
+//! written.
 
 use bytes::Bytes;
 use directory::Input;
@@ -8,21 +8,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::sync::Arc;
 use wire::{Version, Versions};
 
-/// How an encoding begins that is of [`Version::OLDEST`]; those of later ones begin with the
+/// The first byte of an encoding of [`Version::OLDEST`]. Encodings of later versions begin with the
 /// version. The time and the digest follow in 8 bytes each, little-endian, then inputs in postcard
 /// until the end.
 const OLDEST: u8 = 2;
 
-/// An entry's inputs and the time at which they happen. Encoded once, when proposed; cheap to
-/// clone.
+/// An entry's inputs and their time. It is encoded once, when proposed, and is cheap to clone.
 #[derive(Clone)]
 pub struct Batch {
     pub(super) now: Time,
-    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]).
-    /// Whoever comes to another stops: replicas that differ are worse than one less.
+    /// The digest of the proposer's state before the entry ([`directory::Directory::digest`]). A
+    /// member with another digest stops: replicas that differ are worse than one member less.
     pub(super) digest: u64,
-    /// Or the version that they are of, which this program does not know. Whoever is to apply them
-    /// stops; until then they are kept and passed on as they are.
+    /// The inputs, or their version if this program does not know it. A member that has to apply
+    /// unknown inputs stops. Until then it keeps them and sends them on unchanged.
     pub(super) inputs: Result<Arc<Vec<Input>>, Version>,
     encoded: Bytes,
 }
@@ -33,7 +32,7 @@ const HEADER: usize = 17;
 /// An input and its encoding, waiting to be proposed.
 pub(super) struct Waiting {
     pub(super) input: Input,
-    /// Behind the place of a header: most entries hold one input, and nothing is copied then.
+    /// Encoded behind room for a header. Most entries hold one input, and then nothing is copied.
     encoded: Vec<u8>,
 }
 
@@ -44,7 +43,7 @@ impl Waiting {
         Waiting { input, encoded }
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes of its encoding.
     pub(super) fn len(&self) -> usize {
         self.encoded.len()
     }
@@ -56,7 +55,7 @@ impl Waiting {
 }
 
 impl Batch {
-    /// Proposed in a cluster of this version.
+    /// Makes a batch in a cluster of this version.
     pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<Waiting>) -> Batch {
         let (mut encoded, others) = match waiting.split_first_mut() {
             Some((first, others)) => (std::mem::take(&mut first.encoded), others),
@@ -72,7 +71,7 @@ impl Batch {
         Batch { now, digest, inputs, encoded: encoded.into() }
     }
 
-    /// Bytes of its encoding.
+    /// Returns the bytes of its encoding.
     pub(super) fn len(&self) -> usize {
         self.encoded.len()
     }

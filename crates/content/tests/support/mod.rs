@@ -1,4 +1,4 @@
-//! A server and share server as simple as can be, for what file content publishes.
+//! A minimal server and share server for the publications of file content.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "this is how tests fail")]
@@ -18,7 +18,7 @@ pub fn at(secs: i64) -> Timestamp {
     Timestamp { secs, nanos: 0 }
 }
 
-/// Shares that are stored, and what may still become of them.
+/// The stored shares, and their possible fates.
 #[derive(Default)]
 pub struct Shares {
     pub stored: BTreeMap<ShareId, Vec<u8>>,
@@ -55,7 +55,7 @@ impl Shares {
         }
     }
 
-    /// Notes what a publication handed out says of shares and nonces.
+    /// Notes the shares and nonces of a publication.
     pub fn published(&mut self, publish: &Publish, key: Option<[u8; 32]>) {
         if let ContentChange::Inline { sealed, .. } = &publish.change
             && let Some((nonce, _)) = sealed.split_first_chunk()
@@ -84,11 +84,11 @@ impl Shares {
     }
 }
 
-/// What the server has of one file.
+/// The server's state of one file.
 #[derive(Clone, Default)]
 pub struct Server {
     pub head: ContentHead,
-    /// Sealed.
+    /// The inline content, sealed.
     pub inline: Option<Vec<u8>>,
     pub rows: BTreeMap<u64, Extent>,
 }
@@ -167,7 +167,7 @@ impl Server {
         open_whole(self.head.key.as_ref(), self.inline.as_deref().unwrap_or_default()).unwrap()
     }
 
-    /// Content opened row by row: no code of the crate but `open`.
+    /// Returns the content, opened row by row: it uses no code of the crate but `open`.
     pub fn bytes(&self, shares: &Shares) -> Vec<u8> {
         let mut bytes = self.inline_bytes().to_vec();
         bytes.resize(self.head.size as usize, 0);
@@ -187,7 +187,8 @@ impl Server {
         bytes
     }
 
-    /// Up to `limit` rows that reach beyond `from`, and up to where they are all.
+    /// Returns up to `limit` rows that reach beyond `from`, and the offset up to which they are
+    /// complete.
     pub fn page(&self, from: u64, limit: usize) -> (Vec<Extent>, u64) {
         let mut rows = self.rows.values().filter(|row| row.offset + u64::from(row.length) > from).cloned();
         let page: Vec<Extent> = rows.by_ref().take(limit).collect();
@@ -204,7 +205,7 @@ impl Server {
     }
 }
 
-/// Reads as a host does, asking the server for pages of extents as often as it takes.
+/// Reads as a host does, and asks the server for pages of extents as often as needed.
 pub fn read(
     content: &mut FileContent,
     server: &Server,

@@ -1,13 +1,14 @@
-//! The models, checked to their last state; and that the checker finds what is wrong when something
-//! is.
+//! Checks the models to their last state, and that the checker finds deliberate faults.
 //!
-//! What is shown of every state: what a client sees is so; nobody writes without `SelfWrite`;
-//! nothing is recalled where the grant would be right. That every request is served is shown by its
-//! parts, since the space has cycles (clients may write, and come and go, for ever), in which
-//! stateright's `eventually` finds nothing: while anybody waits, a recall or its answer is on the
-//! way; each of those that arrives brings the server nearer to what the first that waits needs
-//! back; and nothing that any client does takes it further away. Nearness is a number, so if what
-//! is sent arrives and recalled clients answer, the first is served, and then the next.
+//! Every state has these properties: a client's view is true, no client writes without `SelfWrite`,
+//! and nothing is recalled where the grant would be right.
+//!
+//! The proof that every request is served has parts. The space has cycles (clients may write, and
+//! come and go, for ever), in which stateright's `eventually` finds nothing. While any request
+//! waits, a recall or its answer is on the way. Each one that arrives brings the server nearer to
+//! the leases that the first request needs back. No step of a client takes the server further away.
+//! Nearness is a number. So if messages arrive and recalled clients answer, the first request is
+//! served, and then the next.
 
 use crate::definition::Enumerable;
 use crate::model::{Fault, System};
@@ -16,8 +17,8 @@ use lease::blackbox::{BoundedMax, Or, Policy, SaturatingCount, SelfWrites, Unshi
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use std::marker::PhantomData;
 
-/// Clients that ask for one lease at a time, and let go of nothing unasked; all messages are in
-/// flight for a while.
+/// Clients that ask for one lease at a time, and return nothing unasked. All messages are in flight
+/// for a while.
 fn system<A>(clients: usize) -> System<A> {
     System {
         clients,
@@ -30,7 +31,7 @@ fn system<A>(clients: usize) -> System<A> {
     }
 }
 
-/// Visits every state, and says how many there are and how long it took.
+/// Visits every state, and prints their number and the time.
 #[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "only printed")]
 fn holds_in_every_state<A: Enumerable>(name: &str, system: System<A>, does_not_happen: &[&str]) {
     let start = std::time::Instant::now();
@@ -91,12 +92,12 @@ fn every_policy_will_do() {
 #[test]
 fn two_clients_with_everything() {
     let nothing_left_out = System { unasked: true, both: true, ..system::<SaturatingCount<3>>(2) };
-    // It takes three for one to write behind a shield that it is not.
+    // It takes three clients: one sees, one writes, and the third is the shield.
     let third = "one sees the others while another writes";
     holds_in_every_state("2 clients, count to 3, unasked", nothing_left_out, &[third]);
 }
 
-/// The checker finds the fault, as a breach of this property.
+/// Checks that the checker finds the fault, as a breach of this property.
 fn is_found(fault: Fault, clients: usize, breach: &'static str) {
     let faulty = System { fault, ..system::<Or>(clients) };
     let only = HasDiscoveries::AnyOf([breach].into());

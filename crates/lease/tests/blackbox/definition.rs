@@ -1,12 +1,12 @@
-//! What may be granted, by its definition: every completion of what is not stuck is tried (BlackBox
-//! §4.6, §4.7).
+//! The definition of what may be granted: it tries every completion of the values that are not
+//! stuck (BlackBox §4.6, §4.7).
 
 use lease::SessionId;
 use lease::blackbox::{Aggregate, BlackBox, BoundedMax, Or, Own, SaturatingCount};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
-/// An aggregate all of whose values can be tried.
+/// An aggregate of which all values can be tried.
 pub trait Enumerable: Aggregate<Value: Send + Sync> + Clone + Debug + Eq + Send + Sync + 'static {
     fn values() -> Vec<Self::Value>;
 }
@@ -29,7 +29,7 @@ impl<const MAX: u32> Enumerable for SaturatingCount<MAX> {
     }
 }
 
-/// The exclusive or: a monoid without an absorbing element, so there are no shields and nothing to
+/// The exclusive or: a monoid without an absorbing element. So there are no shields, and nothing to
 /// coerce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parity {}
@@ -50,7 +50,7 @@ impl Enumerable for Parity {
     }
 }
 
-/// One field, client by client, and no cleverness.
+/// One field, client by client, in the plainest form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition<A: Enumerable> {
     pub clients: BTreeMap<SessionId, (Own<A::Value>, bool)>,
@@ -75,7 +75,7 @@ impl<A: Enumerable> Definition<A> {
         self.clients.retain(|_, client| *client != (Own::Stuck(A::IDENTITY), false));
     }
 
-    /// All that `x` may see, one completion after the other.
+    /// Returns all aggregates that `x` may see, over all completions.
     pub fn possible(&self, x: SessionId) -> BTreeSet<A::Value> {
         let others = self.clients.iter().filter(|(session, _)| **session != x);
         let mut all = BTreeSet::from([A::IDENTITY]);
@@ -89,20 +89,20 @@ impl<A: Enumerable> Definition<A> {
         all
     }
 
-    /// What `x` can be told, if anything can.
+    /// Returns the value that `x` can get, if there is only one.
     pub fn grantable_other_read(&self, x: SessionId) -> Option<A::Value> {
         let possible = self.possible(x);
         possible.first().copied().filter(|_| possible.len() == 1)
     }
 
-    /// Who holds `OtherRead` and might see something else if `x` wrote.
+    /// Returns the holders of `OtherRead` that might see another value if `x` wrote.
     pub fn exposed_to(&self, x: SessionId) -> Vec<SessionId> {
         let mut writing = self.clone();
         writing.set(x, Own::Writing, self.reads(x));
         self.readers().filter(|y| *y != x && writing.possible(*y).len() > 1).collect()
     }
 
-    /// Who holds `OtherRead` and might see something else if `x` were gone.
+    /// Returns the holders of `OtherRead` that might see another value if `x` were gone.
     pub fn resting_on(&self, x: SessionId) -> Vec<SessionId> {
         let mut gone = self.clone();
         gone.clients.remove(&x);
@@ -114,7 +114,7 @@ impl<A: Enumerable> Definition<A> {
         writing.map(|(session, _)| *session).filter(|session| *session != x).collect()
     }
 
-    /// Whether what everybody sees is fixed.
+    /// Returns whether every view is fixed.
     pub fn holds(&self) -> bool {
         self.readers().all(|x| self.possible(x).len() == 1)
     }

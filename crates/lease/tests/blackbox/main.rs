@@ -1,4 +1,4 @@
-//! Black-box leases: the report's tables, the definition, and all that can happen in small systems.
+//! Black-box leases: the report's tables, the definition, and all behaviours of small systems.
 
 mod checked;
 mod definition;

@@ -1,4 +1,4 @@
-//! What each policy costs: recalls and rounds (times that a request waits for returns), on twelve
+//! The cost of each policy: recalls and rounds (times that a request waits for returns), on twelve
 //! clients that open, close and look.
 
 use lease::SessionId;
@@ -7,7 +7,7 @@ use lease::blackbox::{Answer, BlackBox, Or, Policy, Recall, SelfWrites, SubLease
 const CLIENTS: usize = 12;
 const REQUESTS: u64 = 100_000;
 
-/// The field, the clients' real values, and what has been counted.
+/// The field, the clients' true values, and the counts.
 struct Run {
     field: BlackBox<Or>,
     open: [bool; CLIENTS],
@@ -20,7 +20,7 @@ impl Run {
         SessionId(x as u64 + 1)
     }
 
-    /// Asks until it is granted; who is recalled returns at once.
+    /// Asks until the request is granted. Recalled clients return at once.
     fn until_granted<T>(&mut self, mut ask: impl FnMut(&mut BlackBox<Or>, u32) -> Answer<T>) {
         for round in 0.. {
             match ask(&mut self.field, round) {
@@ -45,8 +45,8 @@ impl Run {
     }
 }
 
-/// Recalls and rounds of requests of which one in `looks` wants to know of the others, and the rest
-/// open (`opens` of 100) or close.
+/// Returns recalls and rounds. One request in `looks` asks for the others' values; the rest open
+/// (`opens` of 100) or close.
 fn run(policy: Policy, looks: u64, opens: u64) -> (u64, u64) {
     let (field, open) = (BlackBox::new(), [false; CLIENTS]);
     let mut run = Run { field, open, recalls: 0, rounds: 0 };
@@ -85,8 +85,8 @@ fn what_each_policy_costs() {
             .map(|(recalls, rounds)| format!("{} {}", recalls * 1_000 / REQUESTS, rounds * 1_000 / REQUESTS))
             .collect();
         println!("one in {looks} looks, {opens} of 100 open: {}", each.join(" | "));
-        // A subset is recalled in the hope that it is enough: never more recalls for a look, and as
-        // many rounds at least.
+        // A subset is recalled in the hope that it is enough. So a look costs no more recalls, and
+        // no fewer rounds.
         assert!(costs[2].0 <= costs[0].0 && costs[2].1 >= costs[0].1, "{costs:?}");
     }
 }

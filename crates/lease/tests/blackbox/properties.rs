@@ -1,4 +1,4 @@
-//! The shipped code and the definition say the same, whatever happens.
+//! The shipped code and the definition agree after any steps.
 
 use crate::definition::{Definition, Enumerable, Parity};
 use lease::SessionId;
@@ -12,11 +12,11 @@ use proptest::prelude::*;
 enum Step {
     AskOtherRead(u64),
     AskSelfWrite(u64),
-    /// As the server might be told at any time; the number chooses among the values.
+    /// A return that the server might get at any time. The number chooses among the values.
     ReturnSelfWrite(u64, usize),
     ReturnOtherRead(u64),
     Leave(u64),
-    /// Stored and read back: what comes after it must not differ.
+    /// The field is stored and read back. Later steps must not differ.
     Reload,
 }
 
@@ -27,7 +27,7 @@ const POLICIES: [Policy; 4] = [
     Policy { self_writes: SelfWrites::Growing, unshielded: Unshielded::CoerceShield },
 ];
 
-/// As many clients that the index comes and goes, with few of them at a time.
+/// So many clients that the index comes and goes, with few of them at a time.
 fn step(clients: u64) -> impl Strategy<Value = Step> {
     let client = 1..=clients;
     prop_oneof![
@@ -190,7 +190,7 @@ proptest! {
         is_a_commutative_monoid::<Parity>([a, b, c], count);
     }
 
-    /// Whatever the bytes are: a field that can be, written as it would be written, or an error.
+    /// Any bytes give an error, or a field that can exist and is written to the same bytes.
     #[test]
     fn bytes_are_input(bytes in prop::collection::vec(0..6_u8, 0..30)) {
         if let Ok((field, rest)) = postcard::take_from_bytes::<BlackBox<Or>>(&bytes) {
@@ -200,8 +200,8 @@ proptest! {
         }
     }
 
-    /// What a client is told depends on the others' values only through the aggregate: two fields
-    /// that differ in who holds what, and not in that, give it the same answers.
+    /// A client's answers depend on the others' values only through the aggregate. Two fields with
+    /// other holders and the same aggregate give it the same answers.
     #[test]
     fn the_same_aggregate_looks_the_same(one in prop::collection::vec(step(5), 0..60), two in prop::collection::vec(step(5), 0..60)) {
         let (mut one, mut two) = (field_after(&one), field_after(&two));

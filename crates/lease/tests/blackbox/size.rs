@@ -1,10 +1,10 @@
-//! What a field takes in memory and in a row.
+//! The size of a field in memory and in a row.
 
 use lease::SessionId;
 use lease::blackbox::{Answer, BlackBox, Or, Policy};
 
-/// `clients` clients that have all had a value of their own, every other of them true, and see the
-/// others.
+/// Makes a field of `clients` clients that have all had a value of their own. Every other value is
+/// true, and all see the others.
 fn field(clients: u64) -> BlackBox<Or> {
     let mut field = BlackBox::new();
     for x in (0..clients).map(session) {
@@ -17,7 +17,7 @@ fn field(clients: u64) -> BlackBox<Or> {
     field
 }
 
-/// Sessions are numbered for a whole server: those of one field are anywhere.
+/// Sessions are numbered for a whole server, so those of one field are scattered.
 fn session(x: u64) -> SessionId {
     SessionId(x * 7919)
 }
@@ -28,7 +28,7 @@ fn a_client_takes_at_most_32_bytes() {
     for clients in [100_000, 17, 33, 65, 1_000, 28_673, 57_345, 65_537, 114_689, 131_073] {
         let bytes = field_bytes(clients);
         println!("{clients} clients: {bytes:.1} bytes each");
-        // The worst cases are just past a doubling; with few clients the field itself counts.
+        // The worst cases are just past a doubling. With few clients the field itself counts.
         let allowed = if clients < 100 { 48.0 } else { 32.0 };
         assert!(bytes <= allowed, "{clients} clients: {bytes} bytes each");
     }

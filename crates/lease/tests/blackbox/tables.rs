@@ -1,7 +1,7 @@
 //! The report's state diagrams and flow charts, row by row (BlackBox §4.6 to §4.9, Figs. C to F).
 //!
-//! A field is written as its clients: `x=T` is stuck TRUE, `x=F` stuck FALSE, `x=w` writes; an `r`
-//! behind it holds `OtherRead`.
+//! A field is written as its clients. `x=T` is stuck TRUE, `x=F` is stuck FALSE, and `x=w` writes.
+//! An `r` after that means that the client holds `OtherRead`.
 
 use lease::SessionId;
 use lease::blackbox::{
@@ -59,7 +59,7 @@ fn other_reads<V>(names: &str) -> Answer<V> {
     Answer::Recall(recalls(names, SubLease::OtherRead))
 }
 
-/// The client `name` returns `SelfWrite` with the value.
+/// Returns the field after client `name` has returned `SelfWrite` with the value.
 fn after_return(clients: &str, name: &str, value: bool) -> BlackBox<Or> {
     let mut field = field(clients);
     field.return_self_write(client(name), value).expect("it holds it");
@@ -76,7 +76,7 @@ fn c_1_another_is_stuck_true() {
 
 #[test]
 fn c_2_all_others_are_stuck_false() {
-    // Irrespective of the SelfWrite and the value of X.
+    // The result does not depend on SelfWrite and the value of X.
     for clients in ["", "x=F", "x=T", "x=w", "x=w y=F z=F", "x=T y=Fr"] {
         assert_eq!(state_c(clients), StateC::C2, "{clients}");
         assert_eq!(ask_other_read(clients), Answer::Granted(false), "{clients}");
@@ -127,8 +127,8 @@ fn d_1_no_client_is_a_shield_for_itself() {
 
 #[test]
 fn d_2_another_sees_x_and_nobody_else_writes() {
-    // X is no shield for others from itself, and the writing of the one to be shielded is of no use
-    // to it.
+    // X is no shield for others from itself. Writing by the client to be shielded does not shield
+    // it.
     for clients in ["y=Fr", "y=Tr", "x=T y=Fr", "y=Tr z=Fr", "x=T y=wr"] {
         assert_eq!(state_d(clients), StateD::D2, "{clients}");
     }
@@ -145,7 +145,7 @@ fn d_2_becomes_d_1_when_the_last_other_read_is_returned() {
 
 #[test]
 fn d_3_another_sees_x_and_a_third_writes() {
-    // That anybody sees while a third writes takes a shield: here it is X itself.
+    // A client can see while a third one writes only behind a shield. Here the shield is X itself.
     for clients in ["x=T y=Fr z=w", "x=T y=wr z=wr", "x=T y=Fr z=wr"] {
         assert_eq!(state_d(clients), StateD::D3, "{clients}");
     }
@@ -162,7 +162,7 @@ fn d_3_becomes_d_1_when_true_is_returned_by_one_that_ignores_x_or_is_shielded() 
 fn d_3_remains_when_true_is_returned_by_one_that_sees_x() {
     let with_another = after_return("v=w x=T y=Fr z=wr", "z", true);
     assert_eq!(with_another.state_d(client("x")), StateD::D3, "v may turn out to be z's shield");
-    // The report says D-3 here too. By its own definition it is D-2: nobody is left who writes.
+    // The report says D-3 here too. By its own definition it is D-2, since no writer is left.
     assert_eq!(after_return("x=T y=Fr z=wr", "z", true).state_d(client("x")), StateD::D2);
 }
 
@@ -187,7 +187,7 @@ fn e_1_x_has_it_already() {
 
 #[test]
 fn e_2_c_1_is_asked_for_first() {
-    // A writer does not matter where one is stuck TRUE.
+    // A writer does not matter where another client is stuck TRUE.
     assert_eq!(ask_other_read("y=T z=w"), Answer::Granted(true));
     assert_eq!(ask_other_read("y=F z=w"), self_writes("z"));
 }
@@ -392,8 +392,8 @@ fn shields_of_a_count_are_several_clients_together() {
     for (name, others) in [("x", 3), ("y", 3), ("z", 2), ("w", 3)] {
         assert_eq!(it.ask_other_read(client(name), Policy::FARSITE, 0), Answer::Granted(others));
     }
-    // Without x, y and z come to 3: w is shielded. Each of the two is needed for that, so neither
-    // is.
+    // Without x, y and z add up to 3, so w is shielded. Each of the two is needed for that, so
+    // neither of them is shielded.
     let yz = recalls("y z", SubLease::OtherRead);
     it.return_other_read(client("x")).expect("held");
     assert_eq!(it.ask_self_write(client("x"), Policy::FARSITE, 0), Answer::Recall(yz));

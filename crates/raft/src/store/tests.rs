@@ -42,7 +42,7 @@ fn all(store: &RowStore) -> Model {
     store.scan(&[], &[0xff], usize::MAX).into_iter().collect()
 }
 
-/// Runs `steps` on a store and on maps: `now`, and what a crash would leave.
+/// Runs `steps` on a store and on maps: `now`, and the state that a crash would leave.
 fn run(steps: Vec<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows");
@@ -121,13 +121,13 @@ fn a_damaged_or_foreign_file_is_an_error() {
     assert!(matches!(error, StoreError::File { .. }));
     assert!(error.to_string().contains("rows"), "{error}");
 
-    // Written by a later version, which has to do with what redb holds.
+    // A later version wrote this content of redb.
     let path = dir.path().join("later");
     bare(&path, 9, &Model::new());
     assert!(matches!(RowStore::open(&path, SMALL), Err(StoreError::Format { found: 9, .. })));
 }
 
-/// A file as versions had it whose blocks have no sums.
+/// Makes a file of the versions whose blocks have no sums.
 fn bare(path: &Path, format: u32, rows: &Model) {
     let database = Database::create(path).unwrap();
     begin(&database).unwrap();
@@ -173,7 +173,7 @@ fn replacing_takes_over_another_stores_rows() {
     assert_eq!(to.position(), Some(b"7".to_vec()));
 }
 
-/// Figures: `cargo test --release -p node store_figures -- --ignored --nocapture`.
+/// Figures: `cargo test --release -p raft store_figures -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures, takes a minute"]
 fn store_figures() {

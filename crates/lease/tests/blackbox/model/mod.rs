@@ -1,15 +1,15 @@
-//! All that can happen between a server and a few clients, with messages in flight.
+//! A model of all that can happen between a server and a few clients, with messages in flight.
 //!
-//! The server decides with the shipped [`BlackBox`]; around it are as little as possible: a queue,
+//! The server decides with the shipped [`BlackBox`]. Around it is as little as possible: a queue,
 //! first come first served, and channels that keep the order. A client may at any time ask, write
-//! (if it may), let go unasked, end its session or be given up.
+//! (if it may), return a lease unasked, end its session or be given up.
 //!
-//! What keeps the space small without leaving anything out:
+//! Three rules keep the space small, and leave nothing out:
 //! * A client that joins changes nothing at the server, so a slot whose session is gone is a new
 //!   client at once.
-//! * A request is sent when nothing from its client is in flight before it, and arrives at once:
-//!   sending it earlier would only mean that it waits in the channel, where it does nothing.
-//! * Clients are alike, so states that differ in their names only are one (not under
+//! * A request is sent when no message of its client is in flight before it, and arrives at once. A
+//!   request sent earlier would only wait in the channel, where it has no effect.
+//! * Clients are alike, so states that differ in names only are one state (not under
 //!   `SelfWrites::Growing`, which chooses by name).
 
 mod server;
@@ -26,31 +26,31 @@ use state::{Client, Down, LEASES, Life, State, Up, Wrong};
 use stateright::{Model, Property};
 use std::marker::PhantomData;
 
-/// What is wrong with the server or the clients, on purpose.
+/// A deliberate fault in the server or the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
-    /// C-2 without asking those who write.
+    /// C-2 although some clients write.
     TakesWritersForStuck,
-    /// C-1 by one who writes.
+    /// C-1 by a client that writes.
     TakesAWriterForAShield,
-    /// F-6 left out: it grants although all see X and there is no shield.
+    /// F-6 left out: `SelfWrite` is granted although all see X and there is no shield.
     ForgetsReaders,
     /// F-7 left out: a shield is taken to shield itself.
     TakesAShieldToShieldItself,
-    /// The departing are not waited for.
+    /// A departure does not wait for views that rest on it.
     LetsLeaveAtOnce,
     /// Recalls in C-1.
     RecallsWritersInC1,
     /// Recalls in D-1.
     RecallsReadersInD1,
-    /// Serves whoever can be served.
+    /// Serves any request that can be served.
     ServesTheLast,
     /// Recalls once and never looks again.
     ForgetsTheFirst,
-    /// Departures stand behind requests, which may wait for the departing.
+    /// Departures stand behind requests, which may wait for the departing session.
     LetsTheDepartingWait,
-    /// A client that writes on when it has let go.
+    /// A client writes on after it has returned its lease.
     ClientWritesOn,
 }
 
@@ -58,11 +58,11 @@ pub enum Fault {
 pub struct System<A> {
     pub clients: usize,
     pub policy: Policy,
-    /// Whether clients let go of what nobody has recalled.
+    /// Whether clients return leases that were not recalled.
     pub unasked: bool,
     /// Whether a client may ask for one lease while it waits for the other.
     pub both: bool,
-    /// Whether what clients return can be in flight; otherwise it arrives when the recall does.
+    /// Whether returns can be in flight. Otherwise they arrive when the recall does.
     pub slow_returns: bool,
     pub fault: Fault,
     pub aggregate: PhantomData<A>,
@@ -128,10 +128,10 @@ impl<A: Enumerable> System<A> {
         !self.slow_returns && !state.clients[x].up.is_empty() && self.step(state, Action::DeliverUp(x))
     }
 
-    /// Whether the step is one that the system owes to those who wait.
+    /// Returns whether the step is one that the system owes to waiting clients.
     fn is_owed(&self, state: &State<Value<A>>, action: Action<Value<A>>) -> bool {
         match action {
-            // The end of a session that holds nothing brings nobody nearer.
+            // The end of a session that holds nothing brings no request nearer.
             Action::DeliverUp(x) => LEASES.iter().any(|lease| state.clients[x].distance(*lease) == 1),
             Action::DeliverDown(x) => {
                 let client = &state.clients[x];

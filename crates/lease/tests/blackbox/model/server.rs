@@ -1,4 +1,4 @@
-//! The server: the shipped field, a queue, and what is wrong with them on purpose.
+//! The server: the shipped field, a queue, and the deliberate faults.
 
 use super::state::{Client, Down, Life, State, Up, Wrong};
 use super::{Fault, System, Value};
@@ -7,12 +7,12 @@ use lease::SessionId;
 use lease::blackbox::{Answer, BlackBox, Departure, Own, Policy, Recall, Row, SelfWrites, SubLease};
 use smallvec::SmallVec;
 
-/// The server, for the time of one step.
+/// The server during one step.
 pub struct Server<'a, A: Enumerable> {
     field: BlackBox<A>,
     state: &'a mut State<Value<A>>,
     system: &'a System<A>,
-    /// Whether the first request, of those that waited before the step, is served or gone.
+    /// Whether the first of the requests that waited before the step is served or gone.
     first_is_done: bool,
 }
 
@@ -21,7 +21,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         let rows = state.clients.iter().enumerate();
         let rows = rows.map(|(x, client)| Row { session: session(x), own: client.own, reads: client.reads });
         let listed = rows.filter(|row| row.reads || row.own != Own::Stuck(A::IDENTITY));
-        // That a field is as good as its rows is a property of its own.
+        // A property of its own shows that a field and its rows are equivalent.
         let field = match BlackBox::from_rows(&listed.collect::<SmallVec<[_; 4]>>()) {
             Ok(field) => field,
             Err(_) => {
@@ -68,13 +68,13 @@ impl<'a, A: Enumerable> Server<'a, A> {
         client.recalled = [false; 2];
         self.first_is_done |= self.state.queue.first().is_some_and(|(first, _)| *first as usize == x);
         self.state.queue.retain(|(it, _)| *it as usize != x);
-        // At once: another that is leaving may have waited for what this one held.
+        // This happens at once: another session that is leaving may have waited for these leases.
         if self.system.fault != Fault::LetsTheDepartingWait {
             self.leave(x);
         }
     }
 
-    /// Departures, then requests in the order of arrival.
+    /// Serves departures, then requests in the order of arrival.
     fn serve(&mut self) {
         let mut departing = false;
         let last = self.system.fault == Fault::LetsTheDepartingWait && !self.state.queue.is_empty();
@@ -112,7 +112,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         }
     }
 
-    /// Whether `x` is gone.
+    /// Returns whether `x` is gone.
     fn leave(&mut self, x: usize) -> bool {
         let mut departure = self.field.leave(session(x));
         if let (Departure::Recall(recalls), Fault::LetsLeaveAtOnce) = (&departure, self.system.fault) {
@@ -132,7 +132,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         self.state.clients[x].life == Life::Alive
     }
 
-    /// Whether the request is granted.
+    /// Returns whether the request is granted.
     fn ask(&mut self, x: usize, lease: SubLease) -> bool {
         let (policy, round) = (self.system.policy, u32::from(self.state.round));
         let x_is = session(x);
@@ -188,7 +188,7 @@ impl<'a, A: Enumerable> Server<'a, A> {
         }
     }
 
-    /// The server acts as if these had been returned, `SelfWrite` with this value.
+    /// Acts as if these leases had been returned, `SelfWrite` with this value.
     fn take_back(&mut self, recalls: Vec<Recall>, value: Value<A>) {
         for recall in recalls {
             let taken = match recall.lease {

@@ -1,4 +1,4 @@
-//! What is shown of every state.
+//! The properties of every state.
 
 use super::state::{Client, Down, Life, State, Up, Wrong};
 use super::{System, Value};
@@ -25,7 +25,7 @@ pub fn properties<A: Enumerable>() -> Vec<Property<System<A>>> {
         Property::always(NEARER, |_, state: &State<Value<A>>| !is(state, Wrong::NotNearer)),
         Property::always(MAXIMAL, |_, state: &State<Value<A>>| !is(state, Wrong::NeedlessRecall)),
         Property::always(EXPECTED, |_, state: &State<Value<A>>| !is(state, Wrong::Unexpected)),
-        // Not in vain: these happen.
+        // The properties are not vacuous: these states occur.
         Property::sometimes("one sees the others while another writes", |_, state: &State<Value<A>>| {
             let shielded = state.clients.iter().any(|client| sees_a_shield::<A>(client) && !client.writes);
             shielded && state.clients.iter().any(|client| client.writes)

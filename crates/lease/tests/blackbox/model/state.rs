@@ -1,4 +1,4 @@
-//! What is so, and what the server knows of it.
+//! The true state, and the server's knowledge of it.
 
 use super::Fault;
 use lease::blackbox::{Own, SubLease};
@@ -19,25 +19,25 @@ pub enum Up<V> {
     End,
 }
 
-/// Where a session stands.
+/// The life of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Life {
     Alive,
-    /// It has told the server so, which may not know yet.
+    /// The client has sent the end, and the server may not know yet.
     Ended,
-    /// The server knows; others' views may still rest on its value.
+    /// The server knows. Views of others may still rest on its value.
     Leaving,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Client<V> {
-    /// What the server knows.
+    /// The server's knowledge.
     pub own: Own<V>,
     pub reads: bool,
-    /// What it has recalled and not got back.
+    /// The leases that were recalled and not returned.
     pub recalled: [bool; 2],
     pub life: Life,
-    /// What is so.
+    /// The true state.
     pub value: V,
     pub writes: bool,
     pub sees: Option<V>,
@@ -45,12 +45,12 @@ pub struct Client<V> {
     pub up: SmallVec<[Up<V>; 4]>,
 }
 
-/// What a step showed that no state shows by itself.
+/// A fault that a step shows, and no state by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wrong {
-    /// Something was recalled where the grant would have been right, or where it does not help.
+    /// A recall where the grant would have been right, or where it does not help.
     NeedlessRecall,
-    /// A step took the first request no nearer to its grant, or further from it.
+    /// A step brought the first request no nearer to its grant, or took it further away.
     NotNearer,
     /// The server did not expect this.
     Unexpected,
@@ -134,11 +134,10 @@ impl<V: Copy + Ord + Hash> Client<V> {
         }
     }
 
-    /// How far the server is from having `lease` back: 0 has it, 1 when it is on the way, 2 when
-    /// the recall is, 3 when nothing is.
+    /// The distance of the server from having `lease` back. It is 0 when the server has it, 1 when
+    /// the return is on the way, 2 when the recall is, and 3 when neither is.
     pub fn distance(&self, lease: SubLease) -> u32 {
-        // A recall before the grant is one of what was held before: the client has ignored it, or
-        // will.
+        // A recall before the grant is about an earlier lease. The client has ignored it, or will.
         let since = self.down.iter().rposition(|down| down.grants() == Some(lease)).map_or(0, |at| at + 1);
         if !self.granted(lease) {
             0
@@ -166,7 +165,7 @@ impl<V: Copy + Ord + Hash> State<V> {
         !self.queue.is_empty() || self.clients.iter().any(|client| client.life == Life::Leaving)
     }
 
-    /// The clients in an order that does not depend on their names.
+    /// Sorts the clients in an order that does not depend on their names.
     pub fn sort(&mut self) {
         let place = |client: usize| self.queue.iter().position(|(it, _)| *it as usize == client);
         let mut order: SmallVec<[usize; 4]> = (0..self.clients.len()).collect();
