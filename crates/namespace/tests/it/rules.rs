@@ -1,13 +1,9 @@
 //! The differences between the versions of the rules.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod tree;
-
+use crate::tree::{Tree, at, decide_proved_by, root};
 use ident::FileId;
 use lease::Label;
 use namespace::*;
-use tree::{Tree, at, decide_proved_by, root};
 
 /// All operations that move the time of a file's last status change, at `time`.
 fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {

@@ -1,10 +1,9 @@
 //! File content is checked against a plain vector of bytes, through flushes, folds and crashes, and
 //! uploads that complete in any order or fail.
 
-mod support;
-
 use std::collections::VecDeque;
 
+use crate::support::{Server, Shares, at, read};
 use bytes::Bytes;
 use content::{
     Done, FileContent, Flush, LAZY_BYTES_MAX, Publish, SYNCED_BYTES_MAX, URGENT_BYTES_MAX, UploadPlan,
@@ -14,7 +13,6 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
-use support::{Server, Shares, at, read};
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,16 +1,11 @@
 //! Windows' handles: conflicts between opens, and the end of a file with a pending deletion
 //! (BlackBox §3.3, §4.4).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod situation;
-mod tree;
-
+use crate::situation::Situation;
+use crate::tree::{Seen, at};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Mode, Open};
 use namespace::{Answer, Cred, Effect, Error, Link, Operation, Rules, Verdict, decide};
-use situation::Situation;
-use tree::{Seen, at};
 
 const FILES: &str = "
     . drwxrwxrwx 0:0

@@ -1,7 +1,5 @@
 //! Coarser leases: conflicts, the rounding of needs, and the check of holdings.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use ident::FileId;
 use lease::Granularity::{Fields, Files, SingleWriter};
 use lease::Kind::{Read, Touch, Write};

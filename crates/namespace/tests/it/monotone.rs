@@ -1,17 +1,12 @@
 //! With more knowledge an answer other than `Unknown` stays the same. A grant of the wanted leases
 //! leads to an answer.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod random;
-mod tree;
-
+use crate::random::{Choices, World};
+use crate::tree::{Seen, Tree, at, decide_proved_by, decide_traced};
 use lease::{Kind, Lease};
 use namespace::{Operation, Rules, Verdict, decide};
 use proptest::prelude::*;
-use random::{Choices, World};
 use std::collections::BTreeSet;
-use tree::{Seen, Tree, at, decide_proved_by, decide_traced};
 
 /// A random part of the leases that the operation could need: of each nothing, a weaker one, or
 /// itself.

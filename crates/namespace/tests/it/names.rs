@@ -1,15 +1,10 @@
 //! link, unlink, rmdir and rename, as rows: every combination of kinds, and the fate of the files.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod situation;
-mod tree;
-
+use crate::situation::{NOW, Situation, rows};
+use crate::tree::{Seen, at};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Rules, Timestamp, Verdict, decide};
-use situation::{NOW, Situation, rows};
-use tree::{Seen, at};
 
 const KINDS: &str = "
     d        drwxrwxrwx 1:10
@@ -329,7 +324,7 @@ fn a_rename_that_changes_nothing_only_reads() {
 #[test]
 fn moving_a_directory_wants_the_path() {
     let mut s = Situation::new(KINDS);
-    let everything = |tree: &tree::Tree| -> Vec<Lease> {
+    let everything = |tree: &crate::tree::Tree| -> Vec<Lease> {
         let fields = [
             Field::Attributes,
             Field::Disposition,

@@ -12,8 +12,6 @@
 //! the kernel's own decisions. The kernel follows symbolic links on the way, and may refuse links
 //! to other users' files (fs.protected_hardlinks).
 
-#![allow(dead_code, reason = "each test uses its part")]
-
 use crate::tree::{File, Tree, at, decide_proved};
 use ident::FileId;
 use lease::Label;

@@ -1,13 +1,8 @@
 //! Permissions, as rows: mode bits, sticky and set-gid directories, chmod, chown, utimens.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod situation;
-mod tree;
-
+use crate::situation::{Situation, rows};
+use crate::tree::at;
 use namespace::{Attributes, Operation};
-use situation::{Situation, rows};
-use tree::at;
 
 #[test]
 fn mode_bits() {

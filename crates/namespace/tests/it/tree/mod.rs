@@ -1,8 +1,6 @@
 //! A whole file system in memory: authoritative state, a view of it through leases, and the
 //! conditions that every verdict must satisfy.
 
-#![allow(dead_code, reason = "each test uses its part")]
-
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, Open};
 use namespace::{

@@ -1,14 +1,9 @@
 //! Users with groups and capabilities get the same results as on ext4. `linux/record.py` has
 //! recorded those in `linux/table.txt`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod situation;
-mod tree;
-
+use crate::situation::{Situation, cred, holds};
+use crate::tree::at;
 use namespace::{AttributeChange, FileKind, Operation, XattrMode};
-use situation::{Situation, cred, holds};
-use tree::at;
 
 const FILES: &str = "
     f    -rw-r----- 1:10

@@ -1,6 +1,6 @@
 //! The shipped code and the definition agree after any steps.
 
-use crate::definition::{Definition, Enumerable, Parity};
+use crate::blackbox::definition::{Definition, Enumerable, Parity};
 use lease::SessionId;
 use lease::blackbox::{
     Answer, BlackBox, BoundedMax, Departure, NotABlackBox, Or, Own, Policy, Recall, Row, SaturatingCount,

@@ -1,9 +1,6 @@
 //! Tables of locks, compared with POSIX' rules for single bytes.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod tree;
-
+use crate::tree::{HERE, Tree, at, decide_proved};
 use ident::FileId;
 use namespace::{
     Attributes, Error, FileKind, Holder, LOCKS_MAX, Lock, LockChange, LockKind, LockRange, LockSpace,
@@ -11,7 +8,6 @@ use namespace::{
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use tree::{HERE, Tree, at, decide_proved};
 
 /// Bytes of the model. The last one stands for all that follow.
 const BYTES: u64 = 12;

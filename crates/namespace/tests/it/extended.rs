@@ -1,14 +1,9 @@
 //! Extended attributes, access control lists, content.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "that is how a test fails")]
-
-mod situation;
-mod tree;
-
+use crate::situation::{Situation, rows};
+use crate::tree::at;
 use lease::Label;
 use namespace::*;
-use situation::{Situation, rows};
-use tree::at;
 
 const FILES: &str = "
     f -rw-r----- 1:10

@@ -18,7 +18,7 @@ mod state;
 
 pub use shown::{IS_BEING_SERVED, MAXIMAL, NEARER, SEES_WHAT_IS_SO, WRITES_WITH_LEASE};
 
-use crate::definition::Enumerable;
+use crate::blackbox::definition::Enumerable;
 use lease::blackbox::{Aggregate, Policy, SelfWrites, SubLease};
 use server::Server;
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use super::state::{Client, Down, Life, State, Up, Wrong};
 use super::{System, Value};
-use crate::definition::Enumerable;
+use crate::blackbox::definition::Enumerable;
 use lease::blackbox::{Own, SubLease};
 use stateright::Property;
 

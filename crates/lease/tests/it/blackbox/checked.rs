@@ -10,9 +10,9 @@
 //! Nearness is a number. So if messages arrive and recalled clients answer, the first request is
 //! served, and then the next.
 
-use crate::definition::Enumerable;
-use crate::model::{Fault, System};
-use crate::model::{IS_BEING_SERVED, MAXIMAL, NEARER, SEES_WHAT_IS_SO, WRITES_WITH_LEASE};
+use crate::blackbox::definition::Enumerable;
+use crate::blackbox::model::{Fault, System};
+use crate::blackbox::model::{IS_BEING_SERVED, MAXIMAL, NEARER, SEES_WHAT_IS_SO, WRITES_WITH_LEASE};
 use lease::blackbox::{BoundedMax, Or, Policy, SaturatingCount, SelfWrites, Unshielded};
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
 use std::marker::PhantomData;

@@ -2,7 +2,7 @@
 
 use super::state::{Client, Down, Life, State, Up, Wrong};
 use super::{Fault, System, Value};
-use crate::definition::{Definition, Enumerable};
+use crate::blackbox::definition::{Definition, Enumerable};
 use lease::SessionId;
 use lease::blackbox::{Answer, BlackBox, Departure, Own, Policy, Recall, Row, SelfWrites, SubLease};
 use smallvec::SmallVec;

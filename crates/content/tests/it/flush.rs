@@ -1,10 +1,7 @@
 //! The ways in which dirty data is published: inline, as inline extents, through shares; and the
 //! failures on the way.
 
-#![allow(clippy::panic, reason = "this is how tests fail")]
-
-mod support;
-
+use crate::support::{Server, Shares, at, plans, publish, read};
 use bytes::Bytes;
 use content::{
     Done, FOLD_BYTES, FileContent, Flush, LAZY_BYTES_MAX, PIECE_BYTES_MAX, Publish, ReadPart,
@@ -13,7 +10,6 @@ use content::{
 use namespace::{ContentChange, ContentHead, Extent, Place};
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
-use support::{Server, Shares, at, plans, publish, read};
 
 struct World {
     content: FileContent,

@@ -1,8 +1,5 @@
 //! A minimal server and share server for the publications of file content.
 
-#![allow(dead_code, reason = "each test uses a part of it")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "this is how tests fail")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
