@@ -1,5 +1,5 @@
-//! What one log entry holds: a time, and the inputs that came while the entry before it was on its
-//! way to the disk.
+//! The content of one log entry: a time, and the inputs that came while the entry before was
+//! written.
 
 use bytes::Bytes;
 use directory::Input;
@@ -16,8 +16,8 @@ use wire::{Version, Versions};
 #[derive(Clone)]
 pub struct Batch {
     pub(super) now: Time,
-    /// Of the state that the proposer had come to before ([`directory::Directory::digest`]).
-    /// Whoever comes to another stops: replicas that differ are worse than one less.
+    /// The digest of the proposer's state before the entry ([`directory::Directory::digest`]). A
+    /// member with another digest stops: replicas that differ are worse than one member less.
     pub(super) digest: u64,
     /// Of the cluster when it was proposed.
     version: Version,
@@ -33,7 +33,7 @@ const HEADER: usize = 17;
 /// An input and its encoding, waiting to be proposed.
 pub(super) struct Waiting {
     pub(super) input: Input,
-    /// Behind the place of a header: most entries hold one input, and nothing is copied then.
+    /// Encoded behind room for a header. Most entries hold one input, and then nothing is copied.
     encoded: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ impl Waiting {
         Waiting { input, encoded }
     }
 
-    /// Bytes that it takes.
+    /// Returns the bytes of its encoding.
     pub(super) fn len(&self) -> usize {
         self.encoded.len()
     }
@@ -56,7 +56,7 @@ impl Waiting {
 }
 
 impl Batch {
-    /// Proposed in a cluster of this version.
+    /// Makes a batch in a cluster of this version.
     pub(super) fn new(now: Time, digest: u64, version: Version, mut waiting: Vec<Waiting>) -> Batch {
         let (mut encoded, others) = match waiting.split_first_mut() {
             Some((first, others)) => (std::mem::take(&mut first.encoded), others),
@@ -72,7 +72,7 @@ impl Batch {
         Batch { now, digest, version, inputs, encoded: encoded.into() }
     }
 
-    /// Bytes of its encoding.
+    /// Returns the bytes of its encoding.
     pub(super) fn len(&self) -> usize {
         self.encoded.len()
     }

@@ -7,7 +7,7 @@ use crate::{Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge,
 use ident::FileId;
 use lease::{Field, Kind, Label};
 
-/// The most labels that a file has, as on ext4: bounds what `Parent` holds.
+/// The most labels that a file has, as on ext4. It bounds the size of `Parent`.
 pub const LINKS_MAX: u32 = 65_000;
 
 pub(super) fn link<K: Knowledge + ?Sized>(
@@ -28,7 +28,7 @@ pub(super) fn link<K: Knowledge + ?Sized>(
     let attributes = case.attributes(file, Kind::Write)?;
     match attributes {
         Attributes { kind: FileKind::Directory, .. } => return Err(Error::NotPermitted.into()),
-        // It is only open any more, and its death may be on its way.
+        // The file has only open handles left, and its death may be on its way.
         Attributes { links: 0, .. } => return Err(Error::NotFound.into()),
         Attributes { links: LINKS_MAX.., .. } => return Err(Error::TooManyLinks.into()),
         _ => {}

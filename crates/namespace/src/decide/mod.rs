@@ -1,5 +1,5 @@
-//! The one function that says what an operation does: on the client under its leases, on the server
-//! when it chooses what to grant, and on the server again when it replays.
+//! The one function that decides operations. The client calls it under its leases, the server when
+//! it chooses grants and again at replay.
 
 mod attributes;
 mod case;
@@ -26,7 +26,7 @@ pub use xattr::{
     CAPABILITY_LABEL, POLICY, POLICY_LABEL, XATTR_BYTES_MAX, XATTR_LIST_BYTES_MAX, XATTRS_BYTES_MAX,
 };
 
-/// What a rule comes to; its effects are collected in the [`Case`].
+/// The result of a rule. Its effects are collected in the [`Case`].
 type Decided = Result<Answer, Stop>;
 
 /// Decides `operation` on what is known.
@@ -36,9 +36,9 @@ type Decided = Result<Answer, Stop>;
 /// same.
 ///
 /// Pure and monotone: with more knowledge an answer other than [`Verdict::Unknown`] stays the same.
-/// That holds because every rule is a straight line of questions: what it asks next depends only on
-/// the operation and on what it was told before, and it stops at the first question that is not
-/// answered. Nothing depends on *not* knowing.
+/// Every rule is a straight line of queries. The next query depends only on the operation and on
+/// earlier answers, and the rule stops at the first query without an answer. Nothing depends on
+/// *not* knowing.
 ///
 /// What is refused does not depend on leases to write, so a refusal can be proved by read leases
 /// alone: whether a field may be written counts only when all else has succeeded.
@@ -60,7 +60,7 @@ fn evidence<K: Knowledge + ?Sized>(operation: &Operation, knowledge: &K) -> Vec<
     let mut evidence: Vec<Lease> = Vec::new();
     for lease in traced.into_leases() {
         let lease = Lease { kind: Kind::Read, ..lease };
-        // A conflict of modes is proved by the one that is TRUE; that others are not adds nothing.
+        // The one mode that is TRUE proves a conflict. The others that are FALSE add nothing.
         let adds = !matches!(lease.field, Field::Mode(_))
             || knowledge.others(&lease.file, &lease.field) == Known::Used(true);
         if adds && !evidence.contains(&lease) {

@@ -42,7 +42,7 @@ fn all(store: &RowStore) -> Model {
     store.scan(&[], &[0xff], usize::MAX).into_iter().collect()
 }
 
-/// Runs `steps` on a store and on maps: `now`, and what a crash would leave.
+/// Runs `steps` on a store and on maps: `now`, and the state that a crash would leave.
 fn run(steps: Vec<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows");
@@ -121,7 +121,7 @@ fn a_damaged_or_foreign_file_is_an_error() {
     assert!(matches!(error, StoreError::File { .. }));
     assert!(error.to_string().contains("rows"), "{error}");
 
-    // Written by a later version, which has to do with what redb holds.
+    // A later version wrote this content of redb.
     let path = dir.path().join("later");
     drop(RowStore::open(&path, SMALL).unwrap());
     let file = File::options().read(true).write(true).open(&path).unwrap();
@@ -153,7 +153,7 @@ fn replacing_takes_over_another_stores_rows() {
     assert_eq!(to.position(), Some(b"7".to_vec()));
 }
 
-/// Figures: `cargo test --release -p node store_figures -- --ignored --nocapture`.
+/// Figures: `cargo test --release -p raft store_figures -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures, takes a minute"]
 fn store_figures() {

@@ -5,7 +5,7 @@ use super::events::Event;
 use super::{Mutation, Violation, World};
 use directory::Input;
 
-/// How long a server is away for it, ms at most.
+/// Time that a server is away for the upgrade, ms at most.
 const PAUSE_MS: u64 = 5_000;
 
 impl World {
@@ -20,9 +20,9 @@ impl World {
         self.later(wait, Event::Upgrades);
     }
 
-    /// One that has the old program yet gets the new one.
+    /// A server or machine with the old program gets the new one.
     pub(super) fn upgrades(&mut self) -> Result<(), Violation> {
-        // What comes to rest then is to stay as it is.
+        // Once all faults have ended, nothing changes any more.
         if self.healed {
             return Ok(());
         }
@@ -52,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// A server that leads raises the version once all of them are there and know the next.
+    /// The leading server raises the version once all servers are up and know the next.
     pub(super) fn raises_version(&mut self, at: usize) {
         let replica = &self.group.replicas[at];
         let to = replica.directory.version().next();
@@ -63,8 +63,8 @@ impl World {
         }
     }
 
-    /// In the end the version is what all servers know; an earlier one only where machines still
-    /// speak one before that, which keeps it from being raised.
+    /// Checks the version at the end: it is the newest that all servers know. An earlier one is
+    /// right only where machines still speak an older version and so keep it from being raised.
     pub(super) fn check_version(&self) -> Result<(), Violation> {
         let serving = || self.group.replicas.iter().enumerate().filter(|(_, replica)| replica.serves);
         let known = serving().map(|(_, replica)| replica.knows.newest).min();
