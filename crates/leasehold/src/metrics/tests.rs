@@ -11,7 +11,7 @@ pub fn report() -> LiveReport {
             "up": true, "version": "0.1.0", "machine": 1, "name": "founder", "role": "leader",
             "leader": "founder", "mounted_on": "/mnt", "operations_unsent": 2, "calls_waiting": [],
             "data": "/data", "process": 1, "uptime_s": 9, "files_known": 3,
-            "dirty_bytes": 4, "salvaged": 1, "put_aside": [], "listens": [],
+            "dirty_bytes": 4, "salvaged": 1, "quarantined": [], "listens": [],
             "link": {"server": "first:4470", "since_s": 5, "down": null},
             "version_in_use": {"cluster": 1, "known": 1, "older": [], "waits_for": []}, "files": 7, "sessions": 2, "sessions_lapsed": 1, "requests_waiting": 3,
             "unresponsive": ["bob"], "space_total": 100, "space_free": 50, "applied": 10, "log_bytes": 11,
