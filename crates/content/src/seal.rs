@@ -1,7 +1,7 @@
 //! Sealing and opening pieces: encrypted under the file's key, and with a hash of the ciphertext.
 //!
-//! The hash is checked first, so damaged bytes are told apart from a wrong key only by which check
-//! fails; both are [`Damaged`].
+//! The hash is checked first. So only the check that fails tells damaged bytes from a wrong key;
+//! both are [`Damaged`].
 
 use bytes::Bytes;
 use crypto::{Cipher, Key, Nonce, NotSealed, TAG_BYTES};
@@ -13,10 +13,10 @@ pub type Hash = [u8; 32];
 // The name space counts as many bytes for a seal as one takes.
 const _: () = assert!(INLINE_SEAL_BYTES == size_of::<Nonce>() + TAG_BYTES);
 
-/// Why a piece could not be opened.
+/// The reason why a piece could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damaged {
-    /// The ciphertext is not the one that was hashed.
+    /// The ciphertext does not have its hash.
     #[error("the ciphertext does not have the hash that its extent records")]
     Hash,
     /// The ciphertext was not sealed with this key and nonce.
@@ -54,15 +54,15 @@ pub fn seal(key: &Key, nonce: &Nonce, plain: &[u8]) -> (Vec<u8>, Hash) {
     (out, hash)
 }
 
-/// Opens one piece, in the buffer of its ciphertext.
+/// Opens one piece in the buffer of its ciphertext.
 pub fn open(key: &Key, nonce: &Nonce, hash: &Hash, mut ciphertext: Vec<u8>) -> Result<Vec<u8>, Damaged> {
     let length = open_in_place(&Cipher::new(key), nonce, hash, &mut ciphertext)?.len();
     ciphertext.truncate(length);
     Ok(ciphertext)
 }
 
-/// Seals content that stands in the metadata whole: its nonce, and the ciphertext. That needs no
-/// hash: the rows have checksums, and the tag says whether it is what was sealed.
+/// Seals content that is in the metadata whole: the nonce, and the ciphertext. It needs no hash:
+/// the rows have checksums, and the tag authenticates the bytes.
 pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(plain.len() + INLINE_SEAL_BYTES);
     sealed.extend_from_slice(nonce);
@@ -70,7 +70,7 @@ pub(crate) fn seal_whole(key: &Key, nonce: &Nonce, plain: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// Opens content that stands in the metadata whole; there may be none.
+/// Opens content that is in the metadata whole; there may be none.
 pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
     if sealed.is_empty() {
         return Ok(Bytes::new());
@@ -82,7 +82,8 @@ pub fn open_whole(key: Option<&Key>, sealed: &[u8]) -> Result<Bytes, Damaged> {
     Ok(plain.into())
 }
 
-/// Seals the pieces of a share: what to store, and the hash of each piece's ciphertext in order.
+/// Seals the pieces of a share. Returns the bytes to store, and the hash of each piece's ciphertext
+/// in order.
 pub fn seal_share<'a>(
     key: &Key,
     pieces: impl Iterator<Item = (Nonce, &'a Bytes)> + Clone,

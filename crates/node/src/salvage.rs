@@ -10,7 +10,7 @@
 //! start needs to go on with it ([`crate::unsent`]).
 
 use crate::data::DataError;
-use crate::small::{self, read_file, replace_file};
+use crate::small::{read_file, replace_file};
 use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
 use client::{KnownPath, Lost, LostWhat, Salvage};
@@ -40,7 +40,6 @@ pub struct Salvaged {
     /// Whether the machine was cut off and lost its leases; otherwise the server refused these.
     pub cut_off: bool,
     /// It is not lost yet: the machine's next start goes on with it, if its session stands by then.
-    #[serde(default)]
     pub goes_on: bool,
     /// What was lost, in the order in which it was done.
     pub items: Vec<SalvagedItem>,
@@ -52,7 +51,6 @@ pub struct SalvagedItem {
     /// Of which file, as far as that was known.
     pub path: String,
     /// Its identifier.
-    #[serde(default)]
     pub file: String,
     /// What was done.
     pub what: String,
@@ -70,11 +68,9 @@ pub struct SalvagedContent {
     /// Offsets and lengths of what was written; the rest had been applied before.
     pub ranges: Vec<(u64, u64)>,
     /// Offsets and lengths of what was written, too, and could not be had any more.
-    #[serde(default)]
     pub missing: Vec<(u64, u64)>,
-    /// Its BLAKE3; earlier versions noted none.
-    #[serde(default)]
-    pub hash: Option<String>,
+    /// Its BLAKE3.
+    pub hash: String,
 }
 
 impl SalvagedContent {
@@ -181,7 +177,7 @@ impl SalvageStore {
             }
             let kept = self.of(number).join(&content.name);
             let hash = hash(&kept).map_err(io("read", &kept))?;
-            if content.hash.is_some_and(|known| known != hash) {
+            if content.hash != hash {
                 return Err(DataError::Damaged { file: kept, why: "it is not what was kept".to_owned() });
             }
             let mut from = File::open(&kept).map_err(io("open", &kept))?;
@@ -415,7 +411,7 @@ fn write_content(
             return Err(DataError::Damaged { file, why });
         }
     }
-    let hash = Some(hash(file).map_err(io("read", file))?);
+    let hash = hash(file).map_err(io("read", file))?;
     Ok(SalvagedContent { name, size, ranges: kept, missing, hash })
 }
 
@@ -441,12 +437,6 @@ fn hash(file: &Path) -> std::io::Result<String> {
     let mut hasher = crypto::Hasher::new();
     std::io::copy(&mut File::open(file)?, &mut hasher)?;
     Ok(hasher.finalize().to_hex().to_string())
-}
-
-/// Takes over descriptions that an earlier version has written in the data directory `data`.
-pub(crate) fn take_over(data: &Path) -> Result<(), DataError> {
-    let dir = data.join("salvage");
-    numbers(&dir)?.iter().try_for_each(|number| small::take_over(&dir.join(number.to_string()), "about.json"))
 }
 
 /// A path as people write it; one that is not known from the root on begins with the file's
@@ -537,7 +527,10 @@ mod tests {
         let publish = Operation::Publish { file, version: 1, size: 3, mtime: time, ctime: time, change };
         let what = LostWhat::Operation { operation: Box::new(accessed.clone()), error: Error::CutOff };
         let of_a = Lost { what, ..lost(&["a"], 0, &[]) };
-        let entry = |operation: &Operation| LogEntry::Update { rules: 1, operation: operation.clone() };
+        let entry = |operation: &Operation| LogEntry::Update {
+            version: wire::Version::NEWEST,
+            operation: operation.clone(),
+        };
         let whose = Whose { machine: wire::MachineId(2), incarnation: 1, session: lease::SessionId(5) };
         let left = Left { whose, first: 4, entries: vec![entry(&accessed), entry(&publish)] };
         let items = vec![of_a, lost(&["b"], 3, &[(0, b"abc")])];

@@ -13,7 +13,7 @@ use crate::salvage::SalvageStore;
 use client::Call;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
-use namespace::{AttributeChange, Cred, FileKind, Operation, Rules, Timestamp};
+use namespace::{AttributeChange, Cred, FileKind, Operation, Timestamp};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use wire::{
 };
 
 mod renewal;
+pub(super) mod upgrade;
 
 /// A server, and the credentials of a machine that has joined it.
 struct TestCluster {
@@ -40,9 +41,14 @@ struct TestCluster {
 
 impl TestCluster {
     fn new() -> TestCluster {
+        TestCluster::that_knows(Versions::KNOWN)
+    }
+
+    fn that_knows(knows: Versions) -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let settings = MachineSettings {
             listen: Listen::At("127.0.0.1:0".parse().unwrap()),
+            knows,
             ..MachineSettings::default()
         };
         let server = Machine::start(dir.path(), "a test", settings).unwrap();
@@ -253,7 +259,7 @@ fn updates_and_releases_without_leases_end_the_session() {
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
-    let update = LogEntry::Update { rules: Rules::NEWEST.number(), operation };
+    let update = LogEntry::Update { version: Version::NEWEST, operation };
     is_fenced(&mut office, "forger", &ToServer::Log { answer: true, first: 1, entries: vec![update] });
     // A directory has no content, so nobody can hold a lease on it.
     let released = Released { file: FileId::root(), field: Field::Path, keep: Some(Kind::Read) };
