@@ -9,7 +9,7 @@ use super::reach;
 use crate::round_trips::{Connection, RoundTrip, RoundTrips};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft::{Asking, Wire, Wires};
+use raft::{AnswerFuture, Wire, Wires};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ struct MemberWire {
 }
 
 impl Wire for MemberWire {
-    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> Asking<'a> {
+    fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a> {
         Box::pin(async move {
             let (mut frames, round_trip) = match self.connection.take() {
                 Some(connection) => connection,
