@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
-pub enum Authority {
+pub enum AuthorityCommand {
     /// Have another key certify machines from now on, which nobody has had but the servers that
     /// there are.
     ///
@@ -27,10 +27,10 @@ pub struct Renew {
     data: Option<PathBuf>,
 }
 
-impl Authority {
+impl AuthorityCommand {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
-        let Authority::Renew(Renew { data }) = self;
+        let AuthorityCommand::Renew(Renew { data }) = self;
         node::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
-pub enum Policy {
+pub enum PolicyCommand {
     /// Set how many copies or fragments of a file's content are kept; for a directory, of the files
     /// made in it from now on.
     ///
@@ -71,12 +71,12 @@ impl PolicyError {
     }
 }
 
-impl Policy {
+impl PolicyCommand {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         match self {
-            Policy::Get { path } => say(get(&path)?)?,
-            Policy::Set(set) => set.run()?,
+            PolicyCommand::Get { path } => say(get(&path)?)?,
+            PolicyCommand::Set(set) => set.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -16,7 +16,7 @@ const SILENT_MS: u64 = 2_000;
 
 /// See the command's help.
 #[derive(Debug, Subcommand)]
-pub enum Server {
+pub enum ServerCommand {
     /// Make a machine of the cluster a server. It must be up. Returns when it has learnt all that
     /// there was when it was asked.
     ///
@@ -59,21 +59,21 @@ pub struct List {
     json: bool,
 }
 
-impl Server {
+impl ServerCommand {
     /// Does it.
     pub fn run(self) -> Result<ExitCode, Failure> {
         let mut progress = step;
         match self {
-            Server::Add(Named { machine, data }) => {
+            ServerCommand::Add(Named { machine, data }) => {
                 node::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
             }
-            Server::Remove(Departing { named: Named { machine, data }, confirm }) => {
+            ServerCommand::Remove(Departing { named: Named { machine, data }, confirm }) => {
                 confirm.ask(&format!(
                     "{machine} will be no server any more, and what its disk has will be worth nothing."
                 ))?;
                 node::remove_server(&data.map_or_else(places::data, Ok)?, &machine, &mut progress)?;
             }
-            Server::List(List { data, json }) => {
+            ServerCommand::List(List { data, json }) => {
                 let servers = node::servers(&data.map_or_else(places::data, Ok)?)?;
                 answer(json, &servers, |servers| {
                     let headings = ["NAME", "ROLE", "CONTENT", "VERSION", "ADDRESS", ""];

@@ -38,7 +38,7 @@ const ONLY_HERE: &str = "only on this machine itself can that be asked for";
 const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Request {
+enum ControlRequest {
     Status,
     /// The live view; `true` has directories counted.
     Live(bool),
@@ -60,7 +60,7 @@ enum Request {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Reply {
+enum ControlReply {
     Progress(String),
     /// Something that people are to know, whatever the answer is.
     Note(String),
@@ -171,11 +171,11 @@ impl Drop for Control {
 fn answer_stream(membership: &Membership, mut stream: UnixStream) {
     let mut line = String::new();
     let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
-    let failed = |error: &dyn std::fmt::Display| Reply::Failed(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| ControlReply::Failed(error.to_string());
     match (read, serde_json::from_str(&line)) {
         (Ok(_), Ok(request)) => {
-            if Request::counts_all(&request) && !membership.engine().flush(FLUSH) {
-                let _ = send(&mut stream, &Reply::Note(NOT_FLUSHED.to_owned()));
+            if ControlRequest::counts_all(&request) && !membership.engine().flush(FLUSH) {
+                let _ = send(&mut stream, &ControlReply::Note(NOT_FLUSHED.to_owned()));
             }
             if let Some(leader) = leader_to_ask(membership, &request) {
                 let mut tell = |line: &[u8]| {
@@ -185,28 +185,28 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
                     ask_control(&leader, &own.caller(), line.clone(), &mut tell).map_err(|e| e.to_string())
                 });
                 if let Err(why) = asked {
-                    let _ = send(&mut stream, &Reply::Failed(why));
+                    let _ = send(&mut stream, &ControlReply::Failed(why));
                 }
                 return;
             }
             // Whoever asked may have gone away.
             let reply = reply(membership, request, &mut |progress| {
-                let _ = send(&mut stream, &Reply::Progress(progress.to_owned()));
+                let _ = send(&mut stream, &ControlReply::Progress(progress.to_owned()));
             });
-            let _ = send(&mut stream, &reply.unwrap_or_else(Reply::Failed));
+            let _ = send(&mut stream, &reply.unwrap_or_else(ControlReply::Failed));
         }
         (Err(error), _) => drop(send(&mut stream, &failed(&error))),
         (Ok(_), Err(error)) => drop(send(&mut stream, &failed(&error))),
     }
 }
 
-impl Request {
+impl ControlRequest {
     /// Its answer is about all files: what programs on this machine have done counts, so it goes to
     /// the server first.
     fn counts_all(&self) -> bool {
         match self {
-            Request::Fsck | Request::Leases(_) | Request::Invite(_) => true,
-            Request::Shares(request) => !matches!(request, SharesRequest::Discover),
+            ControlRequest::Fsck | ControlRequest::Leases(_) | ControlRequest::Invite(_) => true,
+            ControlRequest::Shares(request) => !matches!(request, SharesRequest::Discover),
             _ => false,
         }
     }
@@ -215,101 +215,107 @@ impl Request {
     /// nobody else. The rest is about the whole cluster.
     fn is_local(&self) -> bool {
         match self {
-            Request::Status
-            | Request::Live(_)
-            | Request::Fsck
-            | Request::Scrub
-            | Request::Backup(_)
-            | Request::Shares(_) => true,
-            Request::Invite(_)
-            | Request::Invitations
-            | Request::Revoke(_)
-            | Request::Machines
-            | Request::Expel(_)
-            | Request::Leases(_)
-            | Request::Servers
-            | Request::AddServer(_)
-            | Request::RemoveServer(_)
-            | Request::Drain(_)
-            | Request::RenewAuthority => false,
+            ControlRequest::Status
+            | ControlRequest::Live(_)
+            | ControlRequest::Fsck
+            | ControlRequest::Scrub
+            | ControlRequest::Backup(_)
+            | ControlRequest::Shares(_) => true,
+            ControlRequest::Invite(_)
+            | ControlRequest::Invitations
+            | ControlRequest::Revoke(_)
+            | ControlRequest::Machines
+            | ControlRequest::Expel(_)
+            | ControlRequest::Leases(_)
+            | ControlRequest::Servers
+            | ControlRequest::AddServer(_)
+            | ControlRequest::RemoveServer(_)
+            | ControlRequest::Drain(_)
+            | ControlRequest::RenewAuthority => false,
         }
     }
 }
 
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can
 /// say.
-fn leader_to_ask(membership: &Membership, request: &Request) -> Option<String> {
+fn leader_to_ask(membership: &Membership, request: &ControlRequest) -> Option<String> {
     let follows = membership.server().is_some_and(|server| !server.group().leads());
     (follows && !request.is_local()).then(|| membership.link_status().map(|status| status.server)).flatten()
 }
 
 /// Answers what another server passes on, a line of JSON; answers go to `tell`, lines of JSON too.
 pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
-    let mut tell = |reply: &Reply| {
+    let mut tell = |reply: &ControlReply| {
         let mut line = serde_json::to_vec(reply).unwrap_or_default();
         line.push(b'\n');
         tell(line);
     };
-    let reply = match serde_json::from_str::<Request>(request) {
+    let reply = match serde_json::from_str::<ControlRequest>(request) {
         Ok(request) if request.is_local() => Err(ONLY_HERE.to_owned()),
         Ok(request) if leader_to_ask(membership, &request).is_some() => {
             Err("another server leads now".to_owned())
         }
         Ok(request) => {
-            reply(membership, request, &mut |progress| tell(&Reply::Progress(progress.to_owned())))
+            reply(membership, request, &mut |progress| tell(&ControlReply::Progress(progress.to_owned())))
         }
         Err(error) => Err(error.to_string()),
     };
-    tell(&reply.unwrap_or_else(Reply::Failed));
+    tell(&reply.unwrap_or_else(ControlReply::Failed));
 }
 
-fn reply(membership: &Membership, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Reply, String> {
+fn reply(
+    membership: &Membership,
+    request: ControlRequest,
+    progress: &mut dyn FnMut(&str),
+) -> Result<ControlReply, String> {
     let server = membership.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
     Ok(match request {
-        Request::Status => Reply::Status(Box::new(StatusReport::of(membership))),
-        Request::Live(watches) => Reply::Live(Box::new(LiveReport::of(membership, watches))),
-        Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
-        Request::Scrub => {
+        ControlRequest::Status => ControlReply::Status(Box::new(StatusReport::of(membership))),
+        ControlRequest::Live(watches) => ControlReply::Live(Box::new(LiveReport::of(membership, watches))),
+        ControlRequest::Fsck => ControlReply::Fsck(fsck::run(server?, progress)),
+        ControlRequest::Scrub => {
             let server = server?;
-            Reply::Scrubbed(server.scrub().run_now(server, progress)?)
+            ControlReply::Scrubbed(server.scrub().run_now(server, progress)?)
         }
-        Request::Invite(invitation) => {
-            Reply::Invited(server?.invite(invitation, &*membership.begin_to_listen()?)?.to_string())
+        ControlRequest::Invite(invitation) => {
+            ControlReply::Invited(server?.invite(invitation, &*membership.begin_to_listen()?)?.to_string())
         }
-        Request::Invitations => Reply::Invitations(server?.invitations()),
-        Request::Revoke(id) => {
+        ControlRequest::Invitations => ControlReply::Invitations(server?.invitations()),
+        ControlRequest::Revoke(id) => {
             server?.revoke(&id)?;
-            Reply::Done
+            ControlReply::Done
         }
-        Request::Machines => Reply::Machines(server?.machines()),
-        Request::Expel(who) => {
+        ControlRequest::Machines => ControlReply::Machines(server?.machines()),
+        ControlRequest::Expel(who) => {
             server?.expel(&who)?;
-            Reply::Done
+            ControlReply::Done
         }
-        Request::Leases(path) => Reply::Leases(server?.leases(&path)?),
-        Request::Servers => Reply::Servers(server?.server_standings()),
-        Request::AddServer(who) => {
+        ControlRequest::Leases(path) => ControlReply::Leases(server?.leases(&path)?),
+        ControlRequest::Servers => ControlReply::Servers(server?.server_standings()),
+        ControlRequest::AddServer(who) => {
             server?.add_server(&who, membership.addresses(), progress)?;
-            Reply::Done
+            ControlReply::Done
         }
-        Request::RemoveServer(who) => {
+        ControlRequest::RemoveServer(who) => {
             server?.remove_server(&who, progress)?;
-            Reply::Done
+            ControlReply::Done
         }
-        Request::Drain(who) => {
+        ControlRequest::Drain(who) => {
             server?.drain(&who, progress)?;
-            Reply::Done
+            ControlReply::Done
         }
-        Request::RenewAuthority => {
+        ControlRequest::RenewAuthority => {
             server?.renew_authority(progress)?;
-            Reply::Done
+            ControlReply::Done
         }
-        Request::Backup(order) => {
+        ControlRequest::Backup(order) => {
             let made = backup::run(membership, &order, progress);
-            Reply::BackedUp(Box::new(made.map_err(|error| in_words(&error))?))
+            ControlReply::BackedUp(Box::new(made.map_err(|error| in_words(&error))?))
         }
-        Request::Shares(request) => Reply::Shares(Box::new(stored::reply(server?, request, progress)?)),
+        ControlRequest::Shares(request) => {
+            ControlReply::Shares(Box::new(stored::reply(server?, request, progress)?))
+        }
     })
 }
 
@@ -319,14 +325,18 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
+fn send(stream: &mut UnixStream, reply: &ControlReply) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
 /// Asks; `None` if no machine is up on `data`.
-fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<Option<Reply>, AskError> {
+fn ask(
+    data: &Path,
+    request: &ControlRequest,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Option<ControlReply>, AskError> {
     let socket = DataDir::control_socket(data);
     let failed = |source| AskError::Socket { socket: socket.clone(), source };
     let mut stream = match connect(&socket) {
@@ -344,8 +354,8 @@ fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result
     stream.write_all(&line).map_err(failed)?;
     for line in BufReader::new(stream).lines() {
         match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
-            Reply::Progress(text) => progress(&text),
-            Reply::Note(text) => tracing::warn!("{text}"),
+            ControlReply::Progress(text) => progress(&text),
+            ControlReply::Note(text) => tracing::warn!("{text}"),
             reply => return Ok(Some(reply)),
         }
     }
@@ -354,9 +364,9 @@ fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result
 
 /// What the machine on `data` is doing; `None` if none is up.
 pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
-    match ask(data, &Request::Status, &mut |_| {})? {
+    match ask(data, &ControlRequest::Status, &mut |_| {})? {
         None => Ok(None),
-        Some(Reply::Status(status)) => Ok(Some(*status)),
+        Some(ControlReply::Status(status)) => Ok(Some(*status)),
         Some(other) => Err(other.into()),
     }
 }
@@ -364,16 +374,18 @@ pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
 /// What the machine on `data` is asked for, and what it has counted. With `watches` it counts
 /// directories for a while.
 pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
-    match ask_running(data, &Request::Live(watches))? {
-        Reply::Live(live) => Ok(*live),
+    match ask_running(data, &ControlRequest::Live(watches))? {
+        ControlReply::Live(live) => Ok(*live),
         other => Err(other.into()),
     }
 }
 
 /// Has the running server on `data` read all that it has from its disk.
 pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
-    match ask(data, &Request::Scrub, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
-        Reply::Scrubbed(report) => Ok(report),
+    match ask(data, &ControlRequest::Scrub, progress)?
+        .ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })?
+    {
+        ControlReply::Scrubbed(report) => Ok(report),
         other => Err(other.into()),
     }
 }
@@ -385,8 +397,8 @@ pub fn shares(
     request: SharesRequest,
     progress: &mut dyn FnMut(&str),
 ) -> Result<SharesReply, AskError> {
-    match (ask(data, &Request::Shares(request.clone()), progress)?, request) {
-        (Some(Reply::Shares(reply)), _) => Ok(*reply),
+    match (ask(data, &ControlRequest::Shares(request.clone()), progress)?, request) {
+        (Some(ControlReply::Shares(reply)), _) => Ok(*reply),
         (Some(other), _) => Err(other.into()),
         (None, SharesRequest::Export { file, which }) => export_stopped(data, &file, &which, progress),
         (None, _) => Err(AskError::NotUp { data: data.to_path_buf() }),
@@ -417,50 +429,50 @@ fn export_stopped(
 
 /// A token for a machine to join with, from the machine on `data`.
 pub fn invite(data: &Path, invitation: Invitation) -> Result<String, AskError> {
-    match ask_running(data, &Request::Invite(invitation))? {
-        Reply::Invited(token) => Ok(token),
+    match ask_running(data, &ControlRequest::Invite(invitation))? {
+        ControlReply::Invited(token) => Ok(token),
         other => Err(other.into()),
     }
 }
 
 /// The machines of the cluster, from the machine on `data`.
 pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
-    match ask_running(data, &Request::Machines)? {
-        Reply::Machines(machines) => Ok(machines),
+    match ask_running(data, &ControlRequest::Machines)? {
+        ControlReply::Machines(machines) => Ok(machines),
         other => Err(other.into()),
     }
 }
 
 /// The invitations that nobody has joined by, from the machine on `data`.
 pub fn invitations(data: &Path) -> Result<Vec<InvitationReport>, AskError> {
-    match ask_running(data, &Request::Invitations)? {
-        Reply::Invitations(invitations) => Ok(invitations),
+    match ask_running(data, &ControlRequest::Invitations)? {
+        ControlReply::Invitations(invitations) => Ok(invitations),
         other => Err(other.into()),
     }
 }
 
 /// Nobody joins any more by the invitation of this name.
 pub fn revoke(data: &Path, id: &str) -> Result<(), AskError> {
-    done(data, &Request::Revoke(id.to_owned()), &mut |_| {})
+    done(data, &ControlRequest::Revoke(id.to_owned()), &mut |_| {})
 }
 
 /// Expels a machine, by name or number.
 pub fn expel(data: &Path, who: &str) -> Result<(), AskError> {
-    done(data, &Request::Expel(who.to_owned()), &mut |_| {})
+    done(data, &ControlRequest::Expel(who.to_owned()), &mut |_| {})
 }
 
 /// Who has to do with the fields of the file at `path`, from the root of the file system.
 pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
-    match ask_running(data, &Request::Leases(path.to_owned()))? {
-        Reply::Leases(leases) => Ok(leases),
+    match ask_running(data, &ControlRequest::Leases(path.to_owned()))? {
+        ControlReply::Leases(leases) => Ok(leases),
         other => Err(other.into()),
     }
 }
 
 /// The servers of the cluster, from the machine on `data`.
 pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
-    match ask_running(data, &Request::Servers)? {
-        Reply::Servers(servers) => Ok(servers),
+    match ask_running(data, &ControlRequest::Servers)? {
+        ControlReply::Servers(servers) => Ok(servers),
         other => Err(other.into()),
     }
 }
@@ -468,40 +480,40 @@ pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
 /// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there
 /// was when it was asked.
 pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::AddServer(who.to_owned()), progress)
+    done(data, &ControlRequest::AddServer(who.to_owned()), progress)
 }
 
 /// Makes the server `who` an ordinary machine again.
 pub fn remove_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::RemoveServer(who.to_owned()), progress)
+    done(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
 }
 
 /// Empties the server `who` of shares.
 pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::Drain(who.to_owned()), progress)
+    done(data, &ControlRequest::Drain(who.to_owned()), progress)
 }
 
 /// Has another authority certify machines from now on, with a key that nobody had before.
 pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::RenewAuthority, progress)
+    done(data, &ControlRequest::RenewAuthority, progress)
 }
 
-fn done(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
+fn done(data: &Path, request: &ControlRequest, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
     match ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
-        Reply::Done => Ok(()),
+        ControlReply::Done => Ok(()),
         other => Err(other.into()),
     }
 }
 
-fn ask_running(data: &Path, request: &Request) -> Result<Reply, AskError> {
+fn ask_running(data: &Path, request: &ControlRequest) -> Result<ControlReply, AskError> {
     ask(data, request, &mut |_| {})?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
 }
 
 /// An answer that is none to what was asked.
-impl From<Reply> for AskError {
-    fn from(reply: Reply) -> AskError {
+impl From<ControlReply> for AskError {
+    fn from(reply: ControlReply) -> AskError {
         match reply {
-            Reply::Failed(why) => AskError::Failed(why),
+            ControlReply::Failed(why) => AskError::Failed(why),
             other => AskError::Failed(format!("{other:?}")),
         }
     }
@@ -514,8 +526,8 @@ pub fn back_up(
     order: &BackupOrder,
     progress: &mut dyn FnMut(&str),
 ) -> Result<BackupReport, AskError> {
-    match ask(data, &Request::Backup(order.clone()), progress)? {
-        Some(Reply::BackedUp(report)) => return Ok(*report),
+    match ask(data, &ControlRequest::Backup(order.clone()), progress)? {
+        Some(ControlReply::BackedUp(report)) => return Ok(*report),
         Some(other) => return Err(other.into()),
         None => {}
     }
@@ -528,8 +540,8 @@ pub fn back_up(
 /// Checks everything on `data`: through the running machine, or by bringing one up without a mount
 /// for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
-    match ask(data, &Request::Fsck, progress)? {
-        Some(Reply::Fsck(report)) => return Ok(report),
+    match ask(data, &ControlRequest::Fsck, progress)? {
+        Some(ControlReply::Fsck(report)) => return Ok(report),
         Some(other) => return Err(other.into()),
         None => {}
     }
