@@ -36,7 +36,7 @@ pub struct InTheWay {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// Two sessions hold what cannot be held at once.
-    #[error("{first:?} and {second:?} both on {field:?}")]
+    #[error("{} holds {} and {} holds {} on the same {field}", first.0, first.1, second.0, second.1)]
     Disagreement {
         /// On which field.
         field: Field,
@@ -46,7 +46,7 @@ pub enum Violation {
         second: (SessionId, Kind),
     },
     /// What is held of a black box goes ill with the clients' values, or with what else is held of it.
-    #[error("{field:?}: {broken}")]
+    #[error("{field}: {broken}")]
     BlackBox {
         /// Which.
         field: Field,
@@ -54,7 +54,7 @@ pub enum Violation {
         broken: blackbox::Violation,
     },
     /// Who holds `SelfWrite` can have any value, so nothing is known of it.
-    #[error("{session:?} may change its own value of {field:?}, and is noted to be stuck at it")]
+    #[error("{session} may change its own value of {field}, and is noted to be stuck at it")]
     StuckWriter {
         /// Of which black box.
         field: Field,
@@ -62,7 +62,7 @@ pub enum Violation {
         session: SessionId,
     },
     /// A kind of lease that does not exist on this field.
-    #[error("{session:?} holds {kind:?} on {field:?}")]
+    #[error("{session} holds {kind} on {field}")]
     NoSuchLease {
         /// Who.
         session: SessionId,

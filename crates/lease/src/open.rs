@@ -2,6 +2,7 @@
 
 use crate::Field;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What a handle lets its user do, or keeps everyone else from (BlackBox §4.4; Windows says the latter inversely, as what is shared).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,6 +19,19 @@ pub enum Mode {
     ExcludeWrite,
     /// Nobody else sets the disposition.
     ExcludeDelete,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::AccessRead => "access read",
+            Mode::AccessWrite => "access write",
+            Mode::AccessDelete => "access delete",
+            Mode::ExcludeRead => "exclude read",
+            Mode::ExcludeWrite => "exclude write",
+            Mode::ExcludeDelete => "exclude delete",
+        })
+    }
 }
 
 impl Mode {
@@ -125,8 +139,8 @@ impl TryFrom<u8> for Open {
     }
 }
 
-impl std::fmt::Debug for Open {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.fields()).finish()
     }
 }

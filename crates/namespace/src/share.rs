@@ -18,6 +18,13 @@ const FRAGMENT: usize = 15;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShareId(pub [u8; 16]);
 
+/// 32 hexadecimal digits.
+impl fmt::Display for ShareId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
 impl ShareId {
     /// A name with the same random bits that says so: for who has stored nothing under it yet. One that says nothing is spread as usual.
     pub fn spread_as(mut self, spread: Spread) -> ShareId {

@@ -33,10 +33,10 @@ pub enum StateD {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// A client holds `OtherRead`, and what it sees depends on a client that writes.
-    #[error("{0:?} sees what another may change")]
+    #[error("{0} sees what another may change")]
     Unshielded(SessionId),
     /// A client is stuck at a value that does not exist.
-    #[error("{0:?} is stuck at no value")]
+    #[error("{0} is stuck at no value")]
     NoSuchValue(SessionId),
     /// A client is listed without need, or what is worked out from the rest is not what the rest says.
     #[error("counted wrongly")]
