@@ -3,7 +3,7 @@
 //! One request a connection, a line of JSON; answers are lines of JSON, progress first. Who may connect: see `control_socket`.
 
 use crate::backup::{self, BackupOrder, BackupReport};
-use crate::cluster::{FileLeases, Invitation, InvitationReport, MachineReport};
+use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport};
 use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
@@ -11,12 +11,15 @@ use crate::group::FOUNDER;
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
 use crate::net::ask_control;
 use crate::part::Part;
+use crate::renewal::AuthorityReport;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
 use crate::shares_server::{ShareSettings, Shares, wall_clock};
 use crate::status::{LiveReport, StatusReport};
-use crate::stored::{self, SharesReply, SharesRequest};
+use crate::stored::{self, ParcelReport, SharesRequest};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -63,18 +66,8 @@ enum Reply {
     Progress(String),
     /// Something that people are to know, whatever the answer is.
     Note(String),
-    Status(Box<StatusReport>),
-    Live(Box<LiveReport>),
-    Fsck(FsckReport),
-    Scrubbed(ScrubReport),
-    Invited(String),
-    Invitations(Vec<InvitationReport>),
-    Machines(Vec<MachineReport>),
-    Leases(FileLeases),
-    Servers(Vec<ServerStanding>),
-    Done,
-    BackedUp(Box<BackupReport>),
-    Shares(Box<SharesReply>),
+    /// The answer, as the one who asks for it reads it: each request has a type of its own.
+    Answer(Value),
     Failed(String),
 }
 
@@ -188,7 +181,7 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
             let reply = reply(part, request, &mut |progress| {
                 let _ = send(&mut stream, &Reply::Progress(progress.to_owned()));
             });
-            let _ = send(&mut stream, &reply.unwrap_or_else(Reply::Failed));
+            let _ = send(&mut stream, &reply.map_or_else(Reply::Failed, Reply::Answer));
         }
         (Err(error), _) => drop(send(&mut stream, &failed(&error))),
         (Ok(_), Err(error)) => drop(send(&mut stream, &failed(&error))),
@@ -249,57 +242,41 @@ pub(crate) fn answer_server(part: &Part, request: &str, tell: &mut dyn FnMut(Vec
         Ok(request) => reply(part, request, &mut |progress| tell(&Reply::Progress(progress.to_owned()))),
         Err(error) => Err(error.to_string()),
     };
-    tell(&reply.unwrap_or_else(Reply::Failed));
+    tell(&reply.map_or_else(Reply::Failed, Reply::Answer));
 }
 
-fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Reply, String> {
+fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Value, String> {
     let server = part.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
-    Ok(match request {
-        Request::Status => Reply::Status(Box::new(StatusReport::of(part))),
-        Request::Live(watches) => Reply::Live(Box::new(LiveReport::of(part, watches))),
-        Request::Fsck => Reply::Fsck(fsck::run(server?, progress)),
+    match request {
+        Request::Status => value(&StatusReport::of(part)),
+        Request::Live(watches) => value(&LiveReport::of(part, watches)),
+        Request::Fsck => value(&fsck::run(server?, progress)),
         Request::Scrub => {
             let server = server?;
-            Reply::Scrubbed(server.scrub().run_now(server, progress)?)
+            value(&server.scrub().run_now(server, progress)?)
         }
-        Request::Invite(invitation) => {
-            Reply::Invited(server?.invite(invitation, &*part.begin_to_listen()?)?.to_string())
-        }
-        Request::Invitations => Reply::Invitations(server?.invitations()),
-        Request::Revoke(id) => {
-            server?.revoke(&id)?;
-            Reply::Done
-        }
-        Request::Machines => Reply::Machines(server?.machines()),
-        Request::Expel(who) => {
-            server?.expel(&who)?;
-            Reply::Done
-        }
-        Request::Leases(path) => Reply::Leases(server?.leases(&path)?),
-        Request::Servers => Reply::Servers(server?.server_standings()),
-        Request::AddServer(who) => {
-            server?.add_server(&who, part.addresses(), progress)?;
-            Reply::Done
-        }
-        Request::RemoveServer(who) => {
-            server?.remove_server(&who, progress)?;
-            Reply::Done
-        }
-        Request::Drain(who) => {
-            server?.drain(&who, progress)?;
-            Reply::Done
-        }
-        Request::RenewAuthority => {
-            server?.renew_authority(progress)?;
-            Reply::Done
-        }
+        Request::Invite(invitation) => value(&server?.invite(invitation, &*part.begin_to_listen()?)?),
+        Request::Invitations => value(&server?.invitations()),
+        Request::Revoke(id) => value(&server?.revoke(&id)?),
+        Request::Machines => value(&server?.machines()),
+        Request::Expel(who) => value(&server?.expel(&who)?),
+        Request::Leases(path) => value(&server?.leases(&path)?),
+        Request::Servers => value(&server?.server_standings()),
+        Request::AddServer(who) => value(&server?.add_server(&who, part.addresses(), progress)?),
+        Request::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
+        Request::Drain(who) => value(&server?.drain(&who, progress)?),
+        Request::RenewAuthority => value(&server?.renew_authority(progress)?),
         Request::Backup(order) => {
-            let made = backup::run(part, &order, progress);
-            Reply::BackedUp(Box::new(made.map_err(|error| in_words(&error))?))
+            value(&backup::run(part, &order, progress).map_err(|error| in_words(&error))?)
         }
-        Request::Shares(request) => Reply::Shares(Box::new(stored::reply(server?, request, progress)?)),
-    })
+        Request::Shares(request) => stored::reply(server?, request, progress),
+    }
+}
+
+/// An answer on its way to the one who has asked.
+pub(crate) fn value(answer: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(answer).map_err(|error| error.to_string())
 }
 
 /// With all its causes.
@@ -315,7 +292,11 @@ fn send(stream: &mut UnixStream, reply: &Reply) -> std::io::Result<()> {
 }
 
 /// Asks; `None` if no machine is up on `data`.
-fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<Option<Reply>, AskError> {
+fn ask<T: DeserializeOwned>(
+    data: &Path,
+    request: &Request,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Option<T>, AskError> {
     let socket = DataDir::control_socket(data);
     let failed = |source| AskError::Socket { socket: socket.clone(), source };
     let mut stream = match connect(&socket) {
@@ -335,49 +316,62 @@ fn ask(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result
         match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
             Reply::Progress(text) => progress(&text),
             Reply::Note(text) => tracing::warn!("{text}"),
-            reply => return Ok(Some(reply)),
+            Reply::Failed(why) => return Err(AskError::Failed(why)),
+            Reply::Answer(answer) => {
+                return serde_json::from_value(answer).map(Some).map_err(|e| failed(e.into()));
+            }
         }
     }
     Err(failed(ErrorKind::UnexpectedEof.into()))
 }
 
+/// Asks a machine that is to be up.
+fn ask_running<T: DeserializeOwned>(
+    data: &Path,
+    request: &Request,
+    progress: &mut dyn FnMut(&str),
+) -> Result<T, AskError> {
+    ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
+}
+
 /// What the machine on `data` is doing; `None` if none is up.
 pub fn ask_status(data: &Path) -> Result<Option<StatusReport>, AskError> {
-    match ask(data, &Request::Status, &mut |_| {})? {
-        None => Ok(None),
-        Some(Reply::Status(status)) => Ok(Some(*status)),
-        Some(other) => Err(other.into()),
-    }
+    ask(data, &Request::Status, &mut |_| {})
 }
 
 /// What the machine on `data` is asked for, and what it has counted. With `watches` it counts
 /// directories for a while.
 pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
-    match ask_running(data, &Request::Live(watches))? {
-        Reply::Live(live) => Ok(*live),
-        other => Err(other.into()),
-    }
+    ask_running(data, &Request::Live(watches), &mut |_| {})
 }
 
 /// Has the running server on `data` read all that it has from its disk.
 pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
-    match ask(data, &Request::Scrub, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
-        Reply::Scrubbed(report) => Ok(report),
-        other => Err(other.into()),
-    }
+    ask_running(data, &Request::Scrub, progress)
 }
 
-/// What is to be known of, or done with, the shares of the server on `data`. They are exported as well while none is up.
-pub fn shares(
+/// What is to be known of, or done with, the shares of the server on `data`. [`SharesRequest`] says
+/// which `T` the answer to each request is.
+pub fn shares<T: DeserializeOwned>(
     data: &Path,
     request: SharesRequest,
     progress: &mut dyn FnMut(&str),
-) -> Result<SharesReply, AskError> {
-    match (ask(data, &Request::Shares(request.clone()), progress)?, request) {
-        (Some(Reply::Shares(reply)), _) => Ok(*reply),
-        (Some(other), _) => Err(other.into()),
-        (None, SharesRequest::Export { file, which }) => export_stopped(data, &file, &which, progress),
-        (None, _) => Err(AskError::NotUp { data: data.to_path_buf() }),
+) -> Result<T, AskError> {
+    ask_running(data, &Request::Shares(request), progress)
+}
+
+/// Writes shares and paths (`which`; all shares if there are none) of the server on `data` with
+/// their leases into `file`: through the running machine, or out of the store of one that is not up.
+pub fn export_shares(
+    data: &Path,
+    file: &Path,
+    which: &[String],
+    progress: &mut dyn FnMut(&str),
+) -> Result<ParcelReport, AskError> {
+    let request = SharesRequest::Export { file: file.to_path_buf(), which: which.to_vec() };
+    match ask(data, &Request::Shares(request), progress)? {
+        Some(report) => Ok(report),
+        None => export_stopped(data, file, which, progress),
     }
 }
 
@@ -387,7 +381,7 @@ fn export_stopped(
     file: &Path,
     which: &[String],
     progress: &mut dyn FnMut(&str),
-) -> Result<SharesReply, AskError> {
+) -> Result<ParcelReport, AskError> {
     let failed = |error: &dyn std::error::Error| AskError::Failed(in_words(error));
     let _held = DataDir::hold(data, "leasehold shares export").map_err(MachineError::from)?;
     let dir = data.join("shares");
@@ -398,99 +392,66 @@ fn export_stopped(
         .map_err(MachineError::from)?;
     // If the database was lost, this is how it is known what there is.
     store.server().finish_discovery().map_err(|error| failed(&error))?;
-    let exported = stored::export_alone(&store, file, which, progress);
-    Ok(SharesReply::Parcel(exported.map_err(AskError::Failed)?))
+    stored::export_alone(&store, file, which, progress).map_err(AskError::Failed)
 }
 
 /// A token for a machine to join with, from the machine on `data`.
-pub fn invite(data: &Path, invitation: Invitation) -> Result<String, AskError> {
-    match ask_running(data, &Request::Invite(invitation))? {
-        Reply::Invited(token) => Ok(token),
-        other => Err(other.into()),
-    }
+pub fn invite(data: &Path, invitation: Invitation) -> Result<Invited, AskError> {
+    ask_running(data, &Request::Invite(invitation), &mut |_| {})
 }
 
 /// The machines of the cluster, from the machine on `data`.
 pub fn machines(data: &Path) -> Result<Vec<MachineReport>, AskError> {
-    match ask_running(data, &Request::Machines)? {
-        Reply::Machines(machines) => Ok(machines),
-        other => Err(other.into()),
-    }
+    ask_running(data, &Request::Machines, &mut |_| {})
 }
 
 /// The invitations that nobody has joined by, from the machine on `data`.
 pub fn invitations(data: &Path) -> Result<Vec<InvitationReport>, AskError> {
-    match ask_running(data, &Request::Invitations)? {
-        Reply::Invitations(invitations) => Ok(invitations),
-        other => Err(other.into()),
-    }
+    ask_running(data, &Request::Invitations, &mut |_| {})
 }
 
 /// Nobody joins any more by the invitation of this name.
 pub fn revoke(data: &Path, id: &str) -> Result<(), AskError> {
-    done(data, &Request::Revoke(id.to_owned()), &mut |_| {})
+    ask_running(data, &Request::Revoke(id.to_owned()), &mut |_| {})
 }
 
-/// Expels a machine, by name or number.
-pub fn expel(data: &Path, who: &str) -> Result<(), AskError> {
-    done(data, &Request::Expel(who.to_owned()), &mut |_| {})
+/// Expels a machine, by name or number. Returns which that was.
+pub fn expel(data: &Path, who: &str) -> Result<MachineName, AskError> {
+    ask_running(data, &Request::Expel(who.to_owned()), &mut |_| {})
 }
 
 /// Who has to do with the fields of the file at `path`, from the root of the file system.
 pub fn leases(data: &Path, path: &str) -> Result<FileLeases, AskError> {
-    match ask_running(data, &Request::Leases(path.to_owned()))? {
-        Reply::Leases(leases) => Ok(leases),
-        other => Err(other.into()),
-    }
+    ask_running(data, &Request::Leases(path.to_owned()), &mut |_| {})
 }
 
 /// The servers of the cluster, from the machine on `data`.
 pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
-    match ask_running(data, &Request::Servers)? {
-        Reply::Servers(servers) => Ok(servers),
-        other => Err(other.into()),
-    }
+    ask_running(data, &Request::Servers, &mut |_| {})
 }
 
 /// Makes the machine `who`, by name or number, a server. Returns when it has learnt all that there was when it was asked.
-pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::AddServer(who.to_owned()), progress)
+pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
+    ask_running(data, &Request::AddServer(who.to_owned()), progress)
 }
 
 /// Makes the server `who` an ordinary machine again.
-pub fn remove_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::RemoveServer(who.to_owned()), progress)
+pub fn remove_server(
+    data: &Path,
+    who: &str,
+    progress: &mut dyn FnMut(&str),
+) -> Result<MachineName, AskError> {
+    ask_running(data, &Request::RemoveServer(who.to_owned()), progress)
 }
 
 /// Empties the server `who` of shares.
-pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::Drain(who.to_owned()), progress)
+pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
+    ask_running(data, &Request::Drain(who.to_owned()), progress)
 }
 
 /// Has another authority certify machines from now on, with a key that nobody had before.
-pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    done(data, &Request::RenewAuthority, progress)
-}
-
-fn done(data: &Path, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(), AskError> {
-    match ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })? {
-        Reply::Done => Ok(()),
-        other => Err(other.into()),
-    }
-}
-
-fn ask_running(data: &Path, request: &Request) -> Result<Reply, AskError> {
-    ask(data, request, &mut |_| {})?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
-}
-
-/// An answer that is none to what was asked.
-impl From<Reply> for AskError {
-    fn from(reply: Reply) -> AskError {
-        match reply {
-            Reply::Failed(why) => AskError::Failed(why),
-            other => AskError::Failed(format!("{other:?}")),
-        }
-    }
+pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, AskError> {
+    ask_running(data, &Request::RenewAuthority, progress)
 }
 
 /// Makes a backup of what the server on `data` has: through the running machine, or by bringing one up without a mount for as long as it takes.
@@ -499,10 +460,8 @@ pub fn back_up(
     order: &BackupOrder,
     progress: &mut dyn FnMut(&str),
 ) -> Result<BackupReport, AskError> {
-    match ask(data, &Request::Backup(order.clone()), progress)? {
-        Some(Reply::BackedUp(report)) => return Ok(*report),
-        Some(other) => return Err(other.into()),
-        None => {}
+    if let Some(report) = ask(data, &Request::Backup(order.clone()), progress)? {
+        return Ok(report);
     }
     let machine = start_stopped(data, "leasehold backup")?;
     let report = backup::run(machine.part(), order, progress);
@@ -512,10 +471,8 @@ pub fn back_up(
 
 /// Checks everything on `data`: through the running machine, or by bringing one up without a mount for as long as it takes.
 pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
-    match ask(data, &Request::Fsck, progress)? {
-        Some(Reply::Fsck(report)) => return Ok(report),
-        Some(other) => return Err(other.into()),
-        None => {}
+    if let Some(report) = ask(data, &Request::Fsck, progress)? {
+        return Ok(report);
     }
     let machine = start_stopped(data, STOPPED)?;
     let report = machine.server().map(|server| fsck::run(&server, progress));

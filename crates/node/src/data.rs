@@ -571,7 +571,7 @@ fn format_in(path: &Path) -> Result<u32, DataError> {
         let bytes = fs::read(file).map_err(io("read", file))?;
         let text = String::from_utf8_lossy(&bytes);
         let found = text.trim().parse().ok().filter(|found| *found > 0);
-        let why = || format!("{:?} is not a version", text.trim());
+        let why = || format!("'{}' is not a version", text.trim().escape_debug());
         found.ok_or_else(|| DataError::Damaged { file: file.to_owned(), why: why() })
     };
     let (found, copy) = (read(&path.join("format")), read(&path.join(COPIES).join("format")));

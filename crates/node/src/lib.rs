@@ -7,6 +7,7 @@ mod aside;
 mod backup;
 mod busiest;
 mod chain;
+mod change;
 mod clock;
 mod cluster;
 mod control;
@@ -36,6 +37,7 @@ mod renewal;
 mod repair;
 mod routes;
 mod salvage;
+mod salvaged;
 mod scrub;
 mod server;
 mod servers;
@@ -59,10 +61,13 @@ pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
     Restoring, extract, list as backups, restore,
 };
-pub use cluster::{FileLeases, Invitation, InvitationReport, LeaseLine, MachineReport, RightsReport};
+pub use change::{Change, Existing, SalvagedChange};
+pub use cluster::{
+    FileLeases, Invitation, InvitationReport, Invited, LeaseLine, MachineName, MachineReport, RightsReport,
+};
 pub use control::{
-    AskError, add_server, ask_live, ask_status, back_up, drain, expel, fsck, invitations, invite, leases,
-    machines, remove_server, renew_authority, revoke, scrub, servers, shares,
+    AskError, add_server, ask_live, ask_status, back_up, drain, expel, export_shares, fsck, invitations,
+    invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
 pub use disk::{Disk, DiskFile};
@@ -76,7 +81,9 @@ pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
 pub use patience::Patience;
 pub use placed::Placed;
-pub use salvage::{SalvageStore, Salvaged, SalvagedContent, SalvagedItem};
+pub use renewal::AuthorityReport;
+pub use salvage::SalvageStore;
+pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
 pub use scrub::ScrubReport;
 pub use servers::ServerStanding;
 pub use shares::{Expiry, Location};
@@ -87,8 +94,8 @@ pub use status::{
 };
 pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use stored::{
-    AccountClient, AccountClientError, DeletionReport, GarbageReport, KeyFile, LeasesReport, ParcelReport,
-    SharesReply, SharesRequest, StoresReport, UsageReport, name_of as share_name, share_of,
+    AccountClient, AccountClientError, Allowance, DeletionReport, EndedLeases, GarbageReport, KeyFile,
+    LeasesReport, ParcelReport, SharesRequest, StoresReport, Sum, UsageReport, share_of,
 };
 pub use traffic::TrafficReport;
 pub use upgrade::VersionReport;

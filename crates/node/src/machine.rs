@@ -14,6 +14,7 @@ use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{ShareSettings, SharesError};
 use crate::spare;
+use crate::status::StatusReport;
 use crate::upstream::Upstream;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -271,6 +272,11 @@ impl Machine {
         let part = self.part.clone();
         self.threads.push(thread("backup", move || schedule.run(&part))?);
         Ok(())
+    }
+
+    /// What it is doing.
+    pub fn status(&self) -> StatusReport {
+        StatusReport::of(&self.part)
     }
 
     pub(crate) fn part(&self) -> &Part {

@@ -289,7 +289,7 @@ fn three() -> (Vec<TempDir>, Vec<Machine>) {
             good_for_s: 60,
             addresses: vec![machines[0].listens().unwrap().to_string()],
         };
-        let token = crate::control::invite(dirs[0].path(), invitation).unwrap().parse().unwrap();
+        let token = crate::control::invite(dirs[0].path(), invitation).unwrap().token.parse().unwrap();
         let dir = tempfile::tempdir().unwrap();
         join(dir.path(), &token, name).unwrap();
         machines.push(Machine::start(dir.path(), "a test", listens()).unwrap());

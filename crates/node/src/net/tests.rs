@@ -58,7 +58,7 @@ impl Office {
             good_for_s: 60,
             addresses: vec![self.address.clone()],
         };
-        crate::control::invite(self.dirs[0].path(), invitation).unwrap().parse().unwrap()
+        crate::control::invite(self.dirs[0].path(), invitation).unwrap().token.parse().unwrap()
     }
 
     fn join(&mut self, name: &str) -> Caller {

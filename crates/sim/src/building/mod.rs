@@ -47,6 +47,7 @@ use net::Link;
 use paths::Paths;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use serde::Serialize;
 use shipped::Shipped;
 use std::collections::BTreeMap;
 use workload::Known;
@@ -54,7 +55,7 @@ use workload::Known;
 pub use weather::{Lie, Weather};
 
 /// What happened, in case it is of interest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Happened {
     /// Calls begun.
     pub calls: u64,
