@@ -12,6 +12,9 @@ name=${name:-$(basename "$0" .sh)}
 started_at=$SECONDS
 up_pid=
 run_as=() # a prefix that makes leasehold another user's, and execs
+# For sh -c in a mount name space of its own, with a directory as $1: /dev/fuse is for all users, as
+# distributions have it by a udev rule.
+fuse_for_all='mknod -m 666 "$1/fuse" c 10 229 && chmod 666 "$1/fuse" && mount --bind "$1/fuse" /dev/fuse'
 
 say() { printf '%s: %s\n' "$name" "$*"; }
 context= # where the test is, said with a failure

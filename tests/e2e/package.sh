@@ -47,6 +47,8 @@ inside mount -t leasehold -o listen=127.0.0.1:4470 "$d" /srv/home >"$scratch/out
 [ "$(inside cat /srv/home/file)" = kept ] || fail "what was written is not there by mount(8)"
 inside leasehold down --data "$d" >"$scratch/out" 2>&1 || fail "down: $(cat "$scratch/out")"
 say "up, down, mount(8)"
+inside env ALONE=1 LEASEHOLD=/usr/bin/leasehold TMPDIR=/var/lib/leasehold "$root/tests/e2e/readme.sh" >"$scratch/out" 2>&1 || fail "README's commands: $(tail -n 30 "$scratch/out")"
+say "README's commands, as root and as a user"
 
 pages=0
 for page in "$r"/usr/share/man/man1/leasehold*.gz "$r"/usr/share/man/man8/mount.leasehold.8.gz; do

@@ -89,4 +89,12 @@ context=
 while read -r words; do
     leasehold $words --help >"$scratch/out" 2>&1 || fail "README's table has 'leasehold $words': $(cat "$scratch/out")"
 done < <(grep -o '^| `leasehold [a-z ]*' README.md | sed 's/^| `leasehold //; s/ *$//' | sort -u)
+# And as a user, who has his own tree. Root's is closed to him, perhaps, and its binary with it.
+if [ "$(id -u)" = 0 ]; then
+    [ -u "$(command -v fusermount3)" ] || fail "fusermount3 is not setuid root here, so no user can mount"
+    mkdir -p "$scratch/tree/crates/leasehold" "$scratch/tree/tests" "$scratch/tmp"
+    cp -r README.md test "$scratch/tree" && cp -r tests/e2e "$scratch/tree/tests" && cp crates/leasehold/Cargo.toml "$scratch/tree/crates/leasehold"
+    install -m 755 "$leasehold" "$scratch/leasehold" && chown nobody "$scratch/tmp"
+    unshare -m sh -c "$fuse_for_all"' && LEASEHOLD="$1/leasehold" TMPDIR="$1/tmp" exec setpriv --reuid=nobody --regid=nogroup --clear-groups "$1/tree/tests/e2e/readme.sh"' - "$scratch" || fail "a user gets no further"
+fi
 passed "$ran commands of README"

@@ -7,11 +7,9 @@ fusermount=$(command -v fusermount3) || skip "fusermount3 is missing"
 
 other=()
 if [ "$(id -u)" = 0 ]; then
-    # Distributions open /dev/fuse to all by a udev rule, and what /etc/fuse.conf allows is the
-    # machine's: both are this test's own, in a name space of its own.
+    # What /etc/fuse.conf allows is the machine's, and this test has its own, as /dev/fuse.
     if [ -z "${IN_NAME_SPACE:-}" ]; then
-        IN_NAME_SPACE=1 unshare -m sh -c '
-            mknod -m 666 "$1/fuse" c 10 229 && chmod 666 "$1/fuse" && mount --bind "$1/fuse" /dev/fuse &&
+        IN_NAME_SPACE=1 unshare -m sh -c "$fuse_for_all"' &&
                 : >>/etc/fuse.conf && : >"$1/fuse.conf" && mount --bind "$1/fuse.conf" /etc/fuse.conf &&
                 export FUSE_CONF="$1/fuse.conf" && exec "$2"' - "$scratch" "$0"
         exit

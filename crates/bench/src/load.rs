@@ -3,10 +3,11 @@
 use crate::cost::resident_bytes;
 use crate::table::Row;
 use client::{Call, Reply};
+use file_service::{FileService, Response};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Error, FileKind};
-use node::{Door, Machine, MachineSettings, Told};
+use node::{Machine, MachineSettings};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -57,18 +58,18 @@ pub fn run(dir: &Path, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<V
     ])
 }
 
-fn create(door: &dyn Door, dir: &FileId, label: &str, kind: FileKind) -> io::Result<FileId> {
+fn create(door: &dyn FileService, dir: &FileId, label: &str, kind: FileKind) -> io::Result<FileId> {
     let label = Label::new(label.as_bytes()).map_err(io::Error::other)?;
     let (mode, umask, rdev, target) = (0o755, 0o022, 0, Vec::new());
     let call = Call::Create { dir: dir.clone(), label, kind, mode, umask, rdev, target, open: None };
     match ask(door, call)? {
-        Told::Reply(Reply::Node(entry, _)) => Ok(entry.file),
+        Response::Reply(Reply::Node(entry, _)) => Ok(entry.file),
         other => Err(io::Error::other(format!("a create was answered with {other:?}"))),
     }
 }
 
-fn ask(door: &dyn Door, call: Call) -> io::Result<Told> {
-    let (tell, told) = sync_channel::<Result<Told, Error>>(1);
+fn ask(door: &dyn FileService, call: Call) -> io::Result<Response> {
+    let (tell, told) = sync_channel::<Result<Response, Error>>(1);
     door.call(&Cred::default(), call, Box::new(move |result| _ = tell.send(result)));
     told.recv().map_err(io::Error::other)?.map_err(io::Error::other)
 }

@@ -1,5 +1,5 @@
 //! The orderly end of a machine whose server has not got everything: what is left goes to the host's disk, and over to the server when the machine starts again, in the session that it is of
-//! (design.md, "Contract to users": nothing is dropped silently).
+//! (ARCHITECTURE, invariant 14).
 //!
 //! What is dirty becomes publications first: the host seals what was to be uploaded, keeps it, and says that it is stored. So all that is left is a part of the log, and the shares that this
 //! refers to. The next start sends both in the same session, if that still stands; the server knows the entries by their numbers, so that may be cut short and begun again.

@@ -1,4 +1,4 @@
-//! Locks of ranges: local under the lease on them, and of interest to the server only when that lease goes (design.md, "Operations").
+//! Locks of ranges: local under the lease on them, and of interest to the server only when that lease goes (docs/internals/leases.md, "Locks of ranges").
 //!
 //! What is locked and unlocked under the write lease nobody else can see, and a session's locks go with it, so none of it is worth an entry in the log. When the lease is let go, what has
 //! changed since it came is written down before the release. A call that waits holds nothing: it keeps what it knows under a lease to read, and is tried again when that is recalled, since

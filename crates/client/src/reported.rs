@@ -1,5 +1,4 @@
-//! What the server tells without a lease, since it passes to and fro between machines: good for the one question that asked, and for nobody to keep (design.md,
-//! "Reports").
+//! What the server tells without a lease, since it passes to and fro between machines: good for the one question that asked, and for nobody to keep (docs/internals/leases.md, "Reports").
 
 use crate::client::Client;
 use crate::waiting::{Need, On, Stop, Waiting};

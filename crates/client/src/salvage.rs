@@ -1,4 +1,4 @@
-//! What was done here and could not be applied at the server: nothing of it is dropped silently (design.md, "Contract to users").
+//! What was done here and could not be applied at the server: nothing of it is dropped silently (ARCHITECTURE, invariant 14).
 
 use crate::Output;
 use crate::client::Client;

@@ -1,5 +1,4 @@
-//! The session with the server: how long leases count, going on over a new connection, and starting again after being cut off (design.md, "Sessions and
-//! expiry").
+//! The session with the server: how long leases count, going on over a new connection, and starting again after being cut off (docs/internals/server.md, "Sessions").
 
 use crate::client::{Allowance, Client};
 use crate::evict::Hand;

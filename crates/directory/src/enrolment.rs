@@ -1,4 +1,4 @@
-//! Which machines there are, and who may join: replicated like everything that decides what is granted (issue 4, "Joining").
+//! Which machines there are, and who may join: replicated like everything that decides what is granted (docs/internals/security.md, "Joining and leaving").
 //!
 //! A machine joins with a secret that was made for it, of which only the hash is here, and is known by its number from then on: its certificate says it, and no
 //! number is given twice. Whoever did not hear the answer shows the secret with the same key again, and is enrolled as the same. So an expelled machine stays out, whatever it shows, while its name may be another's.

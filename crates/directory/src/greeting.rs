@@ -1,4 +1,4 @@
-//! New connections: a machine's session goes on over the next one, or a new one begins (design.md, "Sessions and expiry").
+//! New connections: a machine's session goes on over the next one, or a new one begins (docs/internals/server.md, "Sessions").
 //!
 //! The lease table with its queues is the outbox. What was under way when a connection broke is lost in both directions by agreement, whichever end it had
 //! reached: the client sends its log and its requests again, and here they are known by their numbers. Grants that were lost need nothing, since a

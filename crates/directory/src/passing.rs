@@ -1,4 +1,4 @@
-//! What passes to and fro between machines is told without a lease (design.md, "Reports"): its holder flushes and keeps what it has, so one who changes it
+//! What passes to and fro between machines is told without a lease (docs/internals/leases.md, "Reports"): its holder flushes and keeps what it has, so one who changes it
 //! and another who looks at it cost each other four messages, and no lease changes hands.
 
 use crate::ask::Found;

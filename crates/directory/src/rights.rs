@@ -1,4 +1,4 @@
-//! What machines may do is enforced here, when the server grants and when it replays, and never believed from the client (issue 4, "Joining").
+//! What machines may do is enforced here, when the server grants and when it replays, and never believed from the client (docs/internals/security.md, "Rights of machines").
 //!
 //! *A subtree*: there is nothing above its root for the machine, and nothing beside. A file is within if walking up from it comes by that root; by any of its names, if it
 //! has several. *Read only*: no lease to write or touch a shared value but locks, no update but of those. *One user*: whoever asks must be that one; of files that he may not read no

@@ -1,6 +1,6 @@
 //! A mount, from its beginning to its end.
 
-use node::Door;
+use file_service::FileService;
 use parking_lot::{Condvar, Mutex};
 use std::ffi::OsString;
 use std::io;
@@ -144,7 +144,7 @@ struct Ended {
 
 impl Mount {
     /// Mounts `door` on `dir`, which is made if it is missing. What a process that is gone has left mounted there is unmounted first.
-    pub fn start(door: Arc<dyn Door>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
+    pub fn start(door: Arc<dyn FileService>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
         let dir = mountpoint::prepare(dir)?;
         let refused = |source| MountError::Refused { dir: dir.clone(), source };
         let front = Front::new(door);
@@ -157,7 +157,7 @@ impl Mount {
         let watches = Arc::clone(&front.watches);
         let mount = Mount { dir, unmounter, watches, ended: Arc::clone(&ended) };
         // The door outlives the mount; what was handed out goes with the session.
-        front.door().hand_out(notices.clone());
+        front.door().register_cache(notices.clone());
         let (watching, telling) = (Arc::clone(&front), Arc::clone(&notices));
         start_serving(unserved, front, notices, ended)?;
         if let Some(device) = mount.connection().filter(|_| !options.raiser.is_empty()) {
@@ -247,7 +247,7 @@ fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {
 
 fn start_watching(round: Round) -> Result<(), MountError> {
     let watches = Arc::clone(&round.front.watches);
-    round.front.door().hand_out(watches.clone());
+    round.front.door().register_cache(watches.clone());
     watches.begin();
     spawn("fuse-watches", move || round.run())
 }

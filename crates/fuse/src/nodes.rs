@@ -129,7 +129,7 @@ struct Node {
     lookups: u32,
     marks: Marks,
     /// A hash of owner, group and mode as the kernel was told them last.
-    told: Told,
+    told: StatDigest,
 }
 
 /// What is so of a node, a bit each, for the room that there is; never zero, so that an empty place takes no more.
@@ -171,7 +171,7 @@ impl Marks {
 }
 
 /// Of 24 bits, for the room that there is.
-type Told = [u8; 3];
+type StatDigest = [u8; 3];
 
 const _: () = assert!(size_of::<Option<Node>>() == 32, "two to a cache line");
 
@@ -201,7 +201,7 @@ impl Nodes {
             chunks: std::array::from_fn(|_| RwLock::default()),
             ids: std::array::from_fn(|_| RwLock::default()),
         };
-        let (marks, told) = (Marks::default(), Told::default());
+        let (marks, told) = (Marks::default(), StatDigest::default());
         let node = Node { file: root.clone(), directory: None, lookups: u32::MAX, marks, told };
         nodes.shard(ROOT).write().entry(ROOT / CHUNK).or_default()[slot(ROOT)] = Some(node);
         nodes.back(&root).write().insert(root, ROOT);
@@ -566,7 +566,7 @@ impl Nodes {
     }
 }
 
-fn told(stat: &Stat) -> Told {
+fn told(stat: &Stat) -> StatDigest {
     let of = &stat.attributes;
     let [.., a, b, c] = hash((of.uid, of.gid, of.mode)).to_be_bytes();
     [a, b, c]

@@ -4,9 +4,9 @@
 //! serves requests, and whoever has one to tell waits for it a bounded time only.
 
 use client::{Entries, Invalidation};
+use file_service::{CacheHolder, Seal};
 use ident::FileId;
 use lease::Label;
-use node::{Again, Below};
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -84,7 +84,7 @@ struct State {
 /// How many notifications are still to be sent of those that were queued together.
 type Batch = Arc<AtomicUsize>;
 
-impl Below for Notices {
+impl CacheHolder for Notices {
     /// Trap: what the kernel was never given needs no notification. What is being answered counts as given.
     fn has(&self, what: &Invalidation) -> bool {
         let nodes = &self.front.nodes;
@@ -105,7 +105,7 @@ impl Below for Notices {
         }
     }
 
-    fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
+    fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
         let had: Vec<Invalidation> = what.iter().filter(|what| self.has(what)).cloned().collect();
         // What a program appends in one call comes whole, or another machine appends in the middle of it.
         let appended = had.iter().filter_map(|what| match what {
@@ -132,7 +132,7 @@ impl Below for Notices {
         })
     }
 
-    fn take_back_soon(&self, what: Vec<Invalidation>) {
+    fn revoke_soon(&self, what: Vec<Invalidation>) {
         self.queue(what.into_iter().filter(|what| self.has(what)).collect());
     }
 }
@@ -433,8 +433,8 @@ fn log(what: impl std::fmt::Debug, result: io::Result<()>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use file_service::Response;
     use namespace::{Attributes, Cred, Entry, Error, FileKind, Stat, Timestamp};
-    use node::Told;
 
     use crate::front::Found;
     use crate::groups::Asker;
@@ -447,12 +447,12 @@ mod tests {
         meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     }
 
-    impl node::Door for Door {
-        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) -> Option<client::Ticket> {
+    impl file_service::FileService for Door {
+        fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
             let file = self.file.clone().ok_or(Error::CutOff);
             let meanwhile = self.meanwhile.lock().take();
             meanwhile.into_iter().for_each(|meanwhile| meanwhile());
-            answer(file.map(|(entry, stat)| Told::Reply(client::Reply::Node(entry, stat))));
+            answer(file.map(|(entry, stat)| Response::Reply(client::Reply::Node(entry, stat))));
             None
         }
 
@@ -469,7 +469,7 @@ mod tests {
             Duration::from_secs(30)
         }
 
-        fn hand_out(&self, _: Arc<dyn Below>) {}
+        fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
     }
 
     /// Writes down what it is told, and does `meanwhile` the first time. For so many times it does not have what it is told of.
@@ -544,7 +544,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| notices.run());
             tell();
-            // `take_back` waits a bounded time only. The one sender here sends this last, and nothing for it.
+            // `revoke` waits a bounded time only. The one sender here sends this last, and nothing for it.
             let last = notices.queue(vec![Invalidation::Attributes(FileId::root().child(7))]);
             let mut state = notices.state.lock();
             while last.load(SeqCst) > 0 {
@@ -566,8 +566,8 @@ mod tests {
         notices.front.nodes.give_entry(ROOT, &Label::new(b"given").unwrap());
         let told = told(&notices, &recorder, || {
             let strange = Invalidation::Pages(FileId::root().child(8));
-            notices.take_back(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])(
-            )();
+            notices.revoke(&[entry("not given"), strange, entry("given"), Invalidation::Attributes(file)])()(
+            );
         });
         assert_eq!(told, ["attributes 1", "entry 1 given", "attributes 5"]);
         assert!(notices.front.nodes.may_have_setid(5), "what changed may be the mode");
@@ -578,18 +578,18 @@ mod tests {
         let (notices, recorder, file) = sending();
         recorder.has_not.store(3, SeqCst);
         let pages = [Invalidation::Pages(file)];
-        assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"; 4]);
+        assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"; 4]);
         // Nor is it forgotten when everything is to go: two nodes, of which the first is told three times.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(2, SeqCst);
-        let everything = told(&notices, &recorder, || drop(notices.take_back(&[Invalidation::Everything])));
+        let everything = told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Everything])));
         assert_eq!(everything.len(), 4, "{everything:?}");
         // Not for what it has forgotten.
         let (notices, recorder, _) = sending();
         recorder.has_not.store(1000, SeqCst);
         let front = Arc::clone(&notices.front);
         *recorder.meanwhile.lock() = Some(Box::new(move || assert!(front.nodes.forget(5, 1).is_none())));
-        assert_eq!(told(&notices, &recorder, || drop(notices.take_back(&pages))), ["pages 5"]);
+        assert_eq!(told(&notices, &recorder, || drop(notices.revoke(&pages))), ["pages 5"]);
     }
 
     #[test]
@@ -612,7 +612,7 @@ mod tests {
         *door.meanwhile.lock() = Some(Box::new(move || {
             // As a request has been under way since before.
             taking_back.front.flight.begin(ROOT);
-            taking_back.take_back_soon(vec![Invalidation::Pages(file)]);
+            taking_back.revoke_soon(vec![Invalidation::Pages(file)]);
             taking_back.front.flight.end(ROOT);
         }));
         assert_eq!(look(), Duration::ZERO);
@@ -629,7 +629,7 @@ mod tests {
             front.flight.end(5);
         }));
         assert_eq!(
-            told(&notices, &recorder, || drop(notices.take_back(&[Invalidation::Pages(file)]))),
+            told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Pages(file)]))),
             ["pages 5", "pages 5"]
         );
     }
@@ -638,12 +638,12 @@ mod tests {
     fn what_was_answered_before_the_lease_went_is_taken_back_again() {
         let (notices, recorder, file) = sending();
         let pages = [Invalidation::Pages(file)];
-        let quiet = told(&notices, &recorder, || notices.take_back(&pages)()());
+        let quiet = told(&notices, &recorder, || notices.revoke(&pages)()());
         assert_eq!(quiet, ["pages 5"], "the next answers are under the next lease, and stay");
         let (notices, recorder, _) = sending();
         let flight = &notices.front.flight;
         let read_meanwhile = || {
-            let again = notices.take_back(&pages);
+            let again = notices.revoke(&pages);
             flight.begin(5);
             flight.end(5);
             again()();
@@ -652,7 +652,7 @@ mod tests {
         let (notices, recorder, _) = sending();
         let flight = &notices.front.flight;
         let read_afterwards = || {
-            let again = notices.take_back(&pages)();
+            let again = notices.revoke(&pages)();
             flight.begin(5);
             flight.end(5);
             again();
@@ -676,11 +676,11 @@ mod tests {
         }));
         std::thread::scope(|scope| {
             (0..2).for_each(|_| drop(scope.spawn(|| notices.run())));
-            notices.take_back_soon(vec![Invalidation::Pages(file)]);
+            notices.revoke_soon(vec![Invalidation::Pages(file)]);
             while recorder.told.lock().is_empty() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            notices.take_back_soon(vec![entry("given")]);
+            notices.revoke_soon(vec![entry("given")]);
             while recorder.told.lock().len() < 3 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -695,7 +695,7 @@ mod tests {
         for name in ["README", "Readme", "other"] {
             notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
         }
-        let told = told(&notices, &recorder, || drop(notices.take_back(&[entry("readme")])));
+        let told = told(&notices, &recorder, || drop(notices.revoke(&[entry("readme")])));
         assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 Readme"]);
         assert!(!notices.has(&entry("readme")) && notices.has(&entry("other")));
     }
@@ -707,7 +707,7 @@ mod tests {
             notices.front.nodes.give_entry(ROOT, &Label::new(name.as_bytes()).unwrap());
         }
         let entries = [Invalidation::Entries(FileId::root())];
-        let mut told = told(&notices, &recorder, || drop(notices.take_back(&entries)));
+        let mut told = told(&notices, &recorder, || drop(notices.revoke(&entries)));
         told.sort();
         assert_eq!(told, ["attributes 1", "entry 1 README", "entry 1 other"]);
         assert!(!notices.has(&entries[0]), "they are told once");
@@ -715,10 +715,10 @@ mod tests {
 
     /// A door whose every call waits, until it is to give way.
     #[derive(Default)]
-    struct Waiting(Mutex<Vec<(client::Ticket, node::Answer)>>);
+    struct Waiting(Mutex<Vec<(client::Ticket, file_service::Responder)>>);
 
-    impl node::Door for Waiting {
-        fn call(&self, _: &Cred, _: client::Call, answer: node::Answer) -> Option<client::Ticket> {
+    impl file_service::FileService for Waiting {
+        fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
             let ticket = client::Ticket(1);
             self.0.lock().push((ticket, answer));
             Some(ticket)
@@ -741,7 +741,7 @@ mod tests {
             Duration::from_secs(30)
         }
 
-        fn hand_out(&self, _: Arc<dyn Below>) {}
+        fn register_cache(&self, _: Arc<dyn CacheHolder>) {}
     }
 
     /// A kernel in which an entry is taken back under its directory's lock, and a request holds that until it is answered.
@@ -808,7 +808,7 @@ mod tests {
             front.flight.end(ROOT);
             unlocks.unlock();
         });
-        let told = told(&notices, &kernel.recorder, || drop(notices.take_back(&[entry("readme")])));
+        let told = told(&notices, &kernel.recorder, || drop(notices.revoke(&[entry("readme")])));
         (*answered.lock(), told)
     }
 

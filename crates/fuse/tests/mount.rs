@@ -592,7 +592,7 @@ fn an_answer_under_way_does_not_outlive_its_invalidation() {
     let Some(m) = Mounted::new() else { return };
     m.memory.delay("lookup", Duration::from_millis(30));
     std::thread::scope(|scope| {
-        // Decided at once: missing. Told 30 ms later.
+        // Decided at once: missing. Response 30 ms later.
         let looking = scope.spawn(|| m.at("late").exists());
         eventually("the lookup has begun", || m.memory.count("lookup") == 1);
         m.memory

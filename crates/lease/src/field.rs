@@ -113,7 +113,7 @@ pub enum Field {
     Xattr(Label),
     /// All extended attributes but those that the lease excludes: the same construction.
     Xattrs,
-    /// Which ranges of the file are locked, by fcntl and by flock (design.md, "Operations"). Last, so that rows written before it existed read as they did.
+    /// Which ranges of the file are locked, by fcntl and by flock (docs/internals/leases.md, "Locks of ranges"). Last, so that rows written before it existed read as they did.
     Locks,
 }
 

@@ -6,6 +6,7 @@
 mod list;
 
 use crate::Failure;
+use file_service::Activity;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -14,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use list::{LATENCY, METRICS, Type};
 use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use node::{Activity, LiveReport};
+use node::LiveReport;
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

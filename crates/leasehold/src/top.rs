@@ -120,7 +120,7 @@ pub mod tests {
     pub(super) fn sample(at_s: f64, count: u64, seconds: f64) -> Sample {
         let mut live = report();
         live.activity.at_s = at_s;
-        live.activity.operations = vec![node::OperationReport {
+        live.activity.operations = vec![file_service::OperationReport {
             kind: "create".to_owned(),
             door: "fuse".to_owned(),
             count,

@@ -6,8 +6,8 @@
 //! ```
 
 use crate::data::{DataError, MARK, io, sync_dir};
-use crate::shares_server::utc_secs;
-use shares::private;
+use os::private;
+use os::utc_secs;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,12 +1,12 @@
 //! The cluster as people see it: inviting, listing and expelling machines, and who holds leases on a file.
 
-use crate::machine::fill_random;
 use crate::net::{Listener, Token, fingerprint};
 use crate::server::Server;
-use crate::shares_server::utc_secs;
 use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
 use lease::{Field, Kind};
+use os::fill_random;
+use os::utc_secs;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::DirEntry;

@@ -7,7 +7,6 @@ use crate::cluster::{FileLeases, Invitation, InvitationReport, Invited, MachineN
 use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
-use crate::group::FOUNDER;
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
 use crate::net::ask_control;
 use crate::part::Part;
@@ -17,6 +16,7 @@ use crate::servers::ServerStanding;
 use crate::shares_server::{ShareSettings, Shares, wall_clock};
 use crate::status::{LiveReport, StatusReport};
 use crate::stored::{self, ParcelReport, SharesRequest};
+use raft::FOUNDER;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -20,15 +20,15 @@
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
-use crate::group::FOUNDER;
-use crate::machine::fill_random;
 use crate::placed::Placed;
 use crate::small::{self, COPIES, read_file, remove_file, replace_file, replace_plain};
 use crate::spare;
+use os::fill_random;
+use os::private;
 use parking_lot::Mutex;
+use raft::FOUNDER;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use shares::private;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};

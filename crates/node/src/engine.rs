@@ -3,10 +3,8 @@
 //! Lock order: the client before the server's state. [`Upstream::send`] never blocks and deliveries hold no lock of the server's, so
 //! neither order can close a circle.
 
-use crate::activity::Activity;
 use crate::clock;
 use crate::copies::Copies;
-use crate::door::{Again, Answer, Below, Door, Told};
 use crate::machine::{MachineError, STOP_LOOK};
 use crate::pieces::Pieces;
 use crate::routes::Down;
@@ -20,6 +18,7 @@ use client::{
     Call, Client, Continuation, Heard, Input, Invalidation, Lost, LostWhat, Outcome, Output, Reply, Salvage,
     Settings, Ticket, Upload,
 };
+use file_service::{Activity, CacheHolder, FileService, Recheck, Responder, Response, Seal};
 use ident::FileId;
 use lease::SessionId;
 use namespace::{Cred, Error, ShareId};
@@ -62,7 +61,7 @@ pub(crate) struct Engine {
     pieces: Pieces,
     uploads: Sender<Upload>,
     chores: Sender<Chore>,
-    below: RwLock<Vec<Arc<dyn Below>>>,
+    caches: RwLock<Vec<Arc<dyn CacheHolder>>>,
     tap: OnceLock<Tap>,
     yields: Sender<Yield>,
     stopping: AtomicBool,
@@ -83,7 +82,7 @@ pub(crate) type Tap = Box<dyn Fn(&ToClient) + Send + Sync>;
 /// The client and who waits for it.
 struct Hosted {
     client: Client,
-    answers: BTreeMap<Ticket, Answer>,
+    answers: BTreeMap<Ticket, Responder>,
     /// The machine and this start of it.
     identity: (MachineId, Start),
     /// What the server has said last of how far it has the log.
@@ -149,7 +148,7 @@ impl Hosted {
     }
 }
 
-/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::take_back`].
+/// What threads are to work off: [`Engine::store_uploads`], [`Engine::do_chores`], [`Engine::revoke`].
 pub(crate) struct Queues {
     pub uploads: Receiver<Upload>,
     pub chores: Receiver<Chore>,
@@ -166,7 +165,7 @@ pub(crate) struct Yield {
 pub(crate) enum Chore {
     Unneeded(Vec<ShareId>),
     /// The reply of a waiting read, whose pieces must be fetched.
-    Gather(Vec<content::Part>, Answer),
+    Gather(Vec<content::Part>, Responder),
     /// What could not be applied is to be written down.
     Salvage(Salvage),
     /// The session of an earlier start goes on.
@@ -176,7 +175,7 @@ pub(crate) enum Chore {
 /// What is left to do once no lock is held.
 #[derive(Default)]
 struct After {
-    answers: Vec<(Answer, Result<Reply, Error>)>,
+    answers: Vec<(Responder, Result<Reply, Error>)>,
     queries: Vec<ToServer>,
     invalidations: Vec<Invalidation>,
     yields: Vec<Yield>,
@@ -220,7 +219,7 @@ impl Engine {
             pieces: Pieces::new(),
             uploads: to_upload,
             chores: to_do,
-            below: RwLock::new(Vec::new()),
+            caches: RwLock::new(Vec::new()),
             tap: OnceLock::new(),
             yields: to_yield,
             stopping: AtomicBool::new(false),
@@ -249,7 +248,7 @@ impl Engine {
     /// Threads end when they next look. Front doors hold the machine; it does not hold them any longer.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.below.write().clear();
+        self.caches.write().clear();
     }
 
     pub(crate) fn upstream(&self) -> &Upstream {
@@ -375,8 +374,8 @@ impl Engine {
         for answer in answers.into_values() {
             answer(Err(Error::CutOff));
         }
-        for below in self.below.read().iter() {
-            below.take_back_soon(vec![Invalidation::Everything]);
+        for cache in self.caches.read().iter() {
+            cache.revoke_soon(vec![Invalidation::Everything]);
         }
     }
 
@@ -443,7 +442,7 @@ impl Engine {
     /// Has the server get all that was done here until now; whether it has within `at_most`.
     pub(crate) fn flush(&self, at_most: Duration) -> bool {
         let (tell, told) = sync_channel(1);
-        let answer: Answer = Box::new(move |result| _ = tell.try_send(result.is_ok()));
+        let answer: Responder = Box::new(move |result| _ = tell.try_send(result.is_ok()));
         let asked = self.begin(&Cred::default(), Call::SyncAll, answer);
         let done = told.recv_timeout(at_most).unwrap_or(false);
         if let Some(ticket) = asked.filter(|_| !done) {
@@ -524,14 +523,14 @@ impl Engine {
         }
         self.upstream().push();
         if !after.invalidations.is_empty() {
-            for below in self.below.read().iter() {
-                below.take_back_soon(after.invalidations.clone());
+            for cache in self.caches.read().iter() {
+                cache.revoke_soon(after.invalidations.clone());
             }
         }
         for Yield { number, what } in after.yields {
             // What the kernel may have takes its time, on a thread that nobody's request waits for.
-            let has = |below: &Arc<dyn Below>| what.iter().any(|what| below.has(what));
-            if self.below.read().iter().any(has) {
+            let has = |cache: &Arc<dyn CacheHolder>| what.iter().any(|what| cache.has(what));
+            if self.caches.read().iter().any(has) {
                 let _ = self.yields.send(Yield { number, what });
             } else {
                 self.yielded(number, Vec::new());
@@ -549,7 +548,7 @@ impl Engine {
         }
     }
 
-    fn tell(&self, answer: Answer, result: Result<Reply, Error>, may_block: bool) {
+    fn tell(&self, answer: Responder, result: Result<Reply, Error>, may_block: bool) {
         match result {
             Ok(Reply::Data(parts)) => {
                 let shares = || {
@@ -562,28 +561,28 @@ impl Engine {
                 if waits && (!may_block || !self.copies().are_here(shares())) {
                     self.chore(Chore::Gather(parts, answer));
                 } else {
-                    answer(self.pieces.gather(self.copies(), parts).map(Told::Data));
+                    answer(self.pieces.gather(self.copies(), parts).map(Response::Data));
                 }
             }
-            Ok(Reply::Passing(reply)) => answer(Ok(Told::Passing(*reply))),
-            Ok(reply) => answer(Ok(Told::Reply(reply))),
+            Ok(Reply::Passing(reply)) => answer(Ok(Response::Uncached(*reply))),
+            Ok(reply) => answer(Ok(Response::Reply(reply))),
             Err(error) => answer(Err(error)),
         }
     }
 
     /// Takes back from below what is recalled, until the machine stops. By several threads: what the kernel is slow to let go of holds up no other recall.
-    pub(crate) fn take_back(&self, yields: &Mutex<Receiver<Yield>>) {
+    pub(crate) fn revoke(&self, yields: &Mutex<Receiver<Yield>>) {
         while !self.is_stopping() {
             let next = yields.lock().recv_timeout(STOP_LOOK);
             let Ok(Yield { number, what }) = next else { continue };
-            let below = self.below.read().clone();
-            let again: Vec<Again<'_>> = below.iter().map(|below| below.take_back(&what)).collect();
+            let caches = self.caches.read().clone();
+            let again: Vec<Seal<'_>> = caches.iter().map(|cache| cache.revoke(&what)).collect();
             self.yielded(number, again).into_iter().for_each(|again| again());
         }
     }
 
     /// Trap: who asks from here on is answered under no lease that is let go here, and has nothing taken back: that would make the kernel disregard what it is just being told.
-    fn yielded<'a>(&self, number: u64, again: Vec<Again<'a>>) -> Vec<Box<dyn FnOnce() + 'a>> {
+    fn yielded<'a>(&self, number: u64, again: Vec<Seal<'a>>) -> Vec<Recheck<'a>> {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         let again = again.into_iter().map(|again| again()).collect();
@@ -603,7 +602,7 @@ impl Engine {
         self.finish(after, true);
     }
 
-    fn begin(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+    fn begin(&self, cred: &Cred, call: Call, answer: Responder) -> Option<Ticket> {
         if self.refused.load(Ordering::Relaxed) {
             answer(Err(Error::CutOff));
             return None;
@@ -634,7 +633,7 @@ impl Engine {
     }
 
     /// The answer to a read: one that finds its content gone is tried again from its beginning.
-    fn reading(&self, cred: Cred, call: Call, answer: Answer, tries: u8) -> Answer {
+    fn reading(&self, cred: Cred, call: Call, answer: Responder, tries: u8) -> Responder {
         let Some(engine) = self.me.get().and_then(Weak::upgrade).filter(|_| tries > 0) else { return answer };
         Box::new(move |told| {
             if !matches!(told, Err(Error::Damaged)) {
@@ -685,7 +684,7 @@ impl Engine {
             match chore {
                 Ok(Chore::Unneeded(shares)) => self.copies().let_go(&shares),
                 Ok(Chore::Gather(parts, answer)) => {
-                    answer(self.pieces.gather(self.copies(), parts).map(Told::Data));
+                    answer(self.pieces.gather(self.copies(), parts).map(Response::Data));
                 }
                 Ok(Chore::Salvage(salvage)) => {
                     self.salvage.keep(salvage, |parts| self.pieces.gather(self.copies(), parts));
@@ -971,8 +970,8 @@ impl Hosted {
     }
 }
 
-impl Door for Engine {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+impl FileService for Engine {
+    fn call(&self, cred: &Cred, call: Call, answer: Responder) -> Option<Ticket> {
         let answer = if matches!(call, Call::Read { .. }) {
             self.reading(cred.clone(), call.clone(), answer, READS_MAX)
         } else {
@@ -1013,9 +1012,9 @@ impl Door for Engine {
         Some(&self.activity)
     }
 
-    fn hand_out(&self, below: Arc<dyn Below>) {
+    fn register_cache(&self, cache: Arc<dyn CacheHolder>) {
         self.hosted.lock().client.has_below();
-        self.below.write().push(below);
+        self.caches.write().push(cache);
     }
 }
 
@@ -1031,12 +1030,12 @@ mod tests {
         more: Condvar,
     }
 
-    impl Below for Slow {
+    impl CacheHolder for Slow {
         fn has(&self, _: &Invalidation) -> bool {
             true
         }
 
-        fn take_back(&self, _: &[Invalidation]) -> Again<'_> {
+        fn revoke(&self, _: &[Invalidation]) -> Seal<'_> {
             let mut begun = self.begun.lock();
             *begun += 1;
             self.more.notify_all();
@@ -1047,7 +1046,7 @@ mod tests {
             Box::new(|| Box::new(|| ()))
         }
 
-        fn take_back_soon(&self, _: Vec<Invalidation>) {}
+        fn revoke_soon(&self, _: Vec<Invalidation>) {}
     }
 
     #[test]
@@ -1055,7 +1054,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
         let (engine, slow) = (machine.engine(), Arc::new(Slow::default()));
-        engine.hand_out(slow.clone());
+        engine.register_cache(slow.clone());
         for number in [u64::MAX - 1, u64::MAX] {
             engine.yields.send(Yield { number, what: vec![Invalidation::Everything] }).unwrap();
         }

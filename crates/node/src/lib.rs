@@ -1,11 +1,8 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod acted;
-mod activity;
-mod alarm;
 mod aside;
 mod backup;
-mod busiest;
 mod chain;
 mod change;
 mod clock;
@@ -14,21 +11,16 @@ mod control;
 mod control_socket;
 mod copies;
 mod data;
-mod disk;
-mod door;
 mod engine;
 pub mod figures;
 mod fragments;
 mod fsck;
-mod group;
 mod hosts;
 mod keeper;
 mod ledger;
 mod machine;
-mod mend;
 mod net;
 mod part;
-mod patience;
 mod peers;
 mod pieces;
 mod placed;
@@ -46,7 +38,6 @@ mod small;
 mod space;
 mod spare;
 mod status;
-mod store;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -56,7 +47,6 @@ mod upgrade;
 mod upstream;
 mod waits;
 
-pub use activity::{Activity, ActivityReport, Kind, OperationReport, Underway};
 pub use backup::{
     BackupError, BackupOrder, BackupReport, BackupSchedule, ExtractReport, Extracting, RestoreReport,
     Restoring, extract, list as backups, restore,
@@ -70,17 +60,11 @@ pub use control::{
     invite, leases, machines, remove_server, renew_authority, revoke, scrub, servers, shares,
 };
 pub use data::{DataDir, DataError, FORMAT, Identity, holder};
-pub use disk::{Disk, DiskFile};
-pub use door::{Again, Answer, Below, Door, Told};
 pub use fsck::FsckReport;
-pub use group::{
-    Asking, Conversation, Deliver, Event, FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Host,
-    Keeping, Life, LogError, Logged, Member, MembersError, Place, Standing, Wire, Wires,
-};
 pub use machine::{Listen, Machine, MachineError, MachineSettings};
 pub use net::{CarrierError, CertificateError, JoinError, ListenError, Token, TokenError, join, leave};
-pub use patience::Patience;
 pub use placed::Placed;
+pub use raft::{GroupSettings, Host, Keeping};
 pub use renewal::AuthorityReport;
 pub use salvage::SalvageStore;
 pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
@@ -92,7 +76,6 @@ pub use shares_server::SharesError;
 pub use status::{
     CallReport, ClientReport, HostReport, LinkReport, LiveReport, Role, ServerReport, StatusReport,
 };
-pub use store::{Checkpoint, EXIT_DISK, RowStore, RowView, StoreError, StoreSettings, StoreStats};
 pub use stored::{
     AccountClient, AccountClientError, Allowance, DeletionReport, EndedLeases, GarbageReport, KeyFile,
     LeasesReport, ParcelReport, SharesRequest, StoresReport, Sum, UsageReport, share_of,

@@ -4,9 +4,7 @@ use crate::backup::BackupSchedule;
 use crate::control::Control;
 use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
-use crate::door::Door;
 use crate::engine::{Ended, Engine, Queues};
-use crate::group::{GroupError, GroupSettings};
 use crate::net::{CertificateError, ListenError};
 use crate::part::Part;
 use crate::peers::Peers;
@@ -16,7 +14,9 @@ use crate::shares_server::{ShareSettings, SharesError};
 use crate::spare;
 use crate::status::StatusReport;
 use crate::upstream::Upstream;
+use file_service::FileService;
 use parking_lot::Mutex;
+use raft::{GroupError, GroupSettings};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,7 +215,7 @@ impl Machine {
         let yields = Arc::new(Mutex::new(yields));
         for _ in 0..YIELD_THREADS {
             let (engine, yields) = (self.engine.clone(), yields.clone());
-            self.threads.push(thread("yield", move || engine.take_back(&yields))?);
+            self.threads.push(thread("yield", move || engine.revoke(&yields))?);
         }
         let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
@@ -251,7 +251,7 @@ impl Machine {
     }
 
     /// The way in for front doors.
-    pub fn door(&self) -> Arc<dyn Door> {
+    pub fn door(&self) -> Arc<dyn FileService> {
         self.engine.clone()
     }
 
@@ -367,15 +367,6 @@ pub(crate) fn thread(
 
 fn seed() -> Result<[u8; 32], std::io::Error> {
     let mut seed = [0; 32];
-    fill_random(&mut seed)?;
+    os::fill_random(&mut seed)?;
     Ok(seed)
-}
-
-/// Random bytes of the system.
-pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), std::io::Error> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(())
 }

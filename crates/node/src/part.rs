@@ -5,25 +5,26 @@ use crate::cluster::reachable_at;
 use crate::control::in_words;
 use crate::data::{Cluster, DataError, Identity, MARK, has_shares, io, lacks_server, missing, remove_server};
 use crate::engine::Engine;
-use crate::group::{FOUNDER, Host, Keeping, Place, Standing};
 use crate::hosts;
 use crate::keeper::Keeper;
 use crate::ledger::Ledger;
 use crate::machine::{Listen, MachineError, MachineSettings, STOP_LOOK, thread};
 use crate::net::{
-    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread,
-    Places, ServeError, ask_to_serve, tell_ready,
+    Authority, CertificateError, CredentialStore, Link, LinkStatus, Listener, MemberNet, NetThread, Places,
+    ServeError, ask_to_serve, tell_ready,
 };
 use crate::peers::Peers;
 use crate::placed::Placed;
 use crate::receipts::Receipts;
 use crate::server::{Server, servers};
-use crate::shares_server::{SharesError, utc_secs, wall_clock};
-use crate::store::stop;
+use crate::shares_server::{SharesError, wall_clock};
 use crate::upstream::Upstream;
 use directory::Input;
+use os::private;
+use os::utc_secs;
 use parking_lot::Mutex;
-use shares::private;
+use raft::stop;
+use raft::{FOUNDER, Host, Keeping, Place, Standing};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -420,7 +421,8 @@ impl Part {
         let part = self.me.clone();
         let later =
             Box::new(move |incarnation| part.upgrade().is_some_and(|part| part.counts_from(incarnation)));
-        let (link, thread) = Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
+        let (link, thread) =
+            Link::start(addresses, (own, self.places.clone()), caller, engine, (servers, later))?;
         self.engine.connect(Upstream::There(link.clone()));
         link.begin();
         *connection = Some((link, thread));

@@ -6,9 +6,9 @@
 //! ```
 
 use crate::data::{DataError, io, sync_dir};
+use os::private;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
-use shares::private;
 use std::path::Path;
 
 /// Which file that is: its number, and when it was made and changed last, in nanoseconds since 1970.

@@ -1,4 +1,4 @@
-//! What this machine did and could not get applied: kept with its content until a person decides (design.md, "Contract to users").
+//! What this machine did and could not get applied: kept with its content until a person decides (ARCHITECTURE, invariant 14).
 //!
 //! ```text
 //! salvage/NUMBER/about.json   what it is
@@ -17,13 +17,15 @@ use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
 use content::Part;
 use namespace::{Error, Operation, ShareId};
-use shares::private;
+use os::private;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use os::utc_secs;
 use wire::LogEntry;
 
 /// Where a machine keeps what it salvages.

@@ -3,7 +3,6 @@
 use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
-use crate::group::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use crate::keeper::Keeper;
 use crate::machine::MachineError;
 use crate::net::CredentialStore;
@@ -19,6 +18,7 @@ use directory::{Input, Output};
 use lease::SessionId;
 use namespace::Attributes;
 use parking_lot::{Condvar, Mutex};
+use raft::{Event, Group, GroupSettings, Keeping, Member, Place, Standing, Wires};
 use std::collections::BTreeMap;
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -125,7 +125,7 @@ impl Server {
     ) -> Result<(), MachineError> {
         let _ = self.here.set(Arc::downgrade(here));
         let dir = self.dir.join("server");
-        shares::private::make_dir(&dir).map_err(|source| DataError::Io {
+        os::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
             source,

@@ -1,8 +1,8 @@
 //! Servers as people see them: adding, emptying and removing them, and how they stand. On the leader.
 
 use crate::cluster::MachineName;
-use crate::group::{Host, Keeping, Member, wait};
 use crate::server::Server;
+use raft::{Host, Keeping, Member, wait};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use wire::MachineId;

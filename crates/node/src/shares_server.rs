@@ -12,7 +12,7 @@ use shares::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use wire::MachineId;
 
 /// Sessions of one machine that may have uploaded and are not swept yet. An honest machine has few.
@@ -276,9 +276,5 @@ fn warn(error: &DatabaseError, what: &str) {
 
 /// The clock of share servers.
 pub(crate) fn wall_clock() -> Clock {
-    Arc::new(utc_secs)
-}
-
-pub(crate) fn utc_secs() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    Arc::new(os::utc_secs)
 }

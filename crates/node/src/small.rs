@@ -6,7 +6,7 @@
 //! ```
 
 use crate::data::{DataError, io, sync_dir};
-use shares::private;
+use os::private;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Found {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
             // The other one may be readable.
-            Err(error) if crate::store::is_lost(&error) => return Ok(Found::Changed(Vec::new())),
+            Err(error) if raft::is_lost(&error) => return Ok(Found::Changed(Vec::new())),
             Err(error) => return Err(io("read", file)(error)),
         };
         let content = bytes.split_last_chunk::<{ MARK.len() + DIGITS + 1 }>();

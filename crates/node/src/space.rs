@@ -1,9 +1,9 @@
 //! How much room there is: on this machine, and for content at all servers together, which the leader asks. Disks of different sizes weigh differently, so that they fill alike.
 
-use crate::group::{Host, Keeping, wait};
 use crate::hosts::HostList;
 use crate::server::Server;
 use namespace::Spread;
+use raft::{Host, Keeping, wait};
 use rustix::fs::statvfs;
 use std::collections::BTreeMap;
 use std::path::Path;

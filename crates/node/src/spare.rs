@@ -3,7 +3,7 @@
 //! What a start writes is little (its number, the lease database's shared memory and log), but there is no mount to delete anything by if there is no room for it. So the
 //! file is given up first, and set aside again once the machine is up, as much of it as there is room for by then.
 
-use shares::private;
+use os::private;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;

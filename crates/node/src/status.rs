@@ -1,13 +1,13 @@
 //! What `leasehold status` tells.
 
-use crate::activity::ActivityReport;
 use crate::aside;
-use crate::door::Door;
 use crate::part::Part;
 use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
 use crate::upgrade::VersionReport;
+use file_service::ActivityReport;
+use file_service::FileService;
 use ident::FileId;
 use serde::{Deserialize, Serialize};
 use wire::{MachineId, ShareStanding};

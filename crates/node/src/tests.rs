@@ -1,11 +1,13 @@
 //! Whole machines on data directories that are not what they were.
 
+mod sweep;
+
 use crate::backup::tests::{content, read, start, write};
 use crate::cluster::Invitation;
 use crate::data::Identity;
-use crate::group::GroupSettings;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::net::join;
+use raft::GroupSettings;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -305,8 +307,7 @@ fn are_whole(machines: &[Machine]) -> bool {
         let server = machine.server()?;
         server.group().leads().then(|| server.group().standing())
     });
-    let vote =
-        |it: crate::group::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
+    let vote = |it: raft::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
     standing.next_back().is_some_and(vote) && machines.iter().all(|machine| machine.server().is_some())
 }
 

@@ -1,8 +1,8 @@
 //! Raising the cluster's version: by whoever leads, as soon as every server is there and knows the next, and no machine speaks what would be dropped with it.
 
-use crate::group::{Member, Standing};
 use crate::server::Server;
 use directory::Input;
+use raft::{Member, Standing};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -89,8 +89,8 @@ impl fmt::Display for VersionReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::Host;
     use crate::{Machine, MachineSettings};
+    use raft::Host;
     use std::path::Path;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU16, Ordering::SeqCst};

@@ -5,6 +5,7 @@
 use std::{fmt, fs, io, path::Path, str::FromStr, sync::Arc};
 
 use object_store::ObjectStore;
+use os::private;
 use ring::rand::{SecureRandom, SystemRandom};
 use thiserror::Error;
 
@@ -15,7 +16,6 @@ use crate::{
     error::{DiskError, OpenError},
     local::LocalFiles,
     objects::Objects,
-    private,
 };
 
 const FILE: &str = "content";

@@ -15,13 +15,13 @@ use std::{
     time::Duration,
 };
 
+use os::private;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use crate::{
     Clock, disk,
     error::{DatabaseError, DiskError, OpenError},
-    private,
     tx::Tx,
 };
 

@@ -12,9 +12,10 @@ use std::{
 };
 
 use namespace::ShareId;
+use os::private;
 use rustc_hash::FxHashSet;
 
-use crate::{error::DiskError, private, share::file_name};
+use crate::{error::DiskError, share::file_name};
 
 /// From so many files and directories on, one `syncfs` costs less than a flush of the device for each (measured: 32 shares of
 /// 1 MiB reach disk in about a third of the time). It waits for what others have left unwritten on the same file system too, so that the few

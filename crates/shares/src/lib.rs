@@ -42,7 +42,6 @@ mod leases;
 mod local;
 mod objects;
 mod passes;
-pub mod private;
 mod reading;
 mod reaper;
 mod restart;

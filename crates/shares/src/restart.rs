@@ -10,6 +10,7 @@ use std::{
 };
 
 use namespace::ShareId;
+use os::private;
 use rusqlite::Connection;
 
 use crate::{
@@ -17,7 +18,6 @@ use crate::{
     database::{self, SUSPECT},
     disk::{replace_file, sync_dir},
     error::{DatabaseError, DiskError, OpenError},
-    private,
     schema::{self, Found},
     share::Seconds,
     transitions,

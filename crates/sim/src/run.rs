@@ -1,4 +1,4 @@
-//! One run: random calls, random crashes, and after each of them the contract of the design ("Contract to users") checked.
+//! One run: random calls, random crashes, and after each of them the invariants of ARCHITECTURE are checked.
 
 use crate::cluster::{Cluster, Violation};
 use crate::model::{File, Model, feed};

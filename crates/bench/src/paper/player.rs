@@ -3,8 +3,9 @@
 //! Its parent says when, over standard input, and hears what came of it over standard output: frames of a length and postcard.
 
 use client::{Call, Reply};
+use file_service::{FileService, Response};
 use namespace::{Cred, Error};
-use node::{Door, Listen, Machine, MachineSettings, Told};
+use node::{Listen, Machine, MachineSettings};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -79,7 +80,7 @@ pub fn play(
 }
 
 /// Calls, and waits for the answer.
-fn answer_to(door: &dyn Door, call: Call) -> Result<Result<Reply, Error>, String> {
+fn answer_to(door: &dyn FileService, call: Call) -> Result<Result<Reply, Error>, String> {
     let (tell, told) = mpsc::sync_channel(1);
     let named = format!("{call:?}");
     let answer = Box::new(move |answer| {
@@ -89,8 +90,8 @@ fn answer_to(door: &dyn Door, call: Call) -> Result<Result<Reply, Error>, String
     door.call(&Cred::default(), call, answer);
     let answer = told.recv_timeout(CALL_TIMEOUT).map_err(|_| format!("{named} is not answered"))?;
     Ok(answer.map(|told| match told {
-        Told::Reply(reply) | Told::Passing(reply) => reply.told(),
-        Told::Data(parts) => Reply::Bytes(parts.concat()),
+        Response::Reply(reply) | Response::Uncached(reply) => reply.told(),
+        Response::Data(parts) => Reply::Bytes(parts.concat()),
     }))
 }
 

@@ -261,7 +261,8 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
     sent
 }
 
-/// The definition of privacy in ARCHITECTURE.md: who else has it open shows in nothing but whether anybody has.
+/// The definition of privacy in docs/internals/black-boxes.md: of the others that have it open, a client
+/// learns nothing but whether there are any.
 #[test]
 fn two_executions_with_the_same_aggregate_look_the_same() {
     let anybody = [true, false];

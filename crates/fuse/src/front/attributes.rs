@@ -1,9 +1,9 @@
 //! Attributes, plain and extended, and free space.
 
 use client::{Call, Reply};
+use file_service::Response;
 use lease::Label;
 use namespace::{AttributeChange, Error, POLICY, XattrMode};
-use node::Told;
 use std::sync::Arc;
 
 use super::{Front, Outcome, Shown, done, unexpected};
@@ -48,15 +48,17 @@ impl Front {
                 self.call(node, asker, call, move |front, mut told| {
                     match (&mut told, glance) {
                         // The kernel takes a size for true at once, so it keeps the one that it has.
-                        (Ok(Told::Passing(Reply::Stat(stat))), Some(Passing::Size(size))) => stat.size = size,
-                        (Ok(Told::Passing(Reply::Stat(stat))), None) => front.nodes.pass(node, stat),
-                        (Ok(Told::Reply(_)), _) => front.nodes.resize(node),
+                        (Ok(Response::Uncached(Reply::Stat(stat))), Some(Passing::Size(size))) => {
+                            stat.size = size
+                        }
+                        (Ok(Response::Uncached(Reply::Stat(stat))), None) => front.nodes.pass(node, stat),
+                        (Ok(Response::Reply(_)), _) => front.nodes.resize(node),
                         _ => {}
                     }
                     match told {
                         // A directory that another machine has removed: whoever has it open, or works in it, goes on seeing one.
                         Err(Error::Stale) => reply(front.removed_stat(node)),
-                        Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))
+                        Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)))
                             if front.mapped.hides(node, &stat) =>
                         {
                             front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
@@ -155,7 +157,7 @@ impl Front {
         self.ask(node, asker, Call::GetXattr { file, name: name.clone() }, move |front, told| {
             reply(match told {
                 Err(Error::Stale) => front.removed_xattr(node, &name),
-                Ok(Told::Reply(Reply::Bytes(value))) => Ok(value),
+                Ok(Response::Reply(Reply::Bytes(value))) => Ok(value),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(Errno::of_xattr(error)),
             });
@@ -180,7 +182,7 @@ impl Front {
                 names.flat_map(|name| name.iter().copied().chain([0])).collect()
             };
             reply(match told {
-                Ok(Told::Reply(Reply::Names(names))) => Ok(listed(names)),
+                Ok(Response::Reply(Reply::Names(names))) => Ok(listed(names)),
                 Err(Error::Stale) => front.removed_xattrs(node).map(listed),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(Errno::of_xattr(error)),
@@ -243,7 +245,7 @@ impl Front {
     ) {
         self.call(node, asker, Call::Space, move |_, told| {
             reply(match told {
-                Ok(Told::Reply(Reply::Space { total, free, files })) => Ok(Space { total, free, files }),
+                Ok(Response::Reply(Reply::Space { total, free, files })) => Ok(Space { total, free, files }),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
             });
@@ -256,14 +258,14 @@ impl Front {
         Ok((self.nodes.file(node)?, name))
     }
 
-    fn stat_of(&self, told: Result<Told, Error>, node: u64) -> Outcome<Shown> {
+    fn stat_of(&self, told: Result<Response, Error>, node: u64) -> Outcome<Shown> {
         match told? {
-            Told::Reply(Reply::Stat(stat)) => {
+            Response::Reply(Reply::Stat(stat)) => {
                 self.nodes.tell(node, &stat);
                 let shown = self.show(node, stat);
                 Ok(if self.mapped.told(node, &stat) { shown.passing() } else { shown })
             }
-            Told::Passing(Reply::Stat(stat)) => {
+            Response::Uncached(Reply::Stat(stat)) => {
                 self.nodes.tell(node, &stat);
                 self.mapped.told(node, &stat);
                 Ok(self.show(node, stat).passing())
@@ -273,7 +275,7 @@ impl Front {
     }
 }
 
-fn xattr_done(told: Result<Told, Error>) -> Outcome<()> {
+fn xattr_done(told: Result<Response, Error>) -> Outcome<()> {
     match told {
         Err(error) => Err(Errno::of_xattr(error)),
         told => done(told),

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use client::{Allocate, Call, Reply};
+use file_service::Response;
 use lease::{Mode, Open};
 use namespace::{AttributeChange, CAPABILITY_LABEL, Cred, Error};
-use node::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -103,7 +103,7 @@ impl Front {
         let (open, mask) = opening(flags);
         self.ask(node, asker, Call::Open { file, open, mask }, move |front, told| {
             let opened = match told {
-                Ok(Told::Reply(Reply::Opened { keep_pages, passing })) => {
+                Ok(Response::Reply(Reply::Opened { keep_pages, passing })) => {
                     Opened { handle: front.handles.next(flags, passing), keep_pages }
                 }
                 Ok(other) => return reply(Err(unexpected(&other))),
@@ -159,7 +159,7 @@ impl Front {
             Ok(file) => {
                 self.call(node, asker, Call::Read { file, offset, length, kept, quietly }, move |_, told| {
                     reply(match told {
-                        Ok(Told::Data(parts)) => Ok(parts),
+                        Ok(Response::Data(parts)) => Ok(parts),
                         Ok(other) => Err(unexpected(&other)),
                         Err(error) => Err(error.into()),
                     });
@@ -205,7 +205,7 @@ impl Front {
         self.after_taking_privileges(asker, node, how, move |front| {
             front.call(node, asker, call, move |front, told| {
                 let written = match told {
-                    Ok(Told::Reply(Reply::Written(bytes))) => Ok(bytes),
+                    Ok(Response::Reply(Reply::Written(bytes))) => Ok(bytes),
                     Ok(other) => Err(unexpected(&other)),
                     Err(error) => Err(error.into()),
                 };
@@ -279,7 +279,7 @@ impl Front {
         self.after_writing_back(node, move |front| {
             front.call(node, asker, Call::Seek { file, offset, hole }, move |_, told| {
                 reply(match told {
-                    Ok(Told::Reply(Reply::Offset(at))) => Ok(at),
+                    Ok(Response::Reply(Reply::Offset(at))) => Ok(at),
                     Ok(other) => Err(unexpected(&other)),
                     Err(Error::NotFound) => Err(crate::errno::Errno(libc::ENXIO)),
                     Err(error) => Err(error.into()),
@@ -318,7 +318,7 @@ impl Front {
         }
         let Ok(file) = self.nodes.file(node) else { return then(self) };
         self.call(node, Asker::KERNEL, Call::Glance { file: file.clone() }, move |front, told| {
-            let Ok(Told::Passing(Reply::Stat(stat))) = told else { return then(front) };
+            let Ok(Response::Uncached(Reply::Stat(stat))) = told else { return then(front) };
             front.nodes.see(node, &stat);
             let mode = stat.attributes.mode;
             // By capabilities as they are seen: root may be without.

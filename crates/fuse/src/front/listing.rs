@@ -1,9 +1,9 @@
 //! Reading directories.
 
 use client::{Call, Listed, Reply, Upto};
+use file_service::Response;
 use ident::FileId;
 use namespace::{Entry, Error, FileKind};
-use node::Told;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -134,14 +134,15 @@ impl Front {
             asker,
             Call::Stat { file: to.file.clone() },
             move |front, told| match told {
-                Ok(Told::Reply(Reply::Stat(own)) | Told::Passing(Reply::Stat(own))) => {
+                Ok(Response::Reply(Reply::Stat(own)) | Response::Uncached(Reply::Stat(own))) => {
                     let own = front.show(dir, own);
                     let parent = Call::Parent { dir: to.file.clone() };
                     front.call_listing(&to.file.clone(), dir, asker, parent, move |front, told| {
                         let parent = match told {
-                            Ok(Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _))) => {
-                                entry.ino
-                            }
+                            Ok(
+                                Response::Reply(Reply::Node(entry, _))
+                                | Response::Uncached(Reply::Node(entry, _)),
+                            ) => entry.ino,
                             Err(error @ Error::Interrupted) => return to.give_up(error.into()),
                             // Removed meanwhile: its own number is as good as any.
                             _ => own.stat.attributes.ino,
@@ -169,7 +170,7 @@ impl Front {
         let (after, upto, stat) = (to.after, to.upto, to.page.plus());
         let call = Call::List { dir: to.file.clone(), after, upto, limit, stat };
         self.ask(to.dir, to.asker, call, move |front, told| match told {
-            Ok(Told::Reply(Reply::Listing { entries, upto, end })) => {
+            Ok(Response::Reply(Reply::Listing { entries, upto, end })) => {
                 if to.upto.replace(upto).is_none() {
                     front.listings.begin(to.handle, upto);
                 }
@@ -239,8 +240,8 @@ impl Front {
         to.fetched += 1;
         self.call_listing(&to.file.clone(), to.dir, to.asker, Call::Stat { file }, move |front, told| {
             match told {
-                Ok(told @ (Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)))) => {
-                    let passing = matches!(told, Told::Passing(_));
+                Ok(told @ (Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)))) => {
+                    let passing = matches!(told, Response::Uncached(_));
                     if let Some(listed) = entries.get_mut(at) {
                         (listed.stat, listed.passing) = (Some(stat), passing);
                     }

@@ -5,8 +5,8 @@
 //! have locked by which handle: what is left of those when the handle goes are they.
 
 use client::{Call, Reply};
+use file_service::Response;
 use namespace::{Conflict, LockChange, LockKind, LockRange, LockSpace};
-use node::Told;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Front {
         let call = Call::GetLock { file, owner, space: LockSpace::Posix, range, kind };
         self.call(node, asker, call, move |_, told| {
             reply(match told {
-                Ok(Told::Reply(Reply::Lock(conflict))) => Ok(conflict),
+                Ok(Response::Reply(Reply::Lock(conflict))) => Ok(conflict),
                 Ok(other) => Err(unexpected(&other)),
                 Err(error) => Err(error.into()),
             });

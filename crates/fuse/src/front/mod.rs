@@ -23,9 +23,9 @@ pub(crate) use mapped::{Drop, Kernel as Dirty, Written, is_sparse};
 pub(crate) use names::{Found, NewNode};
 
 use client::{Call, Reply};
+use file_service::{FileService, Response};
 use ident::FileId;
 use namespace::{Cred, Error, Stat};
-use node::{Door, Told};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ use crate::way::{Gave, Locks};
 
 /// One mount's front door.
 pub(crate) struct Front {
-    door: Arc<dyn Door>,
+    door: Arc<dyn FileService>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
     beside: beside::Beside,
@@ -78,7 +78,7 @@ impl Shown {
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
 impl Front {
-    pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Front> {
+    pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Front> {
         Arc::new(Front {
             nodes: Nodes::new(door.root()),
             watches: Watches::new(Arc::clone(&door)),
@@ -97,7 +97,7 @@ impl Front {
         })
     }
 
-    pub(crate) fn door(&self) -> &dyn Door {
+    pub(crate) fn door(&self) -> &dyn FileService {
         &*self.door
     }
 
@@ -191,19 +191,19 @@ fn changes_size(call: &Call) -> bool {
 }
 
 /// What is done with an answer.
-trait Then: FnOnce(&Arc<Front>, Result<Told, Error>) + Send + 'static {}
-impl<F: FnOnce(&Arc<Front>, Result<Told, Error>) + Send + 'static> Then for F {}
+trait Then: FnOnce(&Arc<Front>, Result<Response, Error>) + Send + 'static {}
+impl<F: FnOnce(&Arc<Front>, Result<Response, Error>) + Send + 'static> Then for F {}
 
 /// Nothing but success was asked for.
-fn done(told: Result<Told, Error>) -> Outcome<()> {
+fn done(told: Result<Response, Error>) -> Outcome<()> {
     match told? {
-        Told::Reply(Reply::Nothing | Reply::Lingers(_)) => Ok(()),
+        Response::Reply(Reply::Nothing | Reply::Lingers(_)) => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
 
 /// A bug of the machine: logged, and an IO error for the user.
-fn unexpected(told: &Told) -> Errno {
+fn unexpected(told: &Response) -> Errno {
     tracing::error!(?told, "an answer that is none to this call");
     Errno::IO
 }

@@ -1,9 +1,9 @@
 //! Names: looking them up, making, moving and removing them.
 
 use client::{Call, Reply};
+use file_service::Response;
 use lease::{Label, Open};
 use namespace::{Entry, Error, FileKind, RenameMode, Stat};
-use node::Told;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Front {
         let (since, within) = (self.nodes.missed(), file.clone());
         self.ask(dir, asker, Call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
-                Ok(Told::Reply(Reply::Glimpsed(None))) => Ok(Found::Missing(Duration::ZERO)),
+                Ok(Response::Reply(Reply::Glimpsed(None))) => Ok(Found::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     if front.nodes.is_contended(dir) {
                         Ok(Found::Missing(Duration::ZERO))
@@ -105,12 +105,12 @@ impl Front {
             false => Call::Stat { file: file.clone() },
         };
         self.call(node, asker, call, move |front, told| {
-            let passing = matches!(told, Ok(Told::Passing(_)));
+            let passing = matches!(told, Ok(Response::Uncached(_)));
             let (entry, stat) = match told {
-                Ok(Told::Reply(Reply::Node(entry, stat)) | Told::Passing(Reply::Node(entry, stat))) => {
-                    (entry, stat)
-                }
-                Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))) => {
+                Ok(
+                    Response::Reply(Reply::Node(entry, stat)) | Response::Uncached(Reply::Node(entry, stat)),
+                ) => (entry, stat),
+                Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))) => {
                     let (kind, ino) = (stat.attributes.kind, stat.attributes.ino);
                     (Entry { file, kind, ino, position: 0 }, stat)
                 }
@@ -304,8 +304,8 @@ impl Front {
     }
 
     /// A file has lost its last name: the kernel holds on to it until it says otherwise. What it does not have, since another machine has given the name to another file, it cannot forget.
-    fn lingers(&self, told: &Result<Told, Error>) {
-        if let Ok(Told::Reply(Reply::Lingers(file))) = told
+    fn lingers(&self, told: &Result<Response, Error>) {
+        if let Ok(Response::Reply(Reply::Lingers(file))) = told
             && !self.nodes.linger(file)
         {
             self.door.forgotten(vec![file.clone()]);
@@ -321,7 +321,7 @@ impl Front {
         match self.nodes.file(node) {
             Ok(file) => self.call(node, asker, Call::ReadLink { file }, move |_, told| {
                 reply(match told {
-                    Ok(Told::Reply(Reply::Bytes(target))) => Ok(target),
+                    Ok(Response::Reply(Reply::Bytes(target))) => Ok(target),
                     Ok(other) => Err(unexpected(&other)),
                     Err(error) => Err(error.into()),
                 });
@@ -354,14 +354,14 @@ impl Front {
     /// The kernel is about to be given what `told` names, as `label` in `dir`. `since`: see [`Front::give`].
     fn node_of(
         &self,
-        told: Result<Told, Error>,
+        told: Result<Response, Error>,
         (asker, dir, label): (Asker, u64, &Label),
         since: u64,
     ) -> Outcome<Shown> {
         let (entry, stat, passing, glimpsed) = match told? {
-            Told::Reply(Reply::Node(entry, stat)) => (entry, stat, false, false),
-            Told::Passing(Reply::Node(entry, stat)) => (entry, stat, true, false),
-            Told::Reply(Reply::Glimpsed(Some((entry, stat)))) => (entry, stat, true, true),
+            Response::Reply(Reply::Node(entry, stat)) => (entry, stat, false, false),
+            Response::Uncached(Reply::Node(entry, stat)) => (entry, stat, true, false),
+            Response::Reply(Reply::Glimpsed(Some((entry, stat)))) => (entry, stat, true, true),
             other => return Err(unexpected(&other)),
         };
         let contended = glimpsed || self.nodes.is_contended(dir);

@@ -8,8 +8,8 @@
 //! is not sure of; those of changes of attributes do not, so there what it was told last is compared. If that is not so any more it is told ESTALE: it looks the path up once more, and checks anew.
 
 use client::{Call, Reply};
+use file_service::Response;
 use namespace::{AttributeChange, Capabilities, Capability, Cred, Error, FileKind};
-use node::Told;
 use std::sync::Arc;
 
 use super::{Front, Then};
@@ -85,7 +85,7 @@ impl Front {
             _ => return self.call_as(Locks::of(&call), node, asker, &cred, call, then),
         };
         self.call(node, asker, Call::Glance { file }, move |front, told| match told {
-            Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))) => {
+            Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))) => {
                 if front.nodes.is_as_told(node, &stat) {
                     front.call_as(Locks::of(&call), node, asker, &cred, call, then);
                 } else {

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use device::{After, Returns, Slot};
+use file_service::Underway;
 use namespace::Timestamp;
-use node::Underway;
 use rustix::io::{Errno as Sys, writev};
 use smallvec::SmallVec;
 use std::io::IoSlice;

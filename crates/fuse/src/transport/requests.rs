@@ -1,10 +1,10 @@
 //! The kernel's requests as the front door's, and its results as answers.
 
 use client::Allocate;
+use file_service::Kind;
 use namespace::{
     AttributeChange, Conflict, FileKind, LockKind, LockRange, LockSpace, RenameMode, SetTime, Stat, XattrMode,
 };
-use node::Kind;
 use std::sync::Arc;
 use std::time::Duration;
 

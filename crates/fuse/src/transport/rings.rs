@@ -1,7 +1,7 @@
 //! Rings: a thread for each processor, which serves what is asked there.
 
 use device::{Cpus, Event, Sight, Unused, stay_on};
-use node::Patience;
+use os::Patience;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

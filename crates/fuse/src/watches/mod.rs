@@ -18,10 +18,10 @@ pub(crate) use phantoms::{Answer, Ghost};
 pub(crate) use round::Round;
 
 use client::{Call, Invalidation, Reply};
+use file_service::{CacheHolder, FileService, Response, Seal};
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Entry, FileKind, Stat};
-use node::{Again, Below, Door, Told};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -51,7 +51,7 @@ const END: Duration = Duration::from_secs(2);
 
 /// What is watched.
 pub(crate) struct Watches {
-    door: Arc<dyn Door>,
+    door: Arc<dyn FileService>,
     /// Whether anything is.
     any: AtomicBool,
     /// The process that asks the kernel for us; 0 is none.
@@ -105,7 +105,7 @@ impl Target {
 
 impl Watches {
     /// Of what there is behind `door`. Nothing is watched before a [`Round`] is begun.
-    pub(crate) fn new(door: Arc<dyn Door>) -> Arc<Watches> {
+    pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Watches> {
         let state = Mutex::new(State { is_over: true, ..State::default() });
         let (any, hand) = (AtomicBool::default(), AtomicU32::default());
         Arc::new(Watches { door, any, hand, state, changed: Condvar::new() })
@@ -298,12 +298,12 @@ impl State {
     }
 }
 
-impl Below for Watches {
+impl CacheHolder for Watches {
     fn has(&self, what: &Invalidation) -> bool {
         self.any.load(SeqCst) && !self.state.lock().concerned(what).is_empty()
     }
 
-    fn take_back(&self, what: &[Invalidation]) -> Again<'_> {
+    fn revoke(&self, what: &[Invalidation]) -> Seal<'_> {
         if self.any.load(SeqCst) {
             for what in what.iter().filter(|what| self.has(what)) {
                 // The leases are held until this is over, so what is so now is what this machine's
@@ -319,7 +319,7 @@ impl Below for Watches {
         Box::new(|| Box::new(|| ()))
     }
 
-    fn take_back_soon(&self, what: Vec<Invalidation>) {
+    fn revoke_soon(&self, what: Vec<Invalidation>) {
         if self.any.load(SeqCst) {
             let mut state = self.state.lock();
             what.iter().for_each(|what| state.recall(what, None));
@@ -334,7 +334,7 @@ impl Watches {
         let found: Arc<Mutex<Option<Looks>>> = Arc::default();
         let tells = Arc::clone(&found);
         let answer = Box::new(move |told| {
-            if let Ok(Told::Reply(Reply::Stat(stat))) = told {
+            if let Ok(Response::Reply(Reply::Stat(stat))) = told {
                 *tells.lock() = Some(Looks::of(&stat));
             }
         });
@@ -353,8 +353,8 @@ pub(crate) struct Noted {
 
 impl Noted {
     /// The name is this file's.
-    pub(crate) fn bound(self, told: &Result<Told, namespace::Error>) {
-        let (Ok(Told::Reply(reply)) | Ok(Told::Passing(reply))) = told else { return };
+    pub(crate) fn bound(self, told: &Result<Response, namespace::Error>) {
+        let (Ok(Response::Reply(reply)) | Ok(Response::Uncached(reply))) = told else { return };
         if let Reply::Node(entry, stat) | Reply::Glimpsed(Some((entry, stat))) = reply {
             let seen = seen(entry, Some(stat), false);
             self.end(|_, _| Done::Bound(seen.clone()));

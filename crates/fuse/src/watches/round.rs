@@ -3,10 +3,10 @@
 
 use bytes::Bytes;
 use client::{Call, Reply};
+use file_service::Response;
 use ident::FileId;
 use lease::Label;
 use namespace::{Cred, Error, FileKind};
-use node::Told;
 use rustc_hash::FxHashSet;
 use std::ffi::OsString;
 use std::io;
@@ -165,7 +165,7 @@ impl Round {
         loop {
             let call = Call::List { dir: dir.clone(), after, upto, limit: PAGE, stat: true };
             let (entries, end) = match self.ask(call)? {
-                Ok(Told::Reply(Reply::Listing { entries, upto: to, end })) => {
+                Ok(Response::Reply(Reply::Listing { entries, upto: to, end })) => {
                     upto = Some(to);
                     (entries, end)
                 }
@@ -178,9 +178,11 @@ impl Round {
                 let (mut stat, mut passing) = (listed.stat, listed.passing);
                 if stat.is_none() && listed.entry.kind != FileKind::Directory && leased < LEASED_MAX {
                     let told = self.ask(Call::Stat { file: listed.entry.file.clone() })?.ok();
-                    passing = matches!(told, Some(Told::Passing(_)));
+                    passing = matches!(told, Some(Response::Uncached(_)));
                     stat = told.and_then(|told| match told {
-                        Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat)) => Some(stat),
+                        Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat)) => {
+                            Some(stat)
+                        }
                         _ => None,
                     });
                 }
@@ -199,12 +201,12 @@ impl Round {
 
     /// A watched file, by its first name.
     fn file(&self, file: &FileId) -> Option<Names> {
-        let Ok(Told::Reply(Reply::Links(links))) = self.ask(Call::Links { file: file.clone() })? else {
+        let Ok(Response::Reply(Reply::Links(links))) = self.ask(Call::Links { file: file.clone() })? else {
             return Some(Names::new());
         };
         let told = self.ask(Call::Stat { file: file.clone() })?;
-        let passing = matches!(told, Ok(Told::Passing(_)));
-        let (Ok(Told::Reply(Reply::Stat(stat)) | Told::Passing(Reply::Stat(stat))), Some(link)) =
+        let passing = matches!(told, Ok(Response::Uncached(_)));
+        let (Ok(Response::Reply(Reply::Stat(stat)) | Response::Uncached(Reply::Stat(stat))), Some(link)) =
             (told, links.first())
         else {
             return Some(Names::new());
@@ -215,7 +217,7 @@ impl Round {
     }
 
     /// The door's answer; nothing if it takes too long, or it is over.
-    fn ask(&self, call: Call) -> Option<Result<Told, Error>> {
+    fn ask(&self, call: Call) -> Option<Result<Response, Error>> {
         let (tell, told) = channel();
         let door = self.front.door();
         let ticket = door.call(&Cred::default(), call, Box::new(move |answer| _ = tell.send(answer)));
@@ -237,7 +239,7 @@ impl Round {
     fn place(&self, of: &FileId, directory: bool) -> Option<Place> {
         let root = self.front.door().root();
         let above = |file: &FileId| match self.ask(Call::Links { file: file.clone() })? {
-            Ok(Told::Reply(Reply::Links(links))) => links.into_iter().next(),
+            Ok(Response::Reply(Reply::Links(links))) => links.into_iter().next(),
             _ => None,
         };
         let (dir, only) = match directory {

@@ -1,9 +1,9 @@
 //! Locks of files, this machine's and those of others.
 
 use client::Ticket;
+use file_service::Responder;
 use ident::FileId;
 use namespace::{Conflict, Error, LockChange, LockKind, LockRange, LockSpace, LockTable};
-use node::Answer;
 use std::collections::BTreeMap;
 
 /// This machine, and all others.
@@ -15,7 +15,7 @@ const FIRST_TICKET: u64 = 1 << 32;
 #[derive(Default)]
 pub struct Locking {
     tables: BTreeMap<FileId, LockTable<(u64, u64)>>,
-    waiting: BTreeMap<Ticket, (FileId, LockChange, Answer)>,
+    waiting: BTreeMap<Ticket, (FileId, LockChange, Responder)>,
     tickets: u64,
 }
 
@@ -51,19 +51,19 @@ impl Locking {
         self.tables.get(file)?.seen_by(&HERE).conflict(space, owner, range, kind)
     }
 
-    pub fn wait(&mut self, file: FileId, change: LockChange, answer: Answer) -> Ticket {
+    pub fn wait(&mut self, file: FileId, change: LockChange, answer: Responder) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(FIRST_TICKET + self.tickets);
         self.waiting.insert(ticket, (file, change, answer));
         ticket
     }
 
-    pub fn give_up(&mut self, ticket: Ticket) -> Option<Answer> {
+    pub fn give_up(&mut self, ticket: Ticket) -> Option<Responder> {
         self.waiting.remove(&ticket).map(|(_, _, answer)| answer)
     }
 
     /// Those that need not wait any longer.
-    pub fn settle(&mut self) -> Vec<Answer> {
+    pub fn settle(&mut self) -> Vec<Responder> {
         let mut granted = Vec::new();
         for (ticket, (file, change, answer)) in std::mem::take(&mut self.waiting) {
             match self.lock(&file, change) {

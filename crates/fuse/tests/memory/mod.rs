@@ -7,9 +7,9 @@ mod tree;
 
 use bytes::Bytes;
 use client::{Allocate, Call, Invalidation, Reply, Ticket};
+use file_service::{CacheHolder, FileService, Responder, Response};
 use ident::FileId;
 use namespace::{Cred, Error};
-use node::{Answer, Below, Door, Told};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ pub use tree::Tree;
 pub struct Memory {
     tree: Mutex<Tree>,
     counts: Mutex<BTreeMap<&'static str, u64>>,
-    below: Mutex<Option<Arc<dyn Below>>>,
+    cache: Mutex<Option<Arc<dyn CacheHolder>>>,
     /// Calls of this name are answered by a thread of their own, so much later.
     delays: Mutex<BTreeMap<&'static str, Duration>>,
     /// Calls that have a name until they are answered.
-    late: Arc<Mutex<(u64, BTreeMap<Ticket, Answer>)>>,
+    late: Arc<Mutex<(u64, BTreeMap<Ticket, Responder>)>>,
     locking: Mutex<Locking>,
     ttl: Duration,
     counting: bool,
@@ -50,11 +50,11 @@ impl Memory {
 
     fn build(counting: bool) -> Arc<Memory> {
         let ttl = Duration::from_secs(3600);
-        let (counts, below, delays, late, locking) = Default::default();
+        let (counts, cache, delays, late, locking) = Default::default();
         Arc::new(Memory {
             tree: Mutex::new(Tree::new()),
             counts,
-            below,
+            cache,
             delays,
             late,
             locking,
@@ -84,12 +84,12 @@ impl Memory {
         let result = change(&mut locking);
         let granted = locking.settle();
         drop(locking);
-        granted.into_iter().for_each(|answer| answer(Ok(Told::Reply(Reply::Nothing))));
+        granted.into_iter().for_each(|answer| answer(Ok(Response::Reply(Reply::Nothing))));
         result
     }
 
     /// The call waits; its name.
-    fn wait(&self, answer: Answer) -> Ticket {
+    fn wait(&self, answer: Responder) -> Ticket {
         let mut late = self.late.lock();
         late.0 += 1;
         let ticket = Ticket(late.0);
@@ -99,13 +99,13 @@ impl Memory {
 
     /// What the machine does when a lease is recalled.
     pub fn invalidate(&self, what: &Invalidation) {
-        let below = self.below.lock().clone();
-        below.expect("a mount has registered").take_back(std::slice::from_ref(what))()();
+        let cache = self.cache.lock().clone();
+        cache.expect("a mount has registered").revoke(std::slice::from_ref(what))()();
     }
 }
 
-impl Door for Memory {
-    fn call(&self, cred: &Cred, call: Call, answer: Answer) -> Option<Ticket> {
+impl FileService for Memory {
+    fn call(&self, cred: &Cred, call: Call, answer: Responder) -> Option<Ticket> {
         let name = name_of(&call);
         if self.counting {
             *self.counts.lock().entry(name).or_default() += 1;
@@ -126,11 +126,11 @@ impl Door for Memory {
                     let mut locking = self.locking.lock();
                     return Some(locking.wait(file, change, answer));
                 }
-                locked => locked.map(|()| Told::Reply(Reply::Nothing)),
+                locked => locked.map(|()| Response::Reply(Reply::Nothing)),
             },
             Call::GetLock { file, owner, space, range, kind } => {
                 let conflict = self.locking(|locking| locking.conflict(&file, owner, space, range, kind));
-                Ok(Told::Reply(Reply::Lock(conflict)))
+                Ok(Response::Reply(Reply::Lock(conflict)))
             }
             call => self.tree.lock().answer(cred, call),
         };
@@ -161,8 +161,8 @@ impl Door for Memory {
         self.ttl
     }
 
-    fn hand_out(&self, below: Arc<dyn Below>) {
-        *self.below.lock() = Some(below);
+    fn register_cache(&self, cache: Arc<dyn CacheHolder>) {
+        *self.cache.lock() = Some(cache);
     }
 }
 
@@ -202,13 +202,13 @@ fn name_of(call: &Call) -> &'static str {
 }
 
 impl Tree {
-    fn answer(&mut self, cred: &Cred, call: Call) -> Result<Told, Error> {
+    fn answer(&mut self, cred: &Cred, call: Call) -> Result<Response, Error> {
         let reply = match call {
             Call::Lookup { dir, label } => self.lookup(cred, &dir, &label)?,
             Call::Parent { dir } => self.parent(&dir)?,
             Call::Links { file } => Reply::Links(self.links(&file)?),
             Call::Stat { file } => Reply::Stat(self.stat(&file)?),
-            Call::Glance { file } => return Ok(Told::Passing(Reply::Stat(self.stat(&file)?))),
+            Call::Glance { file } => return Ok(Response::Uncached(Reply::Stat(self.stat(&file)?))),
             Call::Access { file, mask } => self.check(cred, &file, mask).map(|()| Reply::Nothing)?,
             Call::ReadLink { file } => Reply::Bytes(self.file(&file)?.content.clone()),
             Call::Create { dir, label, kind, mode, umask, rdev, target, open } => {
@@ -235,7 +235,7 @@ impl Tree {
             Call::Open { file, mask, .. } => self.open(cred, &file, mask)?,
             Call::Close { file, .. } => self.close(&file)?,
             Call::Read { file, offset, length, .. } => {
-                return self.read(&file, offset, length).map(Told::Data);
+                return self.read(&file, offset, length).map(Response::Data);
             }
             Call::Write { file, offset, data, append } => self.write(&file, offset, &data, append)?,
             Call::Allocate { file, offset, length, what } => self.allocate(&file, offset, length, what)?,
@@ -256,7 +256,7 @@ impl Tree {
             Call::Space => Reply::Space { total: 1 << 40, free: 1 << 39, files: self.len() },
             Call::Lock { .. } | Call::GetLock { .. } => return Err(Error::NotSupported),
         };
-        Ok(Told::Reply(reply))
+        Ok(Response::Reply(reply))
     }
 
     fn read(&self, file: &FileId, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {

@@ -114,7 +114,7 @@ fn what_a_machine_does_not_have_is_left_out() {
 fn latencies_are_in_buckets() {
     let activity = Arc::new(Activity::new("fuse"));
     let handle = latencies(Some(&activity)).unwrap();
-    drop(activity.begin(node::Kind::Open, || None));
+    drop(activity.begin(file_service::Kind::Open, || None));
     let text = handle.render();
     let line = "leasehold_operation_seconds_bucket{kind=\"open\",door=\"fuse\",le=\"+Inf\"} 1\n";
     assert!(text.contains(line), "{text}");

@@ -13,12 +13,11 @@ use super::error::{BackupError, io};
 use super::format::{self, About, Reader};
 use super::name;
 use crate::chain::ChainError;
-use crate::store;
 use bytes::Bytes;
 use namespace::ShareId;
+use os::private;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use shares::private;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind, Read, Write};
@@ -121,7 +120,7 @@ impl Archive {
         let opened = Reader::new(BufReader::with_capacity(1 << 20, file));
         let (reader, about) = opened.map_err(|error| broken(&path, error))?;
         match about.rows {
-            store::FORMAT => Ok((reader, about)),
+            raft::FORMAT => Ok((reader, about)),
             found => Err(BackupError::Rows { file: path, found }),
         }
     }

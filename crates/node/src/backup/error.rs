@@ -2,8 +2,8 @@
 
 use super::format;
 use crate::data::DataError;
-use crate::group::GroupError;
-use crate::store::{self, StoreError};
+use raft::GroupError;
+use raft::StoreError;
 use std::path::{Path, PathBuf};
 
 /// Why there is no backup, or nothing is restored.
@@ -58,7 +58,7 @@ pub enum BackupError {
         found: u32,
     },
     /// The metadata in it is encoded otherwise than here.
-    #[error("{file} has metadata of format {found}, this leasehold has format {known}: restore it with the version that made it", file = file.display(), known = store::FORMAT)]
+    #[error("{file} has metadata of format {found}, this leasehold has format {known}: restore it with the version that made it", file = file.display(), known = raft::FORMAT)]
     Rows {
         /// The file.
         file: PathBuf,

@@ -8,9 +8,9 @@
 //! The last frame says that it is the last.
 
 use crate::chain::{self, ChainError};
-use crate::store::Row;
 use lease::Time;
 use namespace::ShareId;
+use raft::Row;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
@@ -35,7 +35,7 @@ pub(super) enum Frame {
 /// Which backup it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct About {
-    /// The format of rows ([`crate::store`]).
+    /// The format of rows ([`raft`]).
     pub rows: u32,
     /// When it was made, UTC seconds.
     pub at: u64,

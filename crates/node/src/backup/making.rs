@@ -9,9 +9,9 @@ use crate::figures::size;
 use crate::part::Part;
 use crate::repair::whole;
 use crate::server::Server;
-use crate::shares_server::utc_secs;
 use bytes::Bytes;
 use namespace::ShareId;
+use os::utc_secs;
 use std::fs::File;
 use std::io::BufWriter;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub(crate) fn run(
     let mut made = None;
     for _ in 0..ATTEMPTS {
         let about = About {
-            rows: crate::store::FORMAT,
+            rows: raft::FORMAT,
             at: utc_secs(),
             time: lease::Time(0),
             authority: (authority.key.clone(), authority.certificate.clone()),

@@ -4,7 +4,7 @@ use super::archive::Archive;
 use super::{BackupError, BackupOrder, making, name};
 use crate::machine::STOP_LOOK;
 use crate::part::Part;
-use crate::shares_server::utc_secs;
+use os::utc_secs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -5,12 +5,12 @@ mod extracting;
 use super::{BackupError, BackupOrder, BackupReport, Restoring, list, restore, run};
 use crate::cluster::Invitation;
 use crate::data::DataError;
-use crate::door::Told;
 use crate::fsck;
 use crate::machine::{Listen, Machine, MachineError, MachineSettings};
 use crate::net::join;
 use crate::salvage::SalvageStore;
 use client::{Call, Reply};
+use file_service::Response;
 use ident::FileId;
 use lease::{Label, Open};
 use namespace::{Cred, Error, FileKind};
@@ -28,7 +28,7 @@ pub(crate) fn start(dir: &Path) -> Machine {
     Machine::start(dir, "a test", MachineSettings::default()).unwrap()
 }
 
-fn ask(machine: &Machine, call: Call) -> Result<Told, Error> {
+fn ask(machine: &Machine, call: Call) -> Result<Response, Error> {
     let (tell, told) = channel();
     machine.door().call(
         &Cred::default(),
@@ -40,7 +40,7 @@ fn ask(machine: &Machine, call: Call) -> Result<Told, Error> {
 
 fn node(machine: &Machine, call: Call) -> Result<FileId, Error> {
     match ask(machine, call)? {
-        Told::Reply(Reply::Node(entry, _)) | Told::Passing(Reply::Node(entry, _)) => Ok(entry.file),
+        Response::Reply(Reply::Node(entry, _)) | Response::Uncached(Reply::Node(entry, _)) => Ok(entry.file),
         other => panic!("{other:?}"),
     }
 }
@@ -87,7 +87,7 @@ pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
     )?;
     ask(machine, Call::Close { file, open })?;
     match read {
-        Told::Data(parts) => Ok(parts.concat()),
+        Response::Data(parts) => Ok(parts.concat()),
         other => panic!("{other:?}"),
     }
 }

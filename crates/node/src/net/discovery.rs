@@ -118,7 +118,8 @@ fn take_in(found: &mut Vec<String>, service: &ResolvedService, cluster: &str) {
         IpAddr::V4(ip) => !ip.is_link_local() && !ip.is_loopback(),
         IpAddr::V6(ip) => !ip.is_unicast_link_local() && !ip.is_loopback(),
     };
-    let mut addresses: Vec<IpAddr> = service.addresses.iter().map(|ip| ip.to_ip_addr()).filter(usable).collect();
+    let mut addresses: Vec<IpAddr> =
+        service.addresses.iter().map(|ip| ip.to_ip_addr()).filter(usable).collect();
     addresses.sort_unstable();
     for ip in addresses {
         let address = SocketAddr::new(ip, service.port).to_string();

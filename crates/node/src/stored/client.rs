@@ -1,10 +1,11 @@
 //! A share server as a program sees it that has an account's key. Its machine, which is one of the cluster, carries what it asks.
 
-use crate::machine::fill_random;
 use crate::net::{CarrierError, CertificateError, CredentialStore, ShareCarrier};
 use bytes::Bytes;
 use namespace::ShareId;
-use shares::{AccountSecret, SecretError, Usage, private};
+use os::fill_random;
+use os::private;
+use shares::{AccountSecret, SecretError, Usage};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
 //! Who decides: members of the group that vote, and learners, which only follow. What people want changes while machines work: another number of servers, or a new one for one whose
-//! disk is not to be believed any more. A leader goes there in steps, one at a time, as `node::group::members` does: newcomers learn, and vote when they have caught up, an odd number of them;
+//! disk is not to be believed any more. A leader goes there in steps, one at a time, as `raft` does: newcomers learn, and vote when they have caught up, an odd number of them;
 //! of those that vote before and of those that vote after a majority is needed meanwhile (joint consensus, Raft §6).
 
 use super::events::Event;

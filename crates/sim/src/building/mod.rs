@@ -277,7 +277,7 @@ impl Building {
                 weather.lie,
             )?,
             ledger: Ledger::new(match weather.shipped {
-                true => Members::of([node::FOUNDER]),
+                true => Members::of([raft::FOUNDER]),
                 false => Members::of(0..weather.servers),
             }),
             machines: Vec::new(),

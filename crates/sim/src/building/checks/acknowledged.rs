@@ -1,5 +1,5 @@
 //! What was acknowledged survives: what was done before somebody asked for it to be durable is there once that was answered, and whatever was done in a session that is not
-//! over is there when all has come to rest (design.md, "Contract to users").
+//! over is there when all has come to rest (ARCHITECTURE, invariant 10).
 
 use crate::building::Violation;
 use crate::building::history::{Called, History};

@@ -1,4 +1,4 @@
-//! Content is linearizable: every file's, read and written as a whole, and as long as anybody is told (design.md, "Contract to users": never stale).
+//! Content is linearizable: every file's, read and written as a whole, and as long as anybody is told (ARCHITECTURE, invariant 7).
 
 use crate::building::Violation;
 use crate::building::history::{History, Key};

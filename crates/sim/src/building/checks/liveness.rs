@@ -1,5 +1,4 @@
-//! Liveness after healing: once nothing goes wrong any more every call is answered and every machine has a session (design.md, "Contract to users": calls wait only while something is
-//! away).
+//! Liveness after healing: once nothing goes wrong any more every call is answered and every machine has a session (ARCHITECTURE, invariant 16: calls wait only while something is away).
 
 use crate::building::leader::Leader;
 use crate::building::replica::Replica;

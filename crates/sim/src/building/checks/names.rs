@@ -1,4 +1,4 @@
-//! The name space is linearizable: every label, and every file's owner, mode and policy (design.md, "Contract to users": never stale).
+//! The name space is linearizable: every label, and every file's owner, mode and policy (ARCHITECTURE, invariant 7).
 
 use crate::building::Violation;
 use crate::building::history::{History, Key};

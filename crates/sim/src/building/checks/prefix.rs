@@ -1,4 +1,4 @@
-//! After a client's end, what survives of its updates to names and attributes is a prefix of them (design.md, "Contract to users"). Content is published by entries of its own:
+//! After a client's end, what survives of its updates to names and attributes is a prefix of them (ARCHITECTURE, invariant 12). Content is published by entries of its own:
 //! of each file's it is a prefix likewise.
 
 use crate::building::Violation;

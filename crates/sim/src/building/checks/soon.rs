@@ -1,4 +1,4 @@
-//! Within five seconds everything is at the server, names and content alike, whether anybody asks for it or not (README, "What you may rely on"): so what a machine did longer before it crashed is
+//! Within five seconds everything is at the server, names and content alike, whether anybody asks for it or not (ARCHITECTURE, invariant 11): so what a machine did longer before it crashed is
 //! there. That is as long as nothing goes wrong on the way: its connection has been up since, and neither link nor servers were in trouble.
 
 use crate::building::history::{Called, Key, Life, Value};

@@ -3,7 +3,7 @@
 //! asked. A kernel drops the attributes of a directory that its own machine changes; the simulated
 //! one does not, so those changes are left out.
 //!
-//! Times are read by report while several machines touch them (design.md, "Fields and leases"), so
+//! Times are read by report while several machines touch them (docs/internals/leases.md, "Reports"), so
 //! no order of versions is to be had of them; that bound is.
 
 use crate::building::Violation;

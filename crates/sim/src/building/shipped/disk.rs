@@ -1,8 +1,8 @@
 //! A server's disk: files in memory. A crash loses what was not synced, or some of it, or tears it; the process that was there has no hold on it any more. It may also
 //! rot, be full, or say that it keeps what it does not.
 
-use node::{DiskFile, Life, RowStore, StoreError, StoreSettings};
 use parking_lot::{Mutex, MutexGuard};
+use raft::{DiskFile, Life, RowStore, StoreError, StoreSettings};
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 /// What a disk writes as a whole.
 const SECTOR: usize = 512;
-/// Of a segment of the log (`node::group::log`): bytes before its first frame, of the header of each, and what frames are aligned to.
+/// Of a segment of the log (`raft`): bytes before its first frame, of the header of each, and what frames are aligned to.
 const SEGMENT_HEADER: usize = 64;
 const FRAME_HEADER: usize = 32;
 const ALIGNMENT: usize = 64;
@@ -210,7 +210,7 @@ impl Disk {
     }
 
     /// What the process that begins now has of it.
-    pub fn held(&self) -> Arc<dyn node::Disk> {
+    pub fn held(&self) -> Arc<dyn raft::Disk> {
         let process = self.0.lock().process;
         Arc::new(Held { disk: self.clone(), process })
     }
@@ -409,7 +409,7 @@ impl Held {
     }
 }
 
-impl node::Disk for Held {
+impl raft::Disk for Held {
     fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.state()?;
         let file = match state.names.get(path) {

@@ -4,7 +4,7 @@
 use super::{Server, Told};
 use crate::building::events::Event;
 use crate::building::{Building, Lie};
-use node::{Host, Keeping, Standing};
+use raft::{Host, Keeping, Standing};
 
 /// What people want is asked so often at most: once in so many looks.
 const ASKED: u64 = 4;
@@ -193,12 +193,12 @@ impl Building {
         let Some(group) = self.shipped.leader().and_then(|at| servers[at].group.as_ref()) else {
             return false;
         };
-        let is_there = |member: &node::Member| {
+        let is_there = |member: &raft::Member| {
             let at = servers.iter().position(|server| server.member == member.id);
             at.is_some_and(|at| servers[at].host(at).addresses == member.host.addresses)
         };
         let members = group.standing().members;
-        let knows = |member: &node::Member| {
+        let knows = |member: &raft::Member| {
             servers[at]
                 .knew
                 .iter()

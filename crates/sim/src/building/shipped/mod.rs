@@ -1,4 +1,4 @@
-//! Servers that run the shipped code: `node::group`, with openraft, the log and the rows, each on a disk of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in
+//! Servers that run the shipped code: `raft`, with openraft, the log and the rows, each on a disk of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in
 //! simulated time. What they agree on is compared with what the simulation comes to itself ([`oracle`]).
 //!
 //! A server here is a machine; the *member* of the group that it is has another number each time that it lost its disk.
@@ -17,9 +17,9 @@ use directory::{Input, MemoryStore};
 use disk::Disk;
 use lease::SessionId;
 use members::Changing;
-use node::{FOUNDER, Group, Host, Life};
 use oracle::Oracle;
 use parking_lot::Mutex;
+use raft::{FOUNDER, Group, Host, Life};
 use rand_chacha::ChaCha12Rng;
 use rand_core::SeedableRng;
 use std::collections::{BTreeMap, VecDeque};
@@ -74,7 +74,7 @@ pub(super) struct Server {
     /// The leader has it among the members, or had.
     was_member: bool,
     /// The members as it knew them when its process ended.
-    knew: Vec<node::Member>,
+    knew: Vec<raft::Member>,
     /// Where it listens.
     address: String,
     /// How long it is away when it crashes.
@@ -91,7 +91,7 @@ struct Inbox {
 enum Told {
     Started(Arc<Group>),
     Refused(String),
-    Event(node::Event),
+    Event(raft::Event),
     /// Whether it leads.
     Leads(bool),
     /// The change of the members has come to something, or not.
@@ -282,7 +282,7 @@ impl Building {
                 self.leads_or_not(at, leads);
                 Ok(())
             }
-            Told::Event(node::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
+            Told::Event(raft::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
                 self.notes(|| format!("server {at} has forgotten: {why}"));
                 self.happened.refused += 1;
                 let server = &mut self.shipped.servers[at];
@@ -308,12 +308,12 @@ impl Building {
                 Ok(())
             }
             Told::Refused(why) => Err(format!("server {at} does not start: {why}")),
-            Told::Event(node::Event::Outputs(outputs)) => {
+            Told::Event(raft::Event::Outputs(outputs)) => {
                 self.notes(|| format!("server {at} tells {outputs:?}"));
                 outputs.into_iter().try_for_each(|output| self.server_puts_out(at, output))
             }
-            Told::Event(node::Event::Applied(_)) => Ok(()),
-            Told::Event(node::Event::Damaged(why)) => {
+            Told::Event(raft::Event::Applied(_)) => Ok(()),
+            Told::Event(raft::Event::Damaged(why)) => {
                 Err(format!("server {at} says that it has lost what it had: {why}"))
             }
             Told::Changed(which) => {
@@ -324,11 +324,11 @@ impl Building {
                 self.turns_away(at, machine, connection);
                 Ok(())
             }
-            Told::Event(node::Event::Replaced) => {
+            Told::Event(raft::Event::Replaced) => {
                 self.happened.snapshots += 1;
                 Ok(())
             }
-            Told::Event(node::Event::Standing) => Ok(()),
+            Told::Event(raft::Event::Standing) => Ok(()),
             Told::Leads(leads) => {
                 self.leads_or_not(at, leads);
                 Ok(())

@@ -4,7 +4,7 @@ use super::super::members::Members;
 use super::super::{Building, Violation};
 use directory::{Directory, Input, MemoryStore, Output};
 use lease::Time;
-use node::Logged;
+use raft::Logged;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 

@@ -7,7 +7,7 @@ use crate::building::Building;
 use crate::building::events::Event;
 use crate::building::faults::Repaired;
 use crate::cluster::root;
-use node::{FOUNDER, Group, GroupSettings, Life, Place};
+use raft::{FOUNDER, Group, GroupSettings, Life, Place};
 use std::path::Path;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -75,7 +75,7 @@ impl Building {
             let deliver = Box::new(move |event| {
                 let told = match event {
                     // As it is now: a server that leads again by the time that it is looked at has dropped what it was told.
-                    node::Event::Standing => {
+                    raft::Event::Standing => {
                         let group = this.get().and_then(Weak::upgrade);
                         Told::Leads(group.is_some_and(|group| group.leads()))
                     }

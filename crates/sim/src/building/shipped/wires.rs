@@ -1,8 +1,8 @@
 //! The wires between servers that run the shipped code: each call and each answer takes its time, in order; what is cut off waits, and connections break.
 
 use bytes::Bytes;
-use node::{Asking, Conversation, Group, Life, Wire};
 use parking_lot::Mutex;
+use raft::{Asking, Conversation, Group, Life, Wire};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use std::collections::BTreeMap;
@@ -110,7 +110,7 @@ struct Listener {
     conversation: Conversation,
 }
 
-impl node::Wires for Wires {
+impl raft::Wires for Wires {
     fn speaks(&self, _: u64) -> Option<Version> {
         Some(Versions::KNOWN.newest)
     }

@@ -1,0 +1,30 @@
+//! The operating system, as hosts of the state machines use it: files that only their owner reads,
+//! random bytes, the wall clock, and when a thread sleeps. No crate of state machines depends on
+//! this one.
+
+mod patience;
+pub mod private;
+
+pub use patience::Patience;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use std::io;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Fills `bytes` with random bytes of the system.
+///
+/// # Errors
+/// If the system has none to give.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut left = bytes;
+    while !left.is_empty() {
+        let filled = getrandom(&mut *left, GetRandomFlags::empty())?;
+        left = left.split_at_mut(filled).1;
+    }
+    Ok(())
+}
+
+/// The wall clock, s since 1970; 0 before that.
+pub fn utc_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,113 @@
+//! The disk under a member of the group, as far as it matters what a crash leaves of what was written: files in directories, and when they are durable.
+//!
+//! A member on a machine has [`Local`]; a simulated one has a disk that forgets what was not synced.
+
+use crate::store::{RowStore, StoreError, StoreSettings};
+use os::private;
+use rustix::fs::{Advice, fadvise};
+use std::io;
+use std::num::NonZeroU64;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// See the module.
+pub trait Disk: Send + Sync + 'static {
+    /// Opens a file that is there, or makes one if `make` is set.
+    fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>>;
+    /// Makes a directory, and those that it is in.
+    fn make_dir(&self, path: &Path) -> io::Result<()>;
+    /// Names of the files in a directory.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Renames a file, over another if there is one.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes durable which files a directory has.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Opens the rows in a file, or begins some.
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + std::fmt::Debug {
+    /// Its length.
+    fn length(&self) -> io::Result<u64>;
+    /// Cuts it off, or makes it longer by zeros.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+    /// Sets space aside for so many bytes.
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
+    /// Fills `out` with what stands at `at`; less than that is an error.
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()>;
+    /// Writes all of `data` at `at`.
+    fn write_at(&self, data: &[u8], at: u64) -> io::Result<()>;
+    /// The first so many bytes are to be read from the disk next, and not from memory.
+    fn forget(&self, bytes: u64) -> io::Result<()>;
+    /// Makes durable what was written, and the length.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// This machine's.
+#[derive(Clone, Copy, Debug)]
+pub struct Local;
+
+impl Disk for Local {
+    fn open(&self, path: &Path, make: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let file = private::options().read(true).write(true).create(make).truncate(false).open(path)?;
+        Ok(Arc::new(file))
+    }
+
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        private::make_dir(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        std::fs::read_dir(dir)?.map(|file| Ok(file?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        std::fs::File::open(dir)?.sync_all()
+    }
+
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        RowStore::open(path, settings)
+    }
+}
+
+impl DiskFile for std::fs::File {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        std::fs::File::set_len(self, bytes)
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(self, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+    }
+
+    fn read_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
+        self.read_exact_at(out, at)
+    }
+
+    fn write_at(&self, data: &[u8], at: u64) -> io::Result<()> {
+        self.write_all_at(data, at)
+    }
+
+    fn forget(&self, bytes: u64) -> io::Result<()> {
+        Ok(fadvise(self, 0, NonZeroU64::new(bytes), Advice::DontNeed)?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

@@ -1,0 +1,630 @@
+//! The replicated group that hosts the directory: an openraft group of one member or several, its log, and its store.
+//!
+//! An input that is proposed to the leader becomes part of a log entry and is applied; what it comes to is delivered once the entry is durable, if it rests on that. The log
+//! makes changes durable; the store is checkpointed now and then, and a start replays the log behind the last checkpoint.
+//! openraft and the applying run on one thread of the group's own, which also waits for the disk.
+
+mod members;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use members::{MembersError, wait};
+
+use crate::alarm::Alarm;
+use crate::batch::Waiting;
+use crate::disk::{Disk, Local};
+use crate::log::Log;
+use crate::lookout::Lookout;
+use crate::machine::{Machine, Position, StateMachine, position_of};
+use crate::peers::{Ear, Here, Known};
+use crate::proposer::{Clock, Proposer};
+use crate::queue::{End, Queue};
+use crate::store::{Indispensable, RowView, StoreError, StoreSettings, StoreStats};
+use crate::trust::Trust;
+use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
+use directory::{Directory, Fault, Input, Store};
+use lease::{SessionId, Time};
+use namespace::Attributes;
+use openraft::EntryPayload;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::raft::ReadPolicy;
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+use wire::{ToClient, ToServer, Version, Versions};
+
+/// Bounds of a [`Group`].
+#[derive(Clone, Copy, Debug)]
+pub struct GroupSettings {
+    /// Memory for the server's rows, whatever their number: half for pages of the file, an eighth for each of the two layers of
+    /// changed rows; the rest is for what the directory and the log hold.
+    pub memory_bytes: usize,
+    /// Changes reach the store's file after this long at the latest.
+    pub checkpoint_after: Duration,
+    /// Log that a start would have to read, before a checkpoint is begun. Bounds how long a start takes after a crash.
+    pub log_bytes: u64,
+}
+
+/// Which member of the group this is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its number in the group.
+    pub member: u64,
+    /// Where it is.
+    pub host: Host,
+    /// It founds the group if there is none; otherwise it waits for the leader to tell it who the members are.
+    pub founds: bool,
+    /// What this program knows.
+    pub knows: Versions,
+    /// The file in which is noted how far its log is durable, beside its directory: what is put back of that is then known to be older.
+    pub mark: Option<PathBuf>,
+    /// Its files are not those of the last start: they are a copy, or were put back.
+    pub moved: bool,
+}
+
+/// The founder's number.
+pub const FOUNDER: u64 = 1;
+
+/// Segments of the log that make a checkpoint necessary, and those that are written while it is under way.
+const SEGMENTS: (u64, u64) = (4, 3);
+
+impl Default for GroupSettings {
+    fn default() -> GroupSettings {
+        GroupSettings {
+            memory_bytes: 256 << 20,
+            checkpoint_after: Duration::from_secs(60),
+            log_bytes: 32 << 20,
+        }
+    }
+}
+
+/// The group cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// Its store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Its log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What the store holds is not a directory's state.
+    #[error("the server's state cannot be read: {0}")]
+    State(Box<dyn std::error::Error + Send + Sync>),
+    /// The store is older than the log says that it was.
+    #[error("{rows} is not what was written: what the log has forgotten is not in it", rows = rows.display())]
+    Behind {
+        /// The store's file.
+        rows: PathBuf,
+    },
+    /// It came upon damage while it started.
+    #[error("{0}")]
+    Damaged(String),
+    /// The state is of a version that this program does not know. Nothing is wrong with it.
+    #[error(transparent)]
+    Version(Fault),
+    /// The rows cannot be written down.
+    #[error("the rows cannot be written down: the server's disk is full, or it has ended")]
+    NoCheckpoint,
+    /// Its thread.
+    #[error("starting the server's thread: {0}")]
+    Thread(std::io::Error),
+    /// openraft refuses.
+    #[error("{doing} the server's group: {cause}")]
+    Raft {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl GroupError {
+    /// Whether this member has lost what it had, and cannot be what it was.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            GroupError::Store(error) => error.is_damage(),
+            GroupError::Log(error) => error.is_damage(),
+            GroupError::State(_) | GroupError::Behind { .. } | GroupError::Damaged(_) => true,
+            GroupError::Version(_)
+            | GroupError::NoCheckpoint
+            | GroupError::Thread(_)
+            | GroupError::Raft { .. } => false,
+        }
+    }
+
+    pub(crate) fn raft(
+        doing: &'static str,
+        cause: impl std::error::Error + Send + Sync + 'static,
+    ) -> GroupError {
+        GroupError::Raft { doing, cause: Box::new(cause) }
+    }
+
+    /// The state cannot be read, for this reason.
+    pub fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
+        GroupError::State(Box::new(cause))
+    }
+}
+
+/// How a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Index of the last applied entry.
+    pub applied: u64,
+    /// The term in force when it was proposed.
+    pub term: u64,
+    /// Its time.
+    pub time: Time,
+    /// Log that a start would read.
+    pub log_bytes: u64,
+    /// Times that the log was made durable since the group was opened.
+    pub log_flushes: u64,
+    /// Bytes proposed and not applied yet.
+    pub backlog_bytes: usize,
+    /// The disk is full: rows wait for room, or entries of the log do.
+    pub lacks_room: bool,
+    /// The store.
+    pub store: StoreStats,
+}
+
+/// An entry of the log.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    /// The term in force when it was proposed.
+    pub term: u64,
+    /// Its time, if it has inputs.
+    pub time: Time,
+    /// Of the state that it was proposed upon ([`Directory::digest`]); none if it is openraft's own.
+    pub digest: Option<u64>,
+    /// What the directory makes of it.
+    pub inputs: Arc<Vec<Input>>,
+    /// Who votes from it on, if it says so: a majority of each of these sets is needed.
+    pub voters: Option<Vec<BTreeSet<u64>>>,
+}
+
+/// A running group's member. Dropped without [`Group::shutdown`] it ends as in a crash; nothing that was delivered is lost.
+pub struct Group {
+    pub(crate) machine: Arc<RwLock<Machine>>,
+    log: Arc<Mutex<Log>>,
+    queue: Arc<Queue>,
+    clock: Arc<Mutex<Option<Clock>>>,
+    standing: Arc<Mutex<Standing>>,
+    alone: Arc<AtomicBool>,
+    pub(crate) ear: Arc<Ear>,
+    begun: Arc<Notify>,
+    member: u64,
+    runtime: tokio::runtime::Handle,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    alarm: Alarm,
+}
+
+impl Group {
+    /// Starts the member whose files are in the directory `dir`, on a thread of its own. See [`Group::start`].
+    ///
+    /// From then on damage is told ([`Event::Damaged`]), and any other error of the disk stops the process ([`crate::EXIT_DISK`]).
+    pub fn open(
+        dir: &Path,
+        settings: GroupSettings,
+        root: Attributes,
+        place: Place,
+        wires: Arc<dyn Wires>,
+        deliver: Deliver,
+    ) -> Result<Group, GroupError> {
+        let dir = dir.to_owned();
+        let (tell, started) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(GroupError::Thread(error)))),
+            };
+            runtime.block_on(async {
+                match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
+                    Ok((group, works)) => {
+                        let indispensable = Indispensable(group.alarm.clone());
+                        let lookout = group.ear.lookout.clone();
+                        drop(tokio::spawn(async move { lookout.look_out().await }));
+                        drop(tell.send(Ok(group)));
+                        // A task: whenever what a thread blocks on goes on, tokio looks at the system first.
+                        let works = async move {
+                            let _indispensable = indispensable;
+                            works.await;
+                        };
+                        drop(tokio::spawn(works).await);
+                    }
+                    Err(error) => drop(tell.send(Err(error))),
+                }
+            });
+        });
+        let thread = thread.map_err(GroupError::Thread)?;
+        let mut group = started.recv().map_err(|error| GroupError::raft("starting", error))??;
+        *group.thread.get_mut() = Some(thread);
+        Ok(group)
+    }
+
+    /// Starts the member whose files are on `disk`, in the directory `dir`; a founder's root has the attributes `root`. Of a lone voter, it returns when all that was
+    /// applied before is applied again; nothing is told before [`Group::begin`]. Whenever this member begins to lead it proposes [`Input::Lead`] first.
+    ///
+    /// Also returns what the member does from then on.
+    pub async fn start(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        settings: GroupSettings,
+        root: Attributes,
+        place: Place,
+        wires: Arc<dyn Wires>,
+        deliver: Deliver,
+    ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
+        let deliver = Arc::new(deliver);
+        let told = deliver.clone();
+        let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
+        let (machine, is_new) = open_machine(&*disk, dir, settings, root, place.knows, alarm.clone())?;
+        let machine = Arc::new(RwLock::new(machine));
+        let segment_bytes = settings.log_bytes / SEGMENTS.0;
+        let keep_bytes = settings.log_bytes + SEGMENTS.1 * segment_bytes;
+        let mark = place.mark.as_deref();
+        let log = Log::on(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
+        let log = Arc::new(Mutex::new(log));
+        let lacks_rows = is_new && log.lock().was_there();
+        if lacks_rows || log.lock().purged() > machine.read().position.applied {
+            return Err(GroupError::Behind { rows: dir.join("rows") });
+        }
+        let queue = Arc::new(Queue::default());
+        let alone = Arc::new(AtomicBool::new(false));
+        let state = StateMachine {
+            machine: machine.clone(),
+            log: log.clone(),
+            log_full: log.lock().full(),
+            alone: alone.clone(),
+            deliver,
+            checkpointed: Arc::default(),
+            queue: queue.clone(),
+        };
+        let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
+        let (member, knows) = (place.member, place.knows);
+        let (here, known) = (Here::default(), Known::default());
+        let trust = Trust::begin(member, place.moved, log.clone(), &queue, alarm.clone()).await?;
+        let trust = Arc::new(trust);
+        let lookout = Arc::<Lookout>::default();
+        let proposer = Proposer {
+            queue: queue.clone(),
+            log: log.clone(),
+            state,
+            settings,
+            clock: clock.clone(),
+            standing: standing.clone(),
+            alone: alone.clone(),
+            place,
+            here: here.clone(),
+            known: known.clone(),
+            wires: wires.clone(),
+            lookout: lookout.clone(),
+            alarm: alarm.clone(),
+            started: Instant::now(),
+            trust: trust.clone(),
+        };
+        let raft = proposer.start().await.map_err(|error| match alarm.why() {
+            Some(why) => GroupError::Damaged(why.to_owned()),
+            None => error,
+        })?;
+        let begun = Arc::new(Notify::new());
+        let (may_work, works_on, raised) = (begun.clone(), raft.clone(), alarm.clone());
+        let works = async move {
+            let work = async {
+                may_work.notified().await;
+                proposer.work(works_on).await;
+            };
+            tokio::select! {
+                biased;
+                () = raised.raised() => {}
+                () = work => {}
+            }
+        };
+        let (started, dir) = (Instant::now(), dir.to_owned());
+        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir, lookout, trust };
+        let ear = Arc::new(ear);
+        let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
+        Ok((
+            Group { machine, log, queue, clock, standing, alone, ear, begun, member, runtime, thread, alarm },
+            works,
+        ))
+    }
+
+    /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(work));
+    }
+
+    /// Another member begins to say something, over a new connection.
+    pub fn listen(&self) -> Conversation {
+        Conversation::with(self.ear.clone())
+    }
+
+    /// A client has said something.
+    pub fn heard(&self) {
+        self.ear.lookout.heard();
+    }
+
+    /// Who the members are and who leads.
+    pub fn standing(&self) -> Standing {
+        self.standing.lock().clone()
+    }
+
+    /// Whether all that was committed before the current leader began is applied here, so that the state is no older than one that was ever acted on. A lone voter
+    /// applies its whole log before it does anything.
+    pub fn is_current(&self) -> bool {
+        if self.standing.lock().alone {
+            return true;
+        }
+        let metrics = self.ear.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let applied = metrics.last_applied.map(|log_id| log_id.leader_id.term);
+        metrics.current_leader.is_some() && applied == Some(metrics.current_term)
+    }
+
+    /// Begins to tell the host what happens: it is ready to be told.
+    pub fn begin(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Others reach this member there, as long as it runs; whom it asks for a vote is told.
+    pub fn listens_at(&self, addresses: Vec<String>) {
+        // Where it listens first it does to the end.
+        let _ = self.ear.here.set(addresses);
+    }
+
+    /// Whether this member leads. What is proposed to others is dropped.
+    pub fn leads(&self) -> bool {
+        self.standing.lock().leads
+    }
+
+    /// The cluster's version, as of what is applied here.
+    pub fn version(&self) -> Version {
+        self.machine.read().directory.version()
+    }
+
+    /// What this program knows.
+    pub fn knows(&self) -> Versions {
+        self.ear.knows
+    }
+
+    /// What another member speaks with this one, if it has spoken since this one's start.
+    pub fn speaks(&self, member: u64) -> Option<Version> {
+        self.ear.wires.speaks(member)
+    }
+
+    /// Proposes an input. Never blocks, so a lock that `deliver` takes may be held; who feeds a group must look at [`Group::backlog_bytes`].
+    pub fn propose(&self, input: Input) {
+        self.queue.push(Waiting::new(input));
+    }
+
+    /// Bytes proposed and not applied yet. Above some megabytes writers should be slowed.
+    pub fn backlog_bytes(&self) -> usize {
+        self.queue.backlog_bytes()
+    }
+
+    /// Reads the state after some entry, on this thread. Applying waits meanwhile. Must not be called from within `ask`.
+    pub fn query<T>(&self, ask: impl FnOnce(&Directory, &dyn Store) -> T) -> T {
+        let machine = self.machine.read();
+        ask(&machine.directory, &machine.store)
+    }
+
+    /// Returns when it is certain that this member still leads, and all that was committed before is applied: then [`Group::answer`] says what is so. False if
+    /// others lead. Costs no message while the leader's lease lasts.
+    pub async fn confirm(&self) -> bool {
+        if self.standing.lock().alone {
+            return true;
+        }
+        let votes = {
+            let metrics = self.ear.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.membership_config.membership().voter_ids().any(|voter| voter == self.member)
+        };
+        // Those that vote in its place heed its lease no more.
+        let policy = if votes { ReadPolicy::LeaseRead } else { ReadPolicy::ReadIndex };
+        self.ear.raft.ensure_linearizable(policy).await.is_ok()
+    }
+
+    /// Answers a question of a client that changes no state. What it is told is durable: what several have applied is committed.
+    pub fn answer(&self, session: SessionId, question: &ToServer) -> Option<ToClient> {
+        let answer = self.query(|directory, store| directory.query(session, question, store))?;
+        if self.standing.lock().alone {
+            let synced = self.log.lock().sync();
+            match synced {
+                // An entry's answer waits for room.
+                Err(error) if error.lacks_room() => {
+                    self.propose(Input::Message { session, message: question.clone() });
+                    return None;
+                }
+                synced => synced.unwrap_or_else(|error| self.alarm.stop(&error)),
+            }
+        }
+        Some(answer)
+    }
+
+    /// What time an entry would have that is proposed now, about.
+    pub fn now(&self) -> Time {
+        let clock = *self.clock.lock();
+        clock.as_ref().map_or_else(|| self.machine.read().position.time, Clock::now)
+    }
+
+    /// Returns when all that was proposed before is in the store's file; false if the disk is full, or the group has ended. Not to be called from `deliver`.
+    pub fn checkpoint(&self) -> bool {
+        self.ask_checkpoint().blocking_recv().is_ok()
+    }
+
+    fn ask_checkpoint(&self) -> oneshot::Receiver<()> {
+        let (tell, done) = oneshot::channel();
+        self.queue.ask_checkpoint(tell);
+        done
+    }
+
+    /// All rows after one entry, behind all that was proposed before, and that entry's time. As [`Group::checkpoint`].
+    pub fn freeze(&self) -> Result<(RowView, Time), GroupError> {
+        if !self.checkpoint() {
+            return Err(GroupError::NoCheckpoint);
+        }
+        let rows = self.machine.read().store.view();
+        let position = position_of(&rows).map_err(GroupError::state)?;
+        Ok((rows, position.time))
+    }
+
+    /// The rows of the last checkpoint.
+    pub fn rows(&self) -> RowView {
+        self.machine.read().store.view()
+    }
+
+    /// Reads the segment of the log after that which begins with frame `after`, from the disk: with which frame it begins, and how many bytes it has.
+    pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
+        self.log.lock().reread(after).unwrap_or_else(|error| {
+            if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
+        })
+    }
+
+    /// Somebody came upon this in reading what this member has. Does not come back.
+    pub fn lose(&self, error: &StoreError) -> ! {
+        if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
+    }
+
+    /// What this start of the member has drawn.
+    pub fn drawn(&self) -> u64 {
+        self.ear.trust.own().drawn
+    }
+
+    /// Whether a start of this member has drawn that, as far as its disk remembers.
+    pub fn remembers(&self, drawn: u64) -> bool {
+        self.ear.trust.remembers(drawn)
+    }
+
+    /// Whether this member takes part: it is what it was, as far as the others know. One that has just started waits until they say so.
+    pub fn is_trusted(&self) -> bool {
+        self.ear.trust.is_trusted()
+    }
+
+    /// Whether that member has said, since this one's start, that this one is what it was.
+    pub fn is_confirmed_by(&self, member: u64) -> bool {
+        self.ear.trust.is_confirmed_by(member)
+    }
+
+    /// Whether this member has lost what it had.
+    pub fn is_damaged(&self) -> bool {
+        self.alarm.why().is_some()
+    }
+
+    /// The last entry that is applied here.
+    pub fn applied(&self) -> Option<u64> {
+        self.machine.read().position.applied.map(|log_id| log_id.index)
+    }
+
+    /// The last entry that is applied here and that no crash can take back: a lone voter applies entries before they are durable.
+    pub fn agreed(&self) -> Option<u64> {
+        let alone = self.alone.load(SeqCst);
+        let (applied, durable) = (self.applied(), self.log.lock().durable());
+        if alone { applied.min(durable.map(|log_id| log_id.index)) } else { applied }
+    }
+
+    /// The log's entry at `index`, as this member has it; none if it has none, or not any more.
+    pub fn entry(&self, index: u64) -> Result<Option<Logged>, LogError> {
+        let mut log = self.log.lock();
+        let recent = log.recent().lock().get(index);
+        let entry = match recent {
+            Some(entry) => Some(entry),
+            None => log.read(index)?,
+        };
+        Ok(entry.map(|entry| {
+            let term = entry.log_id.leader_id.term;
+            match entry.payload {
+                EntryPayload::Normal(batch) => Logged {
+                    term,
+                    time: batch.now,
+                    digest: Some(batch.digest),
+                    inputs: batch.inputs.unwrap_or_default(),
+                    voters: None,
+                },
+                payload => {
+                    let voters = match payload {
+                        EntryPayload::Membership(members) => Some(members.get_joint_config().clone()),
+                        _ => None,
+                    };
+                    Logged { term, time: Time(0), digest: None, inputs: Arc::default(), voters }
+                }
+            }
+        }))
+    }
+
+    /// How the group stands.
+    pub fn status(&self) -> GroupStatus {
+        let machine = self.machine.read();
+        let applied = machine.position.applied;
+        let log = self.log.lock();
+        GroupStatus {
+            applied: applied.map_or(0, |log_id| log_id.index),
+            term: applied.map_or(0, |log_id| log_id.leader_id.term),
+            time: machine.position.time,
+            log_bytes: log.bytes(),
+            log_flushes: log.flushes(),
+            backlog_bytes: self.queue.backlog_bytes(),
+            lacks_room: machine.store.lacks_room() || log.full().load(SeqCst),
+            store: machine.store.stats(),
+        }
+    }
+
+    /// Ends the group: applies what was proposed and checkpoints, so that the next start replays nothing.
+    pub fn shutdown(&self) {
+        self.join(End::Orderly);
+    }
+
+    fn join(&self, end: End) {
+        self.queue.end(end);
+        self.begun.notify_one();
+        let Some(thread) = self.thread.lock().take() else { return };
+        // `deliver` may be what held the group last; then its thread ends behind it.
+        if thread.thread().id() != std::thread::current().id() {
+            // It has nothing to return; a panic would have stopped the process.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.join(End::Abrupt);
+    }
+}
+
+/// The state, and whether it was made just now.
+fn open_machine(
+    disk: &dyn Disk,
+    dir: &Path,
+    settings: GroupSettings,
+    root: Attributes,
+    knows: Versions,
+    alarm: Alarm,
+) -> Result<(Machine, bool), GroupError> {
+    let bounds =
+        StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
+    let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
+    let is_new = store.position().is_none();
+    let position = match store.position() {
+        Some(position) => Position::decode(&position).map_err(GroupError::state)?,
+        None => {
+            Directory::create(&mut store, root, knows);
+            let position = Position::default();
+            if let Some(checkpoint) = store.checkpoint(position.encode().map_err(GroupError::state)?) {
+                checkpoint.write()?;
+            }
+            position
+        }
+    };
+    let directory = Directory::open(&store, knows).map_err(|fault| match fault {
+        Fault::Corrupt(corrupt) => GroupError::state(corrupt),
+        version @ Fault::Version { .. } => GroupError::Version(version),
+    })?;
+    Ok((Machine { directory, store, position, knows, lasting: false, alarm }, is_new))
+}

@@ -1,0 +1,229 @@
+//! Who belongs to the group: one change at a time, each by a log entry.
+
+use super::Group;
+use crate::Member;
+use crate::types::{Host, Keeping, Types};
+use openraft::ChangeMembers;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::error::{ClientWriteError, RaftError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+/// Groups have so many voters at most: more make each entry dearer, and the failure of three at once no likelier to matter.
+const VOTERS_MAX: usize = 5;
+
+/// Entries that a newcomer may be behind and still counts as having caught up.
+const CAUGHT_UP: u64 = 64;
+/// Who has said nothing for so long may be dead.
+const SILENT: Duration = Duration::from_secs(3);
+/// And how long those are waited for that are to vote in the place of others.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long a change may take to be committed.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The members cannot be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MembersError {
+    /// Only the leader can.
+    #[error("another server leads now; try again")]
+    NotLeading,
+    /// The group would be left without a majority, perhaps for good.
+    #[error("the servers that would be left do not answer, or have not caught up: try again when they do")]
+    NotReady,
+    /// What was begun goes on once there is a majority again.
+    #[error("not enough servers answer to change the servers")]
+    NoMajority,
+    /// openraft refuses.
+    #[error("the servers cannot be changed: {0}")]
+    Raft(Box<RaftError<Types, ClientWriteError<Types>>>),
+}
+
+impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
+    fn from(error: RaftError<Types, ClientWriteError<Types>>) -> MembersError {
+        match error {
+            RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => MembersError::NotLeading,
+            error => MembersError::Raft(Box::new(error)),
+        }
+    }
+}
+
+/// Which of these members are to vote: those that do now first, of them the leader, which asks, and of the others those that were heard of since then: a majority of others would never be had. An odd
+/// number: of two voters neither can go on without the other, and four stand no more than three.
+fn voters(members: &[Member], leader: u64, since: Instant) -> BTreeSet<u64> {
+    let mut order: Vec<&Member> =
+        members.iter().filter(|member| member.votes || member.host.keeping != Keeping::Drains).collect();
+    order.sort_by_key(|member| (!member.votes, member.id != leader, member.heard < Some(since), member.id));
+    let odd = order.len().saturating_sub(1) / 2 * 2 + 1;
+    order.iter().take(odd.min(VOTERS_MAX)).map(|member| member.id).collect()
+}
+
+impl Member {
+    fn has_caught_up(&self, applied: u64) -> bool {
+        self.reached.is_some_and(|reached| reached + CAUGHT_UP >= applied)
+    }
+}
+
+/// As a simulation has it, too.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Waits for a change of the members, on a thread that may.
+pub fn wait(change: impl Future<Output = Result<(), MembersError>>) -> Result<(), MembersError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.map_err(|_| MembersError::NoMajority)?.block_on(change)
+}
+
+/// A change of the members that is due.
+struct Due {
+    /// The members that are to vote, if others do.
+    vote: Option<BTreeSet<u64>>,
+    /// Members whose machines have another.
+    gone: BTreeSet<u64>,
+}
+
+impl Group {
+    /// A number that no member ever had.
+    pub fn next_member(&self) -> u64 {
+        // Each member that is added takes an entry.
+        self.applied().unwrap_or(0) + 1
+    }
+
+    /// Adds `host` as a member that follows, or changes what is said of one. Returns when that is committed; a newcomer still has all to learn.
+    pub async fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
+        let is_there = self.standing().members.iter().any(|member| member.id == id);
+        if !is_there {
+            self.leave_nothing_to_replay().await;
+        }
+        let nodes = BTreeMap::from([(id, host)]);
+        self.change(if is_there { ChangeMembers::SetNodes(nodes) } else { ChangeMembers::AddNodes(nodes) })
+            .await
+    }
+
+    /// Whether all vote that should.
+    pub fn is_settled(&self) -> bool {
+        self.due().vote.is_none()
+    }
+
+    fn due(&self) -> Due {
+        let all = self.standing().members;
+        let applied = self.status().applied;
+        let counts = |member: &&Member| member.votes || member.has_caught_up(applied);
+        let lost = |member: &Member| {
+            all.iter()
+                .filter(counts)
+                .any(|other| other.host.machine == member.host.machine && other.id > member.id)
+        };
+        let members: Vec<Member> =
+            all.iter().filter(counts).filter(|member| !lost(member)).cloned().collect();
+        let are: BTreeSet<u64> = all.iter().filter(|member| member.votes).map(|member| member.id).collect();
+        let now = now();
+        let should = voters(&members, self.member, now.checked_sub(SILENT).unwrap_or(now));
+        let gone = all.iter().filter(|member| lost(member)).map(|member| member.id).collect();
+        Due { vote: (are != should).then_some(should), gone }
+    }
+
+    /// Lets as many members vote as should, of those that have caught up. A machine that has lost
+    /// its member has another, which takes the place of the lost one once it has caught up: until
+    /// then every entry is where as many have it as before. Returns when that is committed.
+    pub async fn settle_voters(&self) -> Result<(), MembersError> {
+        let Due { vote, gone } = self.due();
+        if let Some(vote) = vote {
+            self.change(ChangeMembers::ReplaceAllVoters(vote)).await?;
+        }
+        if gone.is_empty() { Ok(()) } else { self.change(ChangeMembers::RemoveNodes(gone)).await }
+    }
+
+    /// Removes a member. Returns when that is committed. A majority of those that are to vote then must answer first: if they never did, nobody could change anything any more.
+    pub async fn remove_member(&self, id: u64) -> Result<(), MembersError> {
+        let began = now();
+        let vote = loop {
+            let mut left = self.standing().members;
+            left.retain(|member| member.id != id);
+            let (vote, applied) = (voters(&left, self.member, began), self.status().applied);
+            let is_ready = |member: &&Member| {
+                let answers = member.heard >= Some(began) && member.has_caught_up(applied);
+                vote.contains(&member.id) && (answers || member.id == self.member)
+            };
+            if left.iter().filter(is_ready).count() > vote.len() / 2 {
+                break vote;
+            }
+            if now() > began + ANSWER {
+                return Err(MembersError::NotReady);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        };
+        self.change(ChangeMembers::ReplaceAllVoters(vote)).await?;
+        self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
+    }
+
+    /// The founder's state before its first entry is in no entry: so a newcomer must get a snapshot, and not the log from its beginning.
+    async fn leave_nothing_to_replay(&self) {
+        while self.log.lock().purged().is_none() {
+            let _ = self.ask_checkpoint().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
+        // openraft has a leader that was removed lead on for a moment, in which it must change nothing more.
+        let is_member = {
+            let metrics = self.ear.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            metrics.membership_config.membership().get_node(&self.member).is_some()
+        };
+        if !is_member {
+            return Err(MembersError::NotLeading);
+        }
+        let changed = tokio::time::timeout(TIMEOUT, self.ear.raft.change_membership(change, true)).await;
+        changed.map_err(|_| MembersError::NoMajority)?.map(drop)?;
+        Ok(())
+    }
+
+    /// This member's number.
+    pub fn member(&self) -> u64 {
+        self.member
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members(votes: &[bool]) -> Vec<Member> {
+        let host = Host::default();
+        let member = |(id, votes): (usize, &bool)| Member {
+            id: id as u64,
+            host: host.clone(),
+            votes: *votes,
+            reached: None,
+            heard: None,
+        };
+        votes.iter().enumerate().map(member).collect()
+    }
+
+    #[test]
+    fn an_odd_number_votes_and_who_does_stays() {
+        let count = |votes: &[bool]| voters(&members(votes), 0, now()).len();
+        let alone = [true];
+        assert_eq!(count(&alone), 1);
+        assert_eq!(voters(&members(&[true, false]), 0, now()), BTreeSet::from([0]));
+        assert_eq!(voters(&members(&[true, true]), 1, now()), BTreeSet::from([1]));
+        assert_eq!(count(&[true, false, false]), 3);
+        assert_eq!(voters(&members(&[false, true, true, true]), 1, now()), BTreeSet::from([1, 2, 3]));
+        assert_eq!((count(&[true; 5]), count(&[true; 9])), (5, 5));
+    }
+
+    /// Of three of which one is dead the leader is removed: the one that is left alone must be the one that lives.
+    #[test]
+    fn who_is_silent_is_the_first_not_to_vote() {
+        let mut left = members(&[true, true, true]);
+        left.remove(1);
+        let since = now();
+        left[1].heard = Some(since);
+        assert_eq!(voters(&left, 1, since), BTreeSet::from([2]));
+        left[0].heard = left[1].heard;
+        assert_eq!(voters(&left, 1, since), BTreeSet::from([0]));
+    }
+}

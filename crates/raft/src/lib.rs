@@ -1,0 +1,38 @@
+//! The replicated host of one directory: an openraft group of one member or several, its log, and
+//! its store of rows. The crate knows the directory's state machine and a disk; connections,
+//! machines and share servers are out of its reach.
+
+mod alarm;
+mod batch;
+mod bit_repair;
+mod disk;
+mod group;
+mod life;
+mod log;
+mod lookout;
+mod machine;
+mod peers;
+mod proposer;
+mod queue;
+mod restored;
+mod runtime;
+mod standing;
+mod starts;
+mod storage;
+mod store;
+mod trust;
+mod types;
+
+pub use disk::{Disk, DiskFile};
+pub use group::{FOUNDER, Group, GroupError, GroupSettings, GroupStatus, Logged, MembersError, Place, wait};
+pub use life::Life;
+pub use log::LogError;
+pub use machine::{Deliver, Event};
+pub use peers::{Asking, Conversation, Wire, Wires};
+pub use restored::Restored;
+pub use standing::{Member, Standing};
+pub use store::{
+    Checkpoint, EXIT_DISK, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats,
+    is_lost, stop,
+};
+pub use types::{Host, Keeping};

@@ -1,0 +1,57 @@
+//! Entries that are still in memory: whoever applies or sends the latest ones need not read them from the disk.
+
+use crate::types::Entry;
+use openraft::EntryPayload;
+use std::collections::BTreeMap;
+
+/// More is read from the disk again: a member that is behind by so much waits for other things.
+const BYTES_MAX: usize = 16 << 20;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Recent {
+    entries: BTreeMap<u64, Entry>,
+    bytes: usize,
+}
+
+impl Recent {
+    pub(super) fn add(&mut self, entry: Entry) {
+        self.bytes += bytes_of(&entry);
+        self.entries.insert(entry.log_id.index, entry);
+        while self.bytes > BYTES_MAX
+            && let Some((_, oldest)) = self.entries.pop_first()
+        {
+            self.bytes -= bytes_of(&oldest);
+        }
+    }
+
+    /// The entry at `index`, for its only reader.
+    pub(crate) fn take(&mut self, index: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&index)?;
+        self.bytes -= bytes_of(&entry);
+        Some(entry)
+    }
+
+    pub(crate) fn get(&self, index: u64) -> Option<Entry> {
+        self.entries.get(&index).cloned()
+    }
+
+    /// Forgets those from `index` on.
+    pub(super) fn forget_from(&mut self, index: u64) {
+        let gone = self.entries.split_off(&index);
+        self.bytes -= gone.values().map(bytes_of).sum::<usize>();
+    }
+
+    /// Forgets those before `index`.
+    pub(super) fn forget_before(&mut self, index: u64) {
+        let kept = self.entries.split_off(&index);
+        let gone = std::mem::replace(&mut self.entries, kept);
+        self.bytes -= gone.values().map(bytes_of).sum::<usize>();
+    }
+}
+
+/// What an entry costs, about.
+pub(crate) fn bytes_of(entry: &Entry) -> usize {
+    let payload = if let EntryPayload::Normal(batch) = &entry.payload { batch.len() } else { 0 };
+    payload + size_of::<Entry>()
+}

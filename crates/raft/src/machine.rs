@@ -1,0 +1,327 @@
+//! The replicated state machine as openraft drives it: the directory over its store.
+//!
+//! openraft's snapshot is the store's checkpoint: building one freezes the changed rows between two entries and commits them in
+//! the background; when that is done openraft purges the log up to it.
+
+use super::batch::Batch;
+use super::life::Life;
+use super::log::Log;
+use super::queue::Queue;
+use super::runtime::Runtime;
+use super::storage::when_there_is_room;
+use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use crate::alarm::Alarm;
+use crate::store::{Checkpoint, RowStore, RowView, stop};
+use directory::{Directory, Fault, Output};
+use futures_util::{Stream, TryStreamExt};
+use lease::Time;
+use openraft::EntryPayload;
+use openraft::async_runtime::AsyncRuntime;
+use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+use tokio::sync::Notify;
+use wire::{Version, Versions};
+
+/// How often somebody looks who waits for room.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
+
+/// What the group tells its host.
+#[derive(Debug)]
+pub enum Event {
+    /// This member leads, and an entry that it has proposed came to this: it is to be carried out.
+    Outputs(Vec<Output>),
+    /// An entry came to this that another member has proposed, or this one in an earlier life: only what each replica does for itself is to be done.
+    Applied(Vec<Output>),
+    /// The whole state is another's, by a snapshot.
+    Replaced,
+    /// Who leads, or who the members are, may have changed: see [`super::Group::standing`].
+    Standing,
+    /// This member has lost what it had, and why that is known: it must not be asked for anything any more. On any thread, with any lock held.
+    Damaged(String),
+}
+
+/// Takes events. Called on the group's thread, in the order of the log, while no lock of the group is held, but for [`Event::Damaged`].
+pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
+
+/// This replica has come to another state than the one that proposed an entry.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "this server's state is not that of the others after entry {index}: its disk has changed what was written, or this is a bug"
+)]
+struct Diverged {
+    index: u64,
+}
+
+/// An entry is of a version that this program does not know.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "entry {index} of the server's log is of version {version}, and this leasehold knows {}: install a newer one on this machine",
+    Versions::KNOWN
+)]
+struct Unknown {
+    index: u64,
+    version: Version,
+}
+
+/// How far a state reaches: what a checkpoint stores beside the rows.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct Position {
+    pub(super) applied: Option<LogId>,
+    pub(super) membership: StoredMembership,
+    pub(super) time: Time,
+}
+
+impl Position {
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        postcard::to_allocvec(self).map_err(io::Error::other)
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Position, postcard::Error> {
+        postcard::from_bytes(bytes)
+    }
+
+    fn meta(&self) -> SnapshotMeta {
+        SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone() }
+    }
+}
+
+/// The directory, its rows, and the entry that they are the state after.
+pub(super) struct Machine {
+    pub(super) directory: Directory,
+    pub(super) store: RowStore,
+    pub(super) position: Position,
+    /// What this program knows.
+    pub(super) knows: Versions,
+    /// Something that lasts was applied since what rested on the log was told last.
+    pub(super) lasting: bool,
+    pub(super) alarm: Alarm,
+}
+
+impl Machine {
+    fn apply(&mut self, log_id: LogId, payload: EntryPayload<Batch, u64, Host>) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match payload {
+            EntryPayload::Blank => {}
+            EntryPayload::Normal(batch) => {
+                let inputs = batch.inputs.unwrap_or_else(|version| {
+                    stop(&Unknown { index: log_id.index, version });
+                });
+                if batch.digest != self.directory.digest() {
+                    self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
+                }
+                // The proposer sees to it that time does not go back; a later leader's clock may be behind.
+                let now = batch.now.max(self.position.time);
+                for input in Arc::unwrap_or_clone(inputs) {
+                    let handled = self.directory.handle(now, input, &mut self.store, &mut outputs);
+                    handled.unwrap_or_else(|fault| match fault {
+                        Fault::Corrupt(corrupt) => self.alarm.raise(&corrupt),
+                        // Nothing is wrong with what is on disk.
+                        version @ Fault::Version { .. } => stop(&version),
+                    });
+                    self.lasting |= self.directory.lasts();
+                    for (session, misdeed) in self.directory.misdeeds() {
+                        tracing::error!(session = session.0, %misdeed, "a machine's session was ended for a misdeed");
+                    }
+                }
+                self.position.time = now;
+            }
+            EntryPayload::Membership(membership) => {
+                self.position.membership = StoredMembership::new(Some(log_id), membership);
+            }
+        }
+        self.position.applied = Some(log_id);
+        outputs
+    }
+
+    /// Begins a checkpoint of the state as it is.
+    fn checkpoint(&mut self) -> io::Result<Option<Checkpoint>> {
+        self.directory.checkpoint(&mut self.store);
+        Ok(self.store.checkpoint(self.position.encode()?))
+    }
+}
+
+/// openraft's handle on the machine.
+#[derive(Clone)]
+pub struct StateMachine {
+    pub(super) machine: Arc<RwLock<Machine>>,
+    /// What is applied may not be durable yet.
+    pub(super) log: Arc<Mutex<Log>>,
+    /// See [`Log::full`].
+    pub(super) log_full: Arc<AtomicBool>,
+    /// There is no other member: what is committed is durable nowhere else.
+    pub(super) alone: Arc<AtomicBool>,
+    pub(super) deliver: Arc<Deliver>,
+    /// Told whenever a checkpoint has ended.
+    pub(super) checkpointed: Arc<Notify>,
+    pub(super) queue: Arc<Queue>,
+}
+
+impl StateMachine {
+    /// Waits while both layers of changed rows are full, or the log can take no more before it is purged: the disk is slower than what comes, or full.
+    async fn wait_for_room(&self) {
+        loop {
+            let ended = self.checkpointed.notified();
+            if self.has_room() || self.queue.is_ending() {
+                return;
+            }
+            // The log is purged after that.
+            let _ = tokio::time::timeout(LOOK, ended).await;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let machine = self.machine.read();
+        !machine.store.is_checkpointing() || (!machine.store.is_full() && self.log.lock().has_spare())
+    }
+
+    /// The disk is full: rows wait for room, or entries of the log do.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.machine.read().store.lacks_room() || self.log_full.load(SeqCst) || Life::lacks_room()
+    }
+
+    /// Nothing can be applied, or made durable, before there is room on the disk.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.log_full.load(SeqCst) || self.lacks_room() && !self.has_room()
+    }
+
+    /// Hands over what an entry came to: what rests on the log once all in it that lasts is durable, and what comes before the first of that at once.
+    async fn hand_over(&self, mut outputs: Vec<Output>) -> io::Result<()> {
+        if let Some(at) = outputs.iter().position(Output::rests_on_the_log) {
+            let resting = outputs.split_off(at);
+            let told = !outputs.is_empty();
+            self.tell(Event::Outputs, outputs);
+            if self.alone.load(SeqCst) && self.machine.read().lasting {
+                if told {
+                    // Connections are tasks of this thread, which is about to wait for the disk.
+                    tokio::task::yield_now().await;
+                }
+                when_there_is_room(&self.log, &self.queue, Log::sync).await?;
+                self.machine.write().lasting = false;
+            }
+            outputs = resting;
+        }
+        self.tell(Event::Outputs, outputs);
+        Ok(())
+    }
+
+    fn tell(&self, event: impl FnOnce(Vec<Output>) -> Event, outputs: Vec<Output>) {
+        if !outputs.is_empty() {
+            (self.deliver)(event(outputs));
+        }
+    }
+
+    /// Begins a checkpoint of the state as it is. Durable rows must not be ahead of the durable log.
+    async fn checkpoint(&self) -> io::Result<Option<Checkpoint>> {
+        when_there_is_room(&self.log, &self.queue, Log::sync).await?;
+        self.machine.write().checkpoint()
+    }
+
+    /// The last checkpoint that ended; none before the first entry's.
+    fn snapshot(&self) -> io::Result<Option<Snapshot>> {
+        let snapshot = self.machine.read().store.view();
+        let position = position_of(&snapshot)?;
+        Ok(position.applied.map(|_| Snapshot { meta: position.meta(), snapshot }))
+    }
+}
+
+pub(super) fn position_of(rows: &RowView) -> io::Result<Position> {
+    rows.position()
+        .map_or(Ok(Position::default()), |position| Position::decode(position).map_err(io::Error::other))
+}
+
+impl RaftStateMachine<Types> for StateMachine {
+    type SnapshotData = RowView;
+    type SnapshotBuilder = SnapshotBuilder;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let machine = self.machine.read();
+        Ok((machine.position.applied, machine.position.membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<Types>>> + Unpin + Send,
+    {
+        while let Some((entry, responder)) = entries.try_next().await? {
+            self.wait_for_room().await;
+            let outputs = self.machine.write().apply(entry.log_id, entry.payload);
+            // Only who proposed an entry has a responder for it. Entries replayed at a start, and those of another leader, have none: their outputs
+            // were delivered, or died with the sessions that they were for.
+            match responder {
+                Some(responder) => {
+                    self.hand_over(outputs).await?;
+                    responder.send(Applied);
+                }
+                None => self.tell(Event::Applied, outputs),
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, force: bool) -> Option<SnapshotBuilder> {
+        let checkpoint = self.checkpoint().await;
+        match checkpoint {
+            Ok(None) if !force => None,
+            begun => Some(SnapshotBuilder { begun: begun.transpose(), state: self.clone() }),
+        }
+    }
+
+    async fn get_snapshot_builder(&mut self) -> SnapshotBuilder {
+        let begun = self.checkpoint().await.transpose();
+        SnapshotBuilder { begun, state: self.clone() }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: RowView) -> io::Result<()> {
+        // A checkpoint under way would write the old rows over the new ones.
+        loop {
+            let ended = self.checkpointed.notified();
+            if !self.machine.read().store.is_checkpointing() {
+                break;
+            }
+            ended.await;
+        }
+        let position = Position {
+            applied: meta.last_log_id,
+            membership: meta.last_membership.clone(),
+            ..position_of(&snapshot)?
+        };
+        let mut machine = self.machine.write();
+        machine.store.replace(&snapshot).map_err(io::Error::other)?;
+        machine.directory = Directory::open(&machine.store, machine.knows).map_err(io::Error::other)?;
+        machine.position = position;
+        drop(machine);
+        (self.deliver)(Event::Replaced);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
+        self.snapshot()
+    }
+}
+
+/// A checkpoint being written.
+pub struct SnapshotBuilder {
+    /// None: another one is under way, or nothing has changed.
+    begun: Option<io::Result<Checkpoint>>,
+    state: StateMachine,
+}
+
+impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
+    type SnapshotData = RowView;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
+        if let Some(begun) = self.begun.take() {
+            let checkpoint = begun?;
+            let written = Runtime::spawn_blocking(|| checkpoint.write_when_there_is_room()).await;
+            written?.map_err(io::Error::other)?;
+            self.state.checkpointed.notify_waiters();
+        }
+        let snapshot = self.state.snapshot()?;
+        snapshot.ok_or_else(|| io::Error::other("there is no checkpoint yet"))
+    }
+}

@@ -1,0 +1,72 @@
+//! What members say to each other when several of them say it.
+
+use super::*;
+use crate::group::tests::{Nobody, open_alone, root};
+use crate::starts::Starts;
+use crate::{FOUNDER, Group, GroupSettings, Place};
+use openraft::async_runtime::WatchReceiver;
+
+/// A member that nobody has told anything yet.
+fn open_learner(dir: &Path) -> Group {
+    let place = Place {
+        member: FOUNDER + 1,
+        host: Host::default(),
+        founds: false,
+        knows: Versions::KNOWN,
+        mark: None,
+        moved: false,
+    };
+    let (settings, wires) = (GroupSettings::default(), Arc::new(Nobody));
+    let group = Group::open(dir, settings, root(), place, wires, Box::new(|_| ())).unwrap();
+    group.begin();
+    group
+}
+
+fn say(conversation: &mut Conversation, member: u64, call: &Call) -> Answer {
+    let starts = started();
+    let mut said = |call: &Call| {
+        let call = postcard::to_allocvec(&(member, (FOUNDER, starts.own()), call)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        postcard::from_bytes::<(Start, Answer)>(&runtime.block_on(conversation.hear(&call))).unwrap().1
+    };
+    match said(call) {
+        Answer::Stranger => {
+            let introduced = said(&Call::Introduces(starts.introduce(FOUNDER, None, None)));
+            assert!(matches!(introduced, Answer::Judged(Ok(_))), "{introduced:?}");
+            said(call)
+        }
+        answer => answer,
+    }
+}
+
+fn started() -> Starts {
+    let mut starts = Starts::default();
+    starts.begin(7);
+    starts
+}
+
+/// A leader that was given up may be in the middle of its snapshot when the next one begins its own.
+#[test]
+fn snapshots_of_two_conversations_do_not_mix() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let founder = open_alone(dirs[0].path(), GroupSettings::default(), Box::new(|_| ()));
+    let (rows, _) = founder.freeze().unwrap();
+    let position = rows.position().unwrap().to_vec();
+    let vote = founder.ear.raft.metrics().borrow_watched().vote;
+    let applied = founder.machine.read().position.clone();
+    let meta = SnapshotMeta { last_log_id: applied.applied, last_membership: applied.membership };
+    let all = rows.page(None, usize::MAX).unwrap();
+
+    let learner = open_learner(dirs[1].path());
+    let (mut first, mut second) = (learner.listen(), learner.listen());
+    let tell = |conversation: &mut Conversation, call: Call| say(conversation, FOUNDER + 1, &call);
+    assert!(matches!(tell(&mut first, Call::Begin(meta.clone())), Answer::Taken));
+    assert!(matches!(tell(&mut first, Call::Rows(all.clone())), Answer::Taken));
+    assert!(matches!(tell(&mut second, Call::Begin(meta)), Answer::Taken));
+    let installed = tell(&mut first, Call::Install(vote, position.clone()));
+    assert!(matches!(installed, Answer::Installed(_)), "{installed:?}");
+    assert_eq!(learner.rows().page(None, usize::MAX).unwrap(), all);
+    // Nothing of the other one has come yet: that is no state, and no reason to stop.
+    let installed = tell(&mut second, Call::Install(vote, position));
+    assert!(matches!(installed, Answer::Failed(_)), "{installed:?}");
+}

@@ -1,0 +1,385 @@
+//! The group's thread: proposes what waits, one entry at a time, and begins checkpoints.
+//!
+//! One entry at a time costs nothing: while it is on its way to the disk, what comes next gathers for the entry behind it.
+
+use super::batch::Batch;
+use super::life::Life;
+use super::log::Log;
+use super::lookout::Lookout;
+use super::machine::{Event, StateMachine};
+use super::peers::{Here, Known, Peers, Wires, introduce, voting};
+use super::queue::{End, Queue, Turn};
+use super::runtime::Runtime;
+use super::standing::{Member, Standing};
+use super::storage::LogStorage;
+use super::trust::Trust;
+use super::types::Raft;
+use super::{GroupError, GroupSettings, Place};
+use crate::alarm::Alarm;
+use directory::Input;
+use lease::Time;
+use openraft::async_runtime::AsyncRuntime;
+use openraft::async_runtime::instant::Instant as _;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::error::RaftError;
+use openraft::raft::ReadPolicy;
+use openraft::{Config, ServerState, SnapshotPolicy};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep};
+
+/// How long to wait for a checkpoint before asking openraft again: it ignores who asks while another is being written.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// How often a member of several looks how it stands.
+const LOOK: Duration = Duration::from_millis(250);
+/// A leader that no majority has answered for so long may have been deposed without knowing it: it hangs up on its clients, so that they look for another.
+const QUORUM_LOST: Duration = Duration::from_millis(1500);
+/// openraft's times, ms. A leader is missed once its lease (the longer time-out) and a time-out are over, and until then pauses of a disk or a scheduler are forgiven.
+const HEARTBEAT_MS: u64 = 150;
+const ELECTION_MS: (u64, u64) = (600, 900);
+/// For so long a leader answers without asking those that have answered it, and they vote for nobody else. Who starts again does not know what it has answered, and waits
+/// as long.
+pub(super) const LEASE: Duration = Duration::from_millis(ELECTION_MS.1);
+/// Sending a snapshot may take so long, ms.
+const SNAPSHOT_MS: u64 = 3_600_000;
+
+/// What the group's thread works with.
+pub(super) struct Proposer {
+    pub(super) queue: Arc<Queue>,
+    pub(super) log: Arc<Mutex<Log>>,
+    pub(super) state: StateMachine,
+    pub(super) settings: GroupSettings,
+    pub(super) clock: Arc<Mutex<Option<Clock>>>,
+    pub(super) standing: Arc<Mutex<Standing>>,
+    pub(super) alone: Arc<AtomicBool>,
+    pub(super) place: Place,
+    pub(super) wires: Arc<dyn Wires>,
+    pub(super) here: Here,
+    pub(super) known: Known,
+    pub(super) lookout: Arc<Lookout>,
+    pub(super) alarm: Alarm,
+    pub(super) started: Instant,
+    pub(super) trust: Arc<Trust>,
+}
+
+impl Proposer {
+    /// Starts openraft. When it returns, a lone voter leads, and has applied all that it ever promised; a member of several has begun to look for the others.
+    pub(super) async fn start(&self) -> Result<Raft, GroupError> {
+        let config = Config {
+            cluster_name: "leasehold".to_owned(),
+            // A lone voter needs no heartbeats and waits for nobody's: it is elected when asked, and idles without a wake-up.
+            enable_tick: false,
+            // How far the log was committed is not kept: a leader that starts again knows it only once it is elected again. Without this it leads at once, with a state older
+            // than what it has told (found by the drill, kill-all).
+            enable_leader_restore: Some(Life::leads_unelected()),
+            // Before they are durable here.
+            broadcast_submitted_on_append: Some(true),
+            // Who was cut off and comes back disturbs nobody.
+            enable_pre_vote: Some(true),
+            heartbeat_interval: HEARTBEAT_MS,
+            election_timeout_min: ELECTION_MS.0,
+            election_timeout_max: ELECTION_MS.1,
+            install_snapshot_timeout: SNAPSHOT_MS,
+            snapshot_policy: SnapshotPolicy::Never,
+            // Whoever falls behind the log gets the checkpoint.
+            max_in_snapshot_log_to_keep: 0,
+            ..Config::default()
+        };
+        let config = config.validate().map_err(|e| GroupError::raft("configuring", e))?;
+        let storage = LogStorage::new(
+            self.log.clone(),
+            self.alone.clone(),
+            self.standing.clone(),
+            self.queue.clone(),
+            self.alarm.clone(),
+        );
+        let (here, known) = (self.here.clone(), self.known.clone());
+        let (wires, lookout) = (self.wires.clone(), self.lookout.clone());
+        let trust = self.trust.clone();
+        let peers = Peers { member: self.place.member, here, known, wires, lookout, trust };
+        let introduced = peers.clone();
+        let raft = Raft::new(self.place.member, Arc::new(config), peers, storage, self.state.clone()).await;
+        let raft = raft.map_err(|e| GroupError::raft("starting", e))?;
+        // Also waits until openraft says who the members are, as far as its log has it.
+        let initialized = raft.is_initialized().await.map_err(|e| GroupError::raft("starting", e))?;
+        if self.place.founds && !initialized {
+            let voters = BTreeMap::from([(self.place.member, self.place.host.clone())]);
+            raft.initialize(voters).await.map_err(|e| GroupError::raft("founding", e))?;
+        }
+        if self.is_alone(&raft) {
+            raft.trigger().elect(false).await.map_err(|e| GroupError::raft("electing", e))?;
+            let leader = raft.wait(None).state(ServerState::Leader, "elected").await;
+            leader.map_err(|e| GroupError::raft("electing", e))?;
+            // Applied behind everything that an earlier run has left.
+            raft.write_blank().await.map_err(|e| GroupError::raft("replaying", e))?;
+        }
+        self.introduce_to_all(&raft, &introduced);
+        self.look(&raft).await;
+        Ok(raft)
+    }
+
+    /// All other members are to hear of this start, and to say what they know of earlier ones.
+    fn introduce_to_all(&self, raft: &Raft, peers: &Peers) {
+        let metrics = raft.metrics();
+        let metrics = metrics.borrow_watched();
+        for (id, host) in metrics.membership_config.membership().nodes() {
+            if *id != self.place.member {
+                drop(Runtime::spawn(introduce(peers.peer(*id, host))));
+            }
+        }
+    }
+
+    /// Works until told to end. An error of the disk stops the process.
+    pub(super) async fn work(&self, raft: Raft) {
+        let mut members = raft.server_metrics();
+        let (mut changed_at, mut looked_at): (Option<Instant>, _) = (None, Instant::now());
+        let mut timer = pin!(tokio::time::sleep(LOOK));
+        loop {
+            let is_timed = match self.due(looked_at, changed_at) {
+                Some(due) => {
+                    // One timer that stays: a new one that comes before all others wakes the runtime by a system call.
+                    if timer.deadline() != due {
+                        timer.as_mut().reset(due);
+                    }
+                    true
+                }
+                None => false,
+            };
+            let Turn { batch, batch_bytes, checkpoints, end } = tokio::select! {
+                biased;
+                // It ends with openraft, of which the next proposal tells.
+                changed = members.changed() => match changed {
+                    Ok(()) => Turn::default(),
+                    Err(_) => return,
+                },
+                turn = self.queue.next() => turn,
+                () = timer.as_mut(), if is_timed => Turn::default(),
+            };
+            if batch.is_empty() || looked_at.elapsed() >= LOOK {
+                self.look(&raft).await;
+                looked_at = Instant::now();
+            }
+            if !batch.is_empty() {
+                let (digest, version) = {
+                    let machine = self.state.machine.read();
+                    (machine.directory.digest(), machine.directory.version())
+                };
+                let batch = Batch::new(self.now(), digest, version, batch);
+                self.write(&raft, batch, timer.as_mut()).await;
+                self.queue.applied(batch_bytes);
+            }
+            let is_clean = self.state.machine.read().store.is_clean();
+            changed_at = if is_clean { None } else { changed_at.or_else(|| Some(Instant::now())) };
+            if !checkpoints.is_empty() || end == Some(End::Orderly) {
+                if self.finish_checkpoint(&raft).await {
+                    changed_at = None;
+                    // Who does not wait any more is not told.
+                    checkpoints.into_iter().for_each(|tell| tell.send(()).unwrap_or_default());
+                }
+            } else if self.is_checkpoint_due(changed_at) {
+                raft.trigger().snapshot().await.unwrap_or_else(|error| self.stop(&error));
+                changed_at = None;
+            }
+            if end.is_some() {
+                self.state.machine.read().store.give_up_waiting();
+                raft.shutdown().await.unwrap_or_else(|error| self.stop(&error));
+                return;
+            }
+        }
+    }
+
+    /// When there is something to do even if nobody asks: a member of several looks how it stands, and a checkpoint becomes due.
+    fn due(&self, looked_at: Instant, changed_at: Option<Instant>) -> Option<Instant> {
+        let next_look = looked_at + LOOK;
+        let leads_alone = self.alone.load(SeqCst) && self.standing.lock().leads;
+        let checkpoint = changed_at.map(|at| at + self.settings.checkpoint_after);
+        // While one is under way none is begun, and it may wait for room.
+        let under_way = || self.state.machine.read().store.is_checkpointing();
+        let checkpoint = checkpoint.map(|at| if under_way() { at.max(next_look) } else { at });
+        checkpoint.into_iter().chain((!leads_alone).then_some(next_look)).min()
+    }
+
+    /// Returns when `batch` is applied, or others lead and it may or may not come to something: clients ask them. `timer` says when a member of several is to look how it stands.
+    async fn write(&self, raft: &Raft, batch: Batch, mut timer: Pin<&mut Sleep>) {
+        let mut writing = pin!(raft.client_write(batch));
+        loop {
+            tokio::select! {
+                biased;
+                written = &mut writing => match written {
+                    Ok(_) => return,
+                    Err(RaftError::APIError(_)) => {
+                        self.hang_up();
+                        return self.look(raft).await;
+                    }
+                    Err(error) => return self.stop(&error),
+                },
+                // Without a majority it may take for ever.
+                () = timer.as_mut(), if !self.alone.load(SeqCst) => {
+                    timer.as_mut().reset(Instant::now() + LOOK);
+                    self.look(raft).await;
+                    if self.queue.is_ending() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// openraft has failed, and the process with it, unless it is the end that gave up waiting for room.
+    fn stop(&self, error: &dyn std::error::Error) {
+        if !(self.queue.is_ending() && self.state.lacks_room()) {
+            self.alarm.stop(error);
+        }
+    }
+
+    /// A proposal has come to nothing, as openraft says of a leader that lost its majority for a moment. Who said what was in it over a connection that goes on would
+    /// believe that it was heard; so for clients this leadership is over, even if it is not for openraft.
+    fn hang_up(&self) {
+        self.queue.close();
+        self.standing.lock().leads = false;
+        (self.state.deliver)(Event::Standing);
+    }
+
+    /// The time of what is proposed now.
+    fn now(&self) -> Time {
+        self.clock.lock().as_ref().map_or_else(|| self.state.machine.read().position.time, Clock::now)
+    }
+
+    fn is_alone(&self, raft: &Raft) -> bool {
+        let metrics = raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let mut members = metrics.membership_config.membership().nodes();
+        members.next().is_some_and(|(id, _)| *id == self.place.member) && members.next().is_none()
+    }
+
+    /// Looks who leads and who the members are, and begins or ends to lead.
+    async fn look(&self, raft: &Raft) {
+        let only = self.is_alone(raft);
+        let is_leader = raft.metrics().borrow_watched().state == ServerState::Leader;
+        // A leader that was removed leads on for a moment, and what it has the only voter take in is committed by that.
+        let alone = only && is_leader;
+        self.alone.store(alone, SeqCst);
+        // One whose disk is full falls silent, so that another leads, until there is room.
+        let stuck = self.state.is_stuck();
+        let trusted = self.trust.look(voting(raft));
+        raft.runtime_config().elect(only || self.started.elapsed() >= LEASE && !stuck && trusted);
+        raft.runtime_config().heartbeat(!stuck);
+        raft.runtime_config().tick(!alone);
+        let (members, leader, leads) = {
+            let metrics = raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let membership = metrics.membership_config.membership();
+            let voters: Vec<u64> = membership.voter_ids().collect();
+            let reached = |id: &u64| Some(metrics.replication.as_ref()?.get(id)?.as_ref()?.index);
+            let now = Instant::now().into_std();
+            let heard = |id: &u64| now.checked_sub(metrics.heartbeat.as_ref()?.get(id)?.as_ref()?.elapsed());
+            let members = membership.nodes().map(|(id, host)| Member {
+                id: *id,
+                host: host.clone(),
+                votes: voters.contains(id),
+                reached: reached(id),
+                heard: heard(id),
+            });
+            // The only voter is its own majority.
+            let lost = voters != [self.place.member]
+                && metrics.last_quorum_acked.as_ref().is_some_and(|at| at.elapsed() > QUORUM_LOST);
+            let leads = is_leader && (alone || !lost && !stuck);
+            (members.collect(), metrics.current_leader, leads)
+        };
+        // Who led has left, and the last that is left waits for nobody.
+        if only && !is_leader {
+            raft.trigger().elect(true).await.unwrap_or_else(|error| self.alarm.stop(&error));
+        }
+        let led = self.standing.lock().leads;
+        if leads && !led && !self.begin_to_lead(raft).await {
+            return;
+        }
+        if !leads && led {
+            self.queue.close();
+        }
+        let mut standing = self.standing.lock();
+        let before = std::mem::replace(&mut *standing, Standing { members, leader, leads, alone });
+        let changed = !before.tells_the_same(&standing);
+        drop(standing);
+        if changed {
+            self.note_addresses(&before.members);
+            (self.state.deliver)(Event::Standing);
+        }
+    }
+
+    /// Where members are, as far as that was not said before: what a member has said of itself since may be newer.
+    fn note_addresses(&self, before: &[Member]) {
+        let said = |member: &&Member| before.iter().any(|it| (it.id, &it.host) == (member.id, &member.host));
+        let standing = self.standing.lock();
+        let told = standing.members.iter().filter(|member| !said(member));
+        told.for_each(|member| self.known.know(member.id, &member.host.addresses));
+    }
+
+    /// Applies all that was committed before, and goes on from its time. False if others lead after all.
+    async fn begin_to_lead(&self, raft: &Raft) -> bool {
+        let confirmed =
+            tokio::time::timeout(QUORUM_LOST, raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+        if !matches!(confirmed, Ok(Ok(_))) {
+            return false;
+        }
+        let last = self.state.machine.read().position.time;
+        *self.clock.lock() = Some(Clock::after(last));
+        self.queue.open(Input::Lead);
+        true
+    }
+
+    fn is_checkpoint_due(&self, changed_at: Option<Instant>) -> bool {
+        let machine = self.state.machine.read();
+        let is_due = machine.store.is_full()
+            || self.log.lock().bytes() >= self.settings.log_bytes
+            || changed_at.is_some_and(|at| at.elapsed() >= self.settings.checkpoint_after);
+        is_due && !machine.store.is_checkpointing()
+    }
+
+    /// Returns when all that is applied now is in a checkpoint; false if the disk is full, and it is in the log only.
+    async fn finish_checkpoint(&self, raft: &Raft) -> bool {
+        let applied = self.state.machine.read().position.applied;
+        loop {
+            raft.trigger().snapshot().await.unwrap_or_else(|error| self.stop(&error));
+            let done = raft
+                .wait(Some(ASK_AGAIN))
+                .metrics(|metrics| metrics.snapshot >= applied, "checkpointed")
+                .await;
+            if done.is_ok() {
+                return true;
+            }
+            if self.state.lacks_room() {
+                return false;
+            }
+        }
+    }
+}
+
+/// Time for entries: goes on from that of the last entry, at the pace of the clock that runs during suspend, whatever the wall clock does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    zero: Time,
+    started_ms: u64,
+}
+
+impl Clock {
+    fn after(zero: Time) -> Clock {
+        Clock { zero, started_ms: boot_ms() }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.zero.after_ms(boot_ms().saturating_sub(self.started_ms))
+    }
+}
+
+fn boot_ms() -> u64 {
+    if let Some(life) = Life::current() {
+        return life.clock_ms();
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}

@@ -1,0 +1,44 @@
+//! A group that begins with the state of another one, out of a backup.
+
+use super::GroupError;
+use super::machine::Position;
+use crate::store::{Row, RowStore, StoreError, StoreSettings};
+use directory::{Directory, Input};
+use lease::Time;
+use std::path::Path;
+use wire::Versions;
+
+/// Bounds of the store while it is filled.
+const FILLING: StoreSettings = StoreSettings { cache_bytes: 64 << 20, overlay_bytes: 32 << 20 };
+
+/// See the module. What is not finished is no group: it does not start.
+pub struct Restored {
+    store: RowStore,
+}
+
+impl Restored {
+    /// In the directory `dir`, in which there is no group.
+    pub fn begin(dir: &Path) -> Result<Restored, StoreError> {
+        Ok(Restored { store: RowStore::open(&dir.join("rows"), FILLING)? })
+    }
+
+    /// These are some of its rows.
+    pub fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+        self.store.fill(rows)
+    }
+
+    /// That were all. The state is that at `time`; it is restored at `at`, UTC seconds. Who opens the group next founds it, with nothing in its log.
+    pub fn finish(mut self, time: Time, at: u64) -> Result<(), GroupError> {
+        let mut directory = Directory::open(&self.store, Versions::KNOWN).map_err(GroupError::state)?;
+        // Its clients are not connected, and what it has to do for shares is said again when a leader begins.
+        let mut out = Vec::new();
+        let handled = directory.handle(time, Input::Restored { at }, &mut self.store, &mut out);
+        handled.map_err(GroupError::state)?;
+        directory.checkpoint(&mut self.store);
+        let position = Position { time, ..Position::default() }.encode().map_err(GroupError::state)?;
+        if let Some(checkpoint) = self.store.checkpoint(position) {
+            checkpoint.write()?;
+        }
+        Ok(())
+    }
+}

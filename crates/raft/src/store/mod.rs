@@ -1,0 +1,492 @@
+//! The ordered rows of the server's state on this machine's disk.
+//!
+//! Three layers: what changed since the last checkpoint began (active), what that checkpoint writes or wrote (frozen: afterwards it says nothing new,
+//! but says it faster), and a redb file with everything as of the last checkpoint that ended. The log makes the upper two durable. A checkpoint is one
+//! durable commit of the frozen layer together with `meta`, which says how far in the log it reaches, so the file always is
+//! exactly the state after one log entry.
+
+mod blocks;
+mod error;
+mod overlay;
+mod reread;
+#[cfg(test)]
+mod tests;
+
+pub use error::{EXIT_DISK, StoreError};
+pub use error::{Indispensable, indispensable, is_lost, stop};
+pub use reread::Reread;
+
+use crate::alarm::Alarm;
+use crate::disk::{self, DiskFile};
+use blocks::Blocks;
+pub(crate) use blocks::lacks_room;
+use overlay::{Key, Overlay};
+use parking_lot::RwLock;
+use redb::backends::FileBackend;
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a file begins with that redb has written without [`blocks`] under it, as versions up to 0.6 did.
+const BARE: &[u8] = b"redb";
+
+/// Version of what redb holds: the two tables below, rows as the directory encodes them.
+pub const FORMAT: u32 = 5;
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+/// Keys of [`META`].
+const META_FORMAT: &str = "format";
+const META_POSITION: &str = "position";
+
+/// Bounds of a [`RowStore`].
+#[derive(Clone, Copy, Debug)]
+pub struct StoreSettings {
+    /// Memory for pages of the file.
+    pub cache_bytes: usize,
+    /// Memory for changed rows in one layer; there are two.
+    pub overlay_bytes: usize,
+}
+
+/// The rows. Reads and changes never fail, see [`directory::Store`]: damage raises the alarm, and any other error of the disk stops the process ([`EXIT_DISK`]).
+pub struct RowStore {
+    active: Overlay,
+    disk: Arc<Disk>,
+    overlay_bytes: usize,
+    alarm: Option<Alarm>,
+}
+
+/// What a checkpoint under way shares with the store.
+struct Disk {
+    path: PathBuf,
+    blocks: Blocks,
+    database: Database,
+    below: RwLock<Below>,
+}
+
+/// The layers below the active one; replaced as one when a checkpoint ends.
+struct Below {
+    frozen: Option<Arc<Overlay>>,
+    /// The frozen layer is being written.
+    writing: bool,
+    rows: Arc<Table>,
+    position: Option<Vec<u8>>,
+}
+
+/// A key and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+/// The file's format, and its position after the first checkpoint.
+type Meta = (u32, Option<Vec<u8>>);
+type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
+
+/// How much the store holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Changed rows in memory, deleted ones included.
+    pub overlay_rows: usize,
+    /// Their memory, about.
+    pub overlay_bytes: usize,
+    /// Size of the file.
+    pub file_bytes: u64,
+    /// Bits of it that were found flipped, and put right, since it was opened.
+    pub mended: u64,
+}
+
+impl RowStore {
+    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint; after a crash too, at once, whatever the size.
+    pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
+        let mut begins = [0; BARE.len()];
+        match File::open(path).and_then(|mut file| file.read_exact(&mut begins)) {
+            Ok(()) if begins == *BARE => RowStore::take_over(path, settings)?,
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                RowStore::create(path, settings, |_| Ok(()))?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        RowStore::open_file(path, settings)
+    }
+
+    /// The same with a file of another disk.
+    pub fn open_on(
+        disk: &dyn disk::Disk,
+        path: &Path,
+        settings: StoreSettings,
+    ) -> Result<RowStore, StoreError> {
+        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
+        let file = disk.open(path, true).map_err(failed)?;
+        RowStore::over(Blocks::open(OnDisk(file), None).map_err(failed)?, path, settings)
+    }
+
+    /// Makes a file with the rows that `fill` puts into it. It is at `path` once it is whole.
+    fn create(
+        path: &Path,
+        settings: StoreSettings,
+        fill: impl FnOnce(&mut RowStore) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let new = path.with_extension("new");
+        let failed = |cause: io::Error| StoreError::new("creating", path, cause);
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            Ok(()) | Err(_) => {}
+        }
+        fill(&mut RowStore::open_file(&new, settings)?)?;
+        std::fs::rename(&new, path).map_err(failed)?;
+        File::open(path.parent().unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(failed)
+    }
+
+    /// Copies what stands in redb's own file into one with sums.
+    fn take_over(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
+        let read = || -> Result<_, redb::Error> {
+            let database = Database::open(path)?;
+            let (found, position) = read_meta(&database)?.unwrap_or_default();
+            Ok((found, position, read_rows(&database)?, database))
+        };
+        let (found, position, rows, _database) = read().map_err(|e| StoreError::new("reading", path, e))?;
+        if found != FORMAT {
+            return Err(StoreError::Format { file: path.to_owned(), found });
+        }
+        RowStore::create(path, settings, |store| store.replace_by(&rows, position))
+    }
+
+    fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let open = || -> Result<_, redb::Error> {
+            let file =
+                os::private::options().read(true).write(true).create(true).truncate(false).open(path)?;
+            let disk = file.try_clone()?;
+            Ok(Blocks::open(FileBackend::new(file)?, Some(disk))?)
+        };
+        let blocks = open().map_err(|e| StoreError::new("opening", path, e))?;
+        RowStore::over(blocks, path, settings)
+    }
+
+    fn over(blocks: Blocks, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+        let database = Database::builder()
+            .set_cache_size(settings.cache_bytes)
+            .create_with_backend(blocks.clone())
+            .map_err(|e| StoreError::new("opening", path, e))?;
+        let position = read_meta(&database).map_err(|e| StoreError::new("reading", path, e))?;
+        let position = match position {
+            Some((FORMAT, position)) => position,
+            Some((found, _)) => return Err(StoreError::Format { file: path.to_owned(), found }),
+            None => {
+                begin(&database).map_err(|e| StoreError::new("creating", path, e))?;
+                None
+            }
+        };
+        let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
+        let below = RwLock::new(Below { frozen: None, writing: false, rows, position });
+        let disk = Arc::new(Disk { path: path.to_owned(), blocks, database, below });
+        Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
+    }
+
+    /// Whoever reads what is damaged raises this.
+    pub(crate) fn with_alarm(self, alarm: Alarm) -> RowStore {
+        RowStore { alarm: Some(alarm), ..self }
+    }
+
+    /// What the last checkpoint that ended was given as its position; none before the first.
+    pub fn position(&self) -> Option<Vec<u8>> {
+        self.disk.below.read().position.clone()
+    }
+
+    /// The active layer has reached its bound: time for a checkpoint, or to wait for the one under way.
+    pub fn is_full(&self) -> bool {
+        self.active.bytes() >= self.overlay_bytes
+    }
+
+    /// Nothing changed since the last checkpoint began.
+    pub fn is_clean(&self) -> bool {
+        self.active.rows() == 0
+    }
+
+    /// Begins a checkpoint of the rows as they are now, which is the state at `position`. None while one is under way.
+    pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
+        let mut below = self.disk.below.write();
+        if below.writing {
+            return None;
+        }
+        let frozen = Arc::new(std::mem::take(&mut self.active));
+        (below.frozen, below.writing) = (Some(frozen.clone()), true);
+        Some(Checkpoint { disk: self.disk.clone(), frozen, position })
+    }
+
+    /// A checkpoint is under way.
+    pub fn is_checkpointing(&self) -> bool {
+        self.disk.below.read().writing
+    }
+
+    /// A checkpoint waits for room on the disk.
+    pub fn lacks_room(&self) -> bool {
+        self.disk.blocks.is_full()
+    }
+
+    /// A checkpoint that waits for room fails, and its writer with it.
+    pub fn give_up_waiting(&self) {
+        self.disk.blocks.wait_for_room(false);
+    }
+
+    /// Rows as of the last checkpoint that ended; what comes later does not touch the view.
+    pub fn view(&self) -> RowView {
+        let below = self.disk.below.read();
+        RowView {
+            rows: below.rows.clone(),
+            position: below.position.clone(),
+            path: self.disk.path.clone(),
+            blocks: self.disk.blocks.clone(),
+        }
+    }
+
+    /// Takes rows of a state that is not whole yet, on its way into this store: it has no position.
+    pub fn fill(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+        for (key, value) in rows {
+            self.active.set(&key, Some(value));
+        }
+        if self.is_full() { self.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write) } else { Ok(()) }
+    }
+
+    /// Replaces all rows by those of `view`, and the position, durably. Must not be called while a checkpoint is under way.
+    pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
+        self.replace_by(&view.rows, view.position.clone())
+    }
+
+    fn replace_by(&mut self, rows: &Table, position: Option<Vec<u8>>) -> Result<(), StoreError> {
+        self.active = Overlay::default();
+        self.disk.below.write().frozen = None;
+        self.disk.write("replacing", position.unwrap_or_default(), |table| {
+            table.retain(|_, _| false)?;
+            for row in rows.range::<&[u8]>(..)? {
+                let (key, value) = row?;
+                table.insert(key.value(), value.value())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How much there is.
+    pub fn stats(&self) -> StoreStats {
+        let below = self.disk.below.read();
+        let (rows, bytes) = below.frozen.as_ref().map_or((0, 0), |frozen| (frozen.rows(), frozen.bytes()));
+        StoreStats {
+            overlay_rows: self.active.rows() + rows,
+            overlay_bytes: self.active.bytes() + bytes,
+            file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
+            mended: self.disk.blocks.mended(),
+        }
+    }
+
+    fn read_failed(&self, cause: redb::StorageError) -> ! {
+        let error = StoreError::new("reading", &self.disk.path, cause);
+        match &self.alarm {
+            Some(alarm) if error.is_damage() => alarm.raise(&error),
+            Some(alarm) => alarm.stop(&error),
+            None => stop(&error),
+        }
+    }
+}
+
+impl directory::Store for RowStore {
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        if let Some(value) = self.active.get(key) {
+            return value.map(<[u8]>::to_vec);
+        }
+        let below = self.disk.below.read();
+        if let Some(value) = below.frozen.as_ref().and_then(|frozen| frozen.get(key)) {
+            return value.map(<[u8]>::to_vec);
+        }
+        match below.rows.get(key) {
+            Ok(value) => value.map(|value| value.value().to_vec()),
+            Err(cause) => self.read_failed(cause),
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: Vec<u8>) {
+        self.active.set(key, Some(value));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.active.set(key, None);
+    }
+
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) {
+        if start >= end {
+            return;
+        }
+        let below = self.disk.below.read();
+        let ordered = (self.active.ordered(), below.frozen.as_ref().map(|frozen| frozen.ordered()));
+        let mut active = ordered.0.range(start, end).peekable();
+        let mut frozen = ordered.1.iter().flat_map(|frozen| frozen.range(start, end)).peekable();
+        let mut disk = match below.rows.range::<&[u8]>(start..end) {
+            Ok(range) => range.map(|row| row.unwrap_or_else(|cause| self.read_failed(cause))).peekable(),
+            Err(cause) => self.read_failed(cause),
+        };
+        loop {
+            let on_disk = disk.peek().map(|(key, _)| key.value());
+            let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), on_disk];
+            let Some(key) = keys.into_iter().flatten().min().map(Key::from_slice) else { return };
+            // Every layer that has the key is moved on; the uppermost decides.
+            let on_disk = disk.next_if(|row| row.0.value() == &*key);
+            let in_frozen = frozen.next_if(|row| row.0 == &*key);
+            let in_active = active.next_if(|row| row.0 == &*key);
+            let goes_on = match (in_active.or(in_frozen), on_disk) {
+                (Some((_, Some(value))), _) => visit(&key, value),
+                (None, Some(row)) => visit(&key, row.1.value()),
+                (Some((_, None)), _) | (None, None) => true,
+            };
+            if !goes_on {
+                return;
+            }
+        }
+    }
+}
+
+/// redb's handle on a file of another disk.
+#[derive(Debug)]
+struct OnDisk(Arc<dyn DiskFile>);
+
+impl StorageBackend for OnDisk {
+    fn len(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(data, offset)
+    }
+}
+
+/// A checkpoint that has begun. It must be written: until then its rows stay in memory and no other can begin.
+#[must_use]
+pub struct Checkpoint {
+    disk: Arc<Disk>,
+    frozen: Arc<Overlay>,
+    position: Vec<u8>,
+}
+
+impl Checkpoint {
+    /// As [`Checkpoint::write`], and waits while the disk is full.
+    pub fn write_when_there_is_room(self) -> Result<(), StoreError> {
+        let blocks = self.disk.blocks.clone();
+        blocks.wait_for_room(true);
+        let written = self.write();
+        blocks.wait_for_room(false);
+        written
+    }
+
+    /// Writes it in one durable commit. Takes as long as the disk does; the store can be read and changed meanwhile.
+    pub fn write(self) -> Result<(), StoreError> {
+        self.disk.write("checkpointing", self.position, |table| {
+            // In key order, which costs redb least.
+            for (key, value) in self.frozen.sorted() {
+                match value {
+                    Some(value) => drop(table.insert(key, value)?),
+                    None => drop(table.remove(key)?),
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Disk {
+    /// One durable commit of what `change` does to the rows, and of `position`.
+    fn write(
+        &self,
+        doing: &'static str,
+        position: Vec<u8>,
+        change: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<(), redb::StorageError>,
+    ) -> Result<(), StoreError> {
+        let commit = || -> Result<Arc<Table>, redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            // Saves the allocator's state with the commit: opening after a crash takes milliseconds instead of a walk through the file.
+            transaction.set_quick_repair(true);
+            change(&mut transaction.open_table(ROWS)?)?;
+            transaction.open_table(META)?.insert(META_POSITION, position.as_slice())?;
+            transaction.commit()?;
+            read_rows(&self.database)
+        };
+        let rows = commit().map_err(|e| StoreError::new(doing, &self.path, e))?;
+        let mut below = self.below.write();
+        (below.rows, below.position, below.writing) = (rows, Some(position), false);
+        Ok(())
+    }
+}
+
+/// Rows as of one checkpoint.
+#[derive(Clone)]
+pub struct RowView {
+    rows: Arc<Table>,
+    position: Option<Vec<u8>>,
+    path: PathBuf,
+    blocks: Blocks,
+}
+
+impl RowView {
+    /// What that checkpoint was given as its position; none before the first.
+    pub fn position(&self) -> Option<&[u8]> {
+        self.position.as_deref()
+    }
+
+    /// The rows from the disk: an error if not all of them are there as they were written.
+    pub fn reread(&self) -> Result<Reread, StoreError> {
+        Reread::new(&self.blocks, self.clone())
+    }
+
+    /// The first `limit` rows after `after`, in order: a stream in pieces.
+    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        let read = || -> Result<Vec<_>, redb::StorageError> {
+            let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+            let rows = self.rows.range::<&[u8]>((from, std::ops::Bound::Unbounded))?;
+            rows.take(limit)
+                .map(|row| row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+                .collect()
+        };
+        read().map_err(|e| StoreError::new("reading", &self.path, e))
+    }
+}
+
+impl std::fmt::Debug for RowView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowView").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Format and position; none in a new file.
+fn read_meta(database: &Database) -> Result<Option<Meta>, redb::Error> {
+    let meta = match database.begin_read()?.open_table(META) {
+        Ok(meta) => meta,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let format = meta
+        .get(META_FORMAT)?
+        .and_then(|format| format.value().try_into().ok())
+        .map_or(0, u32::from_le_bytes);
+    let position = meta.get(META_POSITION)?.map(|position| position.value().to_vec());
+    Ok(Some((format, position)))
+}
+
+fn begin(database: &Database) -> Result<(), redb::Error> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    transaction.open_table(ROWS)?;
+    transaction.open_table(META)?.insert(META_FORMAT, FORMAT.to_le_bytes().as_slice())?;
+    Ok(transaction.commit()?)
+}
+
+fn read_rows(database: &Database) -> Result<Arc<Table>, redb::Error> {
+    Ok(Arc::new(database.begin_read()?.open_table(ROWS)?))
+}
