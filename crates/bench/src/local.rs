@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A part of the measurements, which can be done by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Section {
     /// Work on names and attributes, in four layouts.
     Names,
     /// The same after a restart and with empty caches; what a file takes in memory and in the store.
@@ -25,18 +25,19 @@ pub enum Part {
     Load,
 }
 
-impl Part {
+impl Section {
     /// All, in the order in which they are done.
-    pub const ALL: [Part; 5] = [Part::Names, Part::Cold, Part::Stream, Part::Random, Part::Load];
+    pub const ALL: [Section; 5] =
+        [Section::Names, Section::Cold, Section::Stream, Section::Random, Section::Load];
 
     /// What the command line calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Names => "names",
-            Part::Cold => "cold",
-            Part::Stream => "stream",
-            Part::Random => "random",
-            Part::Load => "load",
+            Section::Names => "names",
+            Section::Cold => "cold",
+            Section::Stream => "stream",
+            Section::Random => "random",
+            Section::Load => "load",
         }
     }
 }
@@ -45,7 +46,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Section>,
     /// Files in the work on names.
     pub files: usize,
     /// Times that each work on names is done, in turns.
@@ -63,7 +64,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Settings {
         Settings {
-            parts: Part::ALL.to_vec(),
+            parts: Section::ALL.to_vec(),
             files: 200_000,
             rounds: 1,
             stream_bytes: 1 << 30,
@@ -88,18 +89,18 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     end_on_signals()?;
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
-    for part in Part::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
+    for part in Section::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
         match part {
-            Part::Names => {
+            Section::Names => {
                 for (threads, dirs) in [(1, 1), (1, 100), (4, 1), (4, 100)] {
                     let layout = settings.layout(threads, dirs);
                     rows.extend(names(base.path(), layout, settings.rounds, tell)?);
                 }
             }
-            Part::Cold => rows.extend(cold(base.path(), settings, tell)?),
-            Part::Stream => rows.extend(stream(base.path(), settings, tell)?),
-            Part::Random => rows.extend(random(base.path(), settings, tell)?),
-            Part::Load => {
+            Section::Cold => rows.extend(cold(base.path(), settings, tell)?),
+            Section::Stream => rows.extend(stream(base.path(), settings, tell)?),
+            Section::Random => rows.extend(random(base.path(), settings, tell)?),
+            Section::Load => {
                 rows.extend(crate::load::run(&base.path().join("load"), settings.load_files, tell)?)
             }
         }

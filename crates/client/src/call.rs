@@ -195,7 +195,7 @@ pub enum Reply {
     /// what is read of it is better not kept.
     Opened { keep_pages: bool, passing: bool },
     /// Content: where each part of what was asked for is to be had. The host gathers it.
-    Data(Vec<content::Part>),
+    Data(Vec<content::ReadPart>),
     /// Bytes taken.
     Written(u32),
     /// The names of a file.

@@ -1,7 +1,7 @@
 //! The client: one lease holder for the whole machine, whatever front doors it serves.
 
 use crate::accesses::Accesses;
-use crate::evict::Hand;
+use crate::evict::EvictionClock;
 use crate::known::Files;
 use crate::lingering::Lingering;
 use crate::log::Log;
@@ -109,7 +109,7 @@ pub struct Client {
     /// Touches of directories whose times were not known here, until the server knows (by sequence number).
     pub(crate) touches: VecDeque<(u64, FileId, namespace::Timestamp)>,
     /// What is forgotten first.
-    pub(crate) hand: Hand,
+    pub(crate) hand: EvictionClock,
     /// What this machine may do, as the server said last.
     pub(crate) rights: Rights,
     /// By which operations are decided, as the server said last.
@@ -161,7 +161,7 @@ impl Client {
             unheard: VecDeque::new(),
             tombstones: VecDeque::new(),
             touches: VecDeque::new(),
-            hand: Hand::default(),
+            hand: EvictionClock::default(),
             rights: Rights::FULL,
             rules: Rules::NEWEST,
             session: Session::default(),

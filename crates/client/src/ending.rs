@@ -6,7 +6,7 @@
 
 use crate::client::Client;
 use crate::log::Log;
-use crate::waiting::On;
+use crate::waiting::WaitingFor;
 use crate::{Call, Lost};
 use namespace::{ContentChange, Error, Operation, ShareId};
 use std::collections::BTreeSet;
@@ -20,9 +20,12 @@ impl Client {
             self.waiting.iter().filter(|(_, w)| self.takes_last_write(&w.call)).map(|(t, _)| *t).collect();
         for ticket in tried_again {
             if let Some(waiting) = self.waiting.get_mut(&ticket)
-                && matches!(waiting.on, On::Session | On::Allowance | On::Freed { .. })
+                && matches!(
+                    waiting.on,
+                    WaitingFor::Session | WaitingFor::Allowance | WaitingFor::Freed { .. }
+                )
             {
-                waiting.on = On::Answered;
+                waiting.on = WaitingFor::Answered;
             }
         }
     }

@@ -12,14 +12,14 @@ const STEPS: usize = 64;
 
 /// A clock hand that passes over the files that are known.
 #[derive(Debug, Default)]
-pub(crate) struct Hand {
+pub(crate) struct EvictionClock {
     /// The order in which it passes.
     ahead: VecDeque<FileId>,
     /// Files that it has picked, of which what was handed out below is being taken back: by the number that says when it is.
     picked: BTreeMap<u64, Vec<FileId>>,
 }
 
-impl Hand {
+impl EvictionClock {
     /// `file` was not known before.
     pub fn add(&mut self, file: FileId) {
         self.ahead.push_back(file);

@@ -3,8 +3,8 @@
 use crate::client::Client;
 use crate::file_io::want_content;
 use crate::known::KnownFile;
-use crate::through::Writes;
 use crate::waiting::{Need, Stop, Waiting};
+use crate::write_through::Writes;
 use crate::{Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Mode, Open, Released};

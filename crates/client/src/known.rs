@@ -4,7 +4,7 @@ use crate::Upto;
 use crate::handles::Handles;
 use crate::lingering::LookedUp;
 use crate::locks::KnownLocks;
-use crate::through::Writes;
+use crate::write_through::Writes;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Held, Kind, Label, Open};

@@ -14,6 +14,7 @@ mod evict;
 mod file_io;
 mod given;
 mod handles;
+mod io;
 mod known;
 mod lingering;
 mod locks;
@@ -27,18 +28,17 @@ mod reported;
 mod requests;
 mod reserve;
 mod salvage;
-mod seam;
 mod session;
 mod shipped;
 #[cfg(test)]
 mod tests;
-mod through;
 mod waiting;
+mod write_through;
 
 pub use call::{Allocate, Call, Listed, Reply, Upto};
 pub use client::{Client, Settings};
 pub use ending::{Continuation, Heard};
 pub use given::{Entries, Given, When};
+pub use io::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
 pub use salvage::{KnownPath, Lost, LostWhat, Salvage};
-pub use seam::{Input, Invalidation, Now, Outcome, Output, Ticket, Upload};
 pub use waiting::WaitReport;

@@ -2,7 +2,7 @@
 
 use crate::known::{Children, Files, KnownContent, KnownFile};
 use crate::locks::KnownLocks;
-use crate::through::Writes;
+use crate::write_through::Writes;
 use content::FileContent;
 use ident::FileId;
 use lease::{Field, Kind, Label, Released};

@@ -1,7 +1,7 @@
 //! What the server tells without a lease, since it passes to and fro between machines: good for the one question that asked, and for nobody to keep (docs/internals/leases.md, "Reports").
 
 use crate::client::Client;
-use crate::waiting::{Need, On, Stop, Waiting};
+use crate::waiting::{Need, Stop, Waiting, WaitingFor};
 use crate::{Call, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Lease, Released, Time};
@@ -124,8 +124,8 @@ impl Client {
             self.passing.note(now.time, &grant.file, 0);
         }
         for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, On::Number(n) if n == number) {
-                waiting.on = On::Answered;
+            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
+                waiting.on = WaitingFor::Answered;
                 waiting.told = values.clone();
             }
         }

@@ -64,7 +64,7 @@ pub enum LostWhat {
         size: u64,
         /// What was written and not applied: offsets, and the bytes. The host gathers those that are in a share, as for a read; that share's lease is not let
         /// go before the next start.
-        ranges: Vec<(u64, content::Part)>,
+        ranges: Vec<(u64, content::ReadPart)>,
     },
 }
 

@@ -1,7 +1,7 @@
 //! The session with the server: how long leases count, going on over a new connection, and starting again after being cut off (docs/internals/server.md, "Sessions").
 
 use crate::client::{Allowance, Client};
-use crate::evict::Hand;
+use crate::evict::EvictionClock;
 use crate::known::Files;
 use crate::log::Log;
 use crate::promised::Promised;
@@ -244,7 +244,7 @@ impl Client {
         self.flushing.clear();
         self.unheard.clear();
         self.tombstones.clear();
-        self.hand = Hand::default();
+        self.hand = EvictionClock::default();
     }
 
     /// Ends the session in order, if there is one.

@@ -2,7 +2,7 @@
 
 use crate::client::Client;
 use crate::requests::names;
-use crate::waiting::{On, Stop, Waiting};
+use crate::waiting::{Stop, Waiting, WaitingFor};
 use crate::{Call, Invalidation, Now, Output, Reply};
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease};
@@ -21,9 +21,9 @@ pub(crate) struct Shipped {
 
 impl Client {
     /// Has the server do the operation. Calls that ask for what it changes wait from now on ([`Client::is_in_doubt`]); the kernel would answer by itself. So it is asked once that has gone from below.
-    pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> On {
+    pub(crate) fn ship(&mut self, operation: Operation, out: &mut Vec<Output>) -> WaitingFor {
         if self.requests.ships_full() {
-            return On::Quiet;
+            return WaitingFor::Quiet;
         }
         let what = self.shared_below(&operation);
         let wants = self.doubts(&operation);
@@ -36,7 +36,7 @@ impl Client {
             self.yields.shipping.insert(gone, number);
             out.push(Output::Yield { number: gone, what });
         }
-        On::Number(number)
+        WaitingFor::Number(number)
     }
 
     /// What is in doubt from now on, of files that `operation` does not name itself: the server need not take it back. What it takes back is of names on which no lease is held here.
@@ -133,8 +133,8 @@ impl Client {
             Shipped { answer, attributes, refused: None }
         });
         for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, On::Number(n) if n == number) {
-                waiting.on = On::Answered;
+            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
+                waiting.on = WaitingFor::Answered;
                 // What was found by a name is gone, or where this machine may not look; if the name is not its own any more, it is looked up again.
                 if let (Call::Lookup { dir, label }, Some(file), None) =
                     (&waiting.call, &looked_at, &waiting.shipped)
@@ -403,7 +403,7 @@ mod tests {
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
             waiting.shipped =
                 Some(Ok(Shipped { answer: Answer::Entry(entry), attributes: None, refused: None }));
-            waiting.on = On::Answered;
+            waiting.on = WaitingFor::Answered;
             let values = wire::Values {
                 times: Some(namespace::Times::default()),
                 content: Some(namespace::ContentHead::default()),

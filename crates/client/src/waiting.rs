@@ -67,7 +67,7 @@ pub(crate) enum Need {
 
 /// What a waiting call waits for: a [`Need`] that has been asked for.
 #[derive(Debug)]
-pub(crate) enum On {
+pub(crate) enum WaitingFor {
     Session,
     Number(u64),
     Answered,
@@ -109,7 +109,7 @@ pub(crate) struct Waiting {
     pub reopens: Option<FileId>,
     /// Nobody called: this client closes what lingers no more.
     pub is_own: bool,
-    pub on: On,
+    pub on: WaitingFor,
     lost_races: u8,
     /// The next question is for what is so now, and for no lease.
     hurries: bool,
@@ -136,7 +136,7 @@ impl Waiting {
             since: now.time,
             reopens: None,
             is_own: false,
-            on: On::Answered,
+            on: WaitingFor::Answered,
             lost_races: 0,
             hurries: false,
             told: Vec::new(),
@@ -182,9 +182,11 @@ impl Client {
         out: &mut Vec<Output>,
     ) {
         waiting.on = match need {
-            Need::Session => On::Session,
-            Need::Heard(sequence) => On::Heard(sequence),
-            Need::Leases { wants, .. } if let Some(sequence) = self.unheard_of(&wants) => On::Heard(sequence),
+            Need::Session => WaitingFor::Session,
+            Need::Heard(sequence) => WaitingFor::Heard(sequence),
+            Need::Leases { wants, .. } if let Some(sequence) = self.unheard_of(&wants) => {
+                WaitingFor::Heard(sequence)
+            }
             Need::Leases { operation, wants } => {
                 let only_server = wants.iter().any(|want| want.field == lease::Field::Path);
                 let mode = if only_server || (waiting.keeps_losing() && waiting.may_ship(&operation)) {
@@ -202,7 +204,7 @@ impl Client {
                 // What only the server can move is a directory, and has no content.
                 let by_name = mode == AskMode::Ship && !only_server;
                 match self.publishes_first(now, &mut waiting, operation.as_ref(), by_name, out) {
-                    Some(barriers) => On::Published(barriers),
+                    Some(barriers) => WaitingFor::Published(barriers),
                     None => self.ask(*operation, wants, mode, out),
                 }
             }
@@ -211,14 +213,14 @@ impl Client {
                 self.ask(Operation::List { dir }, wants, AskMode::Page { after }, out)
             }
             Need::Ship { operation } => self.ask(*operation, Vec::new(), AskMode::Ship, out),
-            Need::Quiet => On::Quiet,
+            Need::Quiet => WaitingFor::Quiet,
             Need::Integers(dir) => {
                 self.reserve(&dir, out);
-                On::Integers(dir)
+                WaitingFor::Integers(dir)
             }
             Need::Inodes => {
                 self.reserve_inodes(out);
-                On::Inodes
+                WaitingFor::Inodes
             }
             Need::Allowance { bytes, files, replaces } => {
                 // Whoever joins a request under way asks again in its own right after it.
@@ -226,32 +228,32 @@ impl Client {
                 waiting.asked_allowance = self.allowance.asking.is_none().then_some(has);
                 let lacks = if replaces { bytes.saturating_sub(self.allowance.bytes) } else { 0 };
                 self.ask_allowance(bytes, files, lacks, out);
-                On::Allowance
+                WaitingFor::Allowance
             }
             Need::Space => {
                 waiting.asked_allowance = Some((self.allowance.bytes, self.allowance.files));
                 self.ask_allowance(0, 0, 0, out);
-                On::Space
+                WaitingFor::Space
             }
             Need::Freed => {
                 // The replaced content is free only once its successor is published.
                 self.publish_all(now, out);
                 waiting.asked_allowance = None;
-                On::Freed { until: now.time.after_ms(FREED_MS) }
+                WaitingFor::Freed { until: now.time.after_ms(FREED_MS) }
             }
             Need::Extents { file, from } => {
                 let number = self.number();
                 self.request(number, ToServer::Extents { number, file, from }, out);
-                On::Number(number)
+                WaitingFor::Number(number)
             }
             Need::Applied(through) => {
                 self.flush_log(out);
-                On::Applied(through)
+                WaitingFor::Applied(through)
             }
-            Need::Published(barriers) => On::Published(barriers),
-            Need::Room => On::Room,
-            Need::Yielded(file) => On::Yielded(file),
-            Need::Unlocked { file, change } => On::Unlocked { file, change },
+            Need::Published(barriers) => WaitingFor::Published(barriers),
+            Need::Room => WaitingFor::Room,
+            Need::Yielded(file) => WaitingFor::Yielded(file),
+            Need::Unlocked { file, change } => WaitingFor::Unlocked { file, change },
         };
         self.waiting.insert(ticket, waiting);
     }
@@ -261,12 +263,12 @@ impl Client {
     pub fn give_way(&mut self, now: Now, ticket: Ticket, out: &mut Vec<Output>) {
         let Some(waiting) = self.waiting.get_mut(&ticket) else { return };
         match (&waiting.call, &waiting.on) {
-            (Call::Lookup { .. }, On::Number(_)) if waiting.lost_races > 0 => {
-                (waiting.hurries, waiting.on) = (true, On::Answered);
+            (Call::Lookup { .. }, WaitingFor::Number(_)) if waiting.lost_races > 0 => {
+                (waiting.hurries, waiting.on) = (true, WaitingFor::Answered);
                 self.settle(now, out);
             }
             (Call::Lookup { .. }, _) => {}
-            (_, On::Number(number)) if waiting.shipped.is_none() => {
+            (_, WaitingFor::Number(number)) if waiting.shipped.is_none() => {
                 let number = *number;
                 if self.abandon(number) {
                     self.cancel(ticket, out);
@@ -299,7 +301,13 @@ impl Client {
         (!barriers.iter().all(is_out)).then_some(barriers)
     }
 
-    fn ask(&mut self, operation: Operation, wants: Vec<Lease>, mode: AskMode, out: &mut Vec<Output>) -> On {
+    fn ask(
+        &mut self,
+        operation: Operation,
+        wants: Vec<Lease>,
+        mode: AskMode,
+        out: &mut Vec<Output>,
+    ) -> WaitingFor {
         if mode == AskMode::Ship {
             return self.ship(operation, out);
         }
@@ -307,15 +315,15 @@ impl Client {
         // The server finds what is needed on its state, so that must have everything that was decided here.
         self.send_log_first(out);
         self.request(number, ToServer::Ask { number, operation, wants, mode }, out);
-        On::Number(number)
+        WaitingFor::Number(number)
     }
 
     /// The request `number` was answered.
     pub(crate) fn granted(&mut self, number: u64) {
         self.requests.answered(number);
         for waiting in self.waiting.values_mut() {
-            if matches!(waiting.on, On::Number(n) if n == number) {
-                waiting.on = On::Answered;
+            if matches!(waiting.on, WaitingFor::Number(n) if n == number) {
+                waiting.on = WaitingFor::Answered;
             }
         }
     }
@@ -376,14 +384,15 @@ impl Client {
         let report = |(ticket, waiting): (&Ticket, &Waiting)| {
             let for_ms = now.ms_since(waiting.since);
             let what = match &waiting.on {
-                On::Unlocked { .. } => return None,
-                On::Session => "the connection to the server",
+                WaitingFor::Unlocked { .. } => return None,
+                WaitingFor::Session => "the connection to the server",
                 _ if !self.session.is_connected() => "the connection to the server",
-                On::Yielded(_) => "content to be let go, which another machine waits for",
-                On::Applied(_) | On::Published(_) | On::Room | On::Heard(_) => {
-                    "what was done here to be stored"
-                }
-                On::Freed { .. } => "space, on a full disk",
+                WaitingFor::Yielded(_) => "content to be let go, which another machine waits for",
+                WaitingFor::Applied(_)
+                | WaitingFor::Published(_)
+                | WaitingFor::Room
+                | WaitingFor::Heard(_) => "what was done here to be stored",
+                WaitingFor::Freed { .. } => "space, on a full disk",
                 _ => "the server, or another machine that has to let go first",
             };
             let call = waiting.call.name();
@@ -395,7 +404,7 @@ impl Client {
     /// When the first of those asks again that wait until space is free.
     pub(crate) fn freed_deadline(&self) -> Option<Time> {
         let until = |waiting: &Waiting| match waiting.on {
-            On::Freed { until } => Some(until),
+            WaitingFor::Freed { until } => Some(until),
             _ => None,
         };
         self.waiting.values().filter_map(until).min()
@@ -404,35 +413,35 @@ impl Client {
     /// Changes of locks that calls wait to be able to make.
     pub(crate) fn lock_waits(&self) -> impl Iterator<Item = (&FileId, &LockChange)> {
         self.waiting.values().filter_map(|waiting| match &waiting.on {
-            On::Unlocked { file, change } => Some((file, change)),
+            WaitingFor::Unlocked { file, change } => Some((file, change)),
             _ => None,
         })
     }
 
-    fn has_happened(&self, now: Now, on: &On) -> bool {
+    fn has_happened(&self, now: Now, on: &WaitingFor) -> bool {
         match on {
-            On::Session => self.require_session(now).is_ok(),
-            On::Number(_) => false,
-            On::Answered => true,
-            On::Quiet => !self.requests.any_shipped(),
-            On::Integers(dir) => self
+            WaitingFor::Session => self.require_session(now).is_ok(),
+            WaitingFor::Number(_) => false,
+            WaitingFor::Answered => true,
+            WaitingFor::Quiet => !self.requests.any_shipped(),
+            WaitingFor::Integers(dir) => self
                 .files
                 .get(dir)
                 .and_then(|known| known.children.as_ref())
                 .is_none_or(|children| children.next_integer().is_some()),
-            On::Inodes => self.inodes.0 < self.inodes.1,
-            On::Allowance => self.allowance.asking.is_none(),
+            WaitingFor::Inodes => self.inodes.0 < self.inodes.1,
+            WaitingFor::Allowance => self.allowance.asking.is_none(),
             // The last word is better than an answer that may not come.
-            On::Space => self.allowance.asking.is_none() || !self.session.is_connected(),
-            On::Freed { until } => now.time >= *until,
-            On::Applied(through) => self.log.applied() >= *through,
-            On::Published(barriers) => {
+            WaitingFor::Space => self.allowance.asking.is_none() || !self.session.is_connected(),
+            WaitingFor::Freed { until } => now.time >= *until,
+            WaitingFor::Applied(through) => self.log.applied() >= *through,
+            WaitingFor::Published(barriers) => {
                 barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier))
             }
-            On::Room => self.has_room(),
-            On::Heard(sequence) => self.is_heard(*sequence),
-            On::Yielded(file) => !self.yields.holds_up_writes(file),
-            On::Unlocked { file, change } => self.is_unlocked(file, change),
+            WaitingFor::Room => self.has_room(),
+            WaitingFor::Heard(sequence) => self.is_heard(*sequence),
+            WaitingFor::Yielded(file) => !self.yields.holds_up_writes(file),
+            WaitingFor::Unlocked { file, change } => self.is_unlocked(file, change),
         }
     }
 }
@@ -485,7 +494,7 @@ mod tests {
         let change =
             LockChange { owner: 1, pid: 1, space: LockSpace::Flock, range, kind: Some(LockKind::Write) };
         if let Some(waiting) = client.waiting.get_mut(&ticket) {
-            waiting.on = On::Unlocked { file, change };
+            waiting.on = WaitingFor::Unlocked { file, change };
         }
         assert_eq!(client.waits(Time(6_000), 5_000), []);
     }

@@ -61,12 +61,12 @@ pub struct Span<'a> {
     /// How long it is.
     pub length: u64,
     /// What is there.
-    pub what: What<'a>,
+    pub what: SpanContent<'a>,
 }
 
 /// What is in a [`Span`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What<'a> {
+pub enum SpanContent<'a> {
     /// Nobody has said yet.
     Unknown,
     /// Zeros.
@@ -283,15 +283,15 @@ impl<'a> Iterator for Spans<'a> {
                 self.extents.next();
                 // Less than the extent's length, which is 32 bits.
                 let skip = extent.skip.saturating_add((offset - extent.offset) as u32);
-                (end_of(extent), What::Extent { extent, skip })
+                (end_of(extent), SpanContent::Extent { extent, skip })
             }
             (_, Some(gap)) if gap.start <= offset => {
                 self.unknown.next();
-                (gap.end, What::Unknown)
+                (gap.end, SpanContent::Unknown)
             }
             (extent, gap) => {
                 let next = extent.map_or(u64::MAX, |extent| extent.offset);
-                (next.min(gap.map_or(u64::MAX, |gap| gap.start)), What::Hole)
+                (next.min(gap.map_or(u64::MAX, |gap| gap.start)), SpanContent::Hole)
             }
         };
         self.at = end.min(self.end);

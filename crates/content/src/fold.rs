@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use namespace::{ContentChange, Extent, Place, ShareId};
 use rand_core::Rng;
 
-use crate::extents::What;
+use crate::extents::SpanContent;
 use crate::file::{Base, FileContent};
 use crate::flight::{Sent, pack, pieces};
 use crate::flush::abandon;
@@ -30,7 +30,7 @@ impl Fold {
     fn current(&self, folded: &Extent, map: &ExtentMap) -> Vec<Extent> {
         let mut parts: Vec<Extent> = Vec::new();
         for span in map.spans(folded.offset, u64::from(folded.length)) {
-            let What::Extent { extent, .. } = span.what else { continue };
+            let SpanContent::Extent { extent, .. } = span.what else { continue };
             let source = self.sources.range(..=span.offset).next_back();
             if source.is_none_or(|(_, nonce)| *nonce != extent.piece.nonce)
                 || !matches!(extent.piece.place, Place::Inline(_))

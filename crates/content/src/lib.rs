@@ -18,10 +18,10 @@ mod read;
 mod seal;
 
 pub use code::{Segment, kept, segments, spread_of, whole};
-pub use extents::{ExtentMap, Span, What};
+pub use extents::{ExtentMap, Span, SpanContent};
 pub use file::FileContent;
 pub use placement::{COPIES, place, place_fragments, room};
-pub use plan::{Done, Flush, Part, PlannedPiece, Publish, Unreadable, UploadPlan, assemble};
+pub use plan::{Done, Flush, PlannedPiece, Publish, ReadPart, Unreadable, UploadPlan, assemble};
 pub use seal::{Cipher, Damaged, Hash, Key, Nonce, TAG_BYTES, open, open_whole, seal, seal_share};
 
 /// Plain bytes of a piece at most; pieces do not cross multiples of it in the file, so that rewriting replaces whole pieces.

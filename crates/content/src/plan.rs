@@ -7,7 +7,7 @@ use crate::{Hash, Key, Nonce};
 
 /// A part of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum ReadPart {
     /// Bytes at hand.
     Bytes(Bytes),
     /// Zeros.
@@ -33,30 +33,30 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl ReadPart {
     /// How many bytes of the file it gives.
     pub fn length(&self) -> usize {
         match self {
-            Part::Bytes(bytes) => bytes.len(),
-            Part::Zeros(length) | Part::Piece { length, .. } => *length as usize,
+            ReadPart::Bytes(bytes) => bytes.len(),
+            ReadPart::Zeros(length) | ReadPart::Piece { length, .. } => *length as usize,
         }
     }
 }
 
-/// Gathers the bytes of `parts`; `open` gives the whole opened piece of a [`Part::Piece`].
+/// Gathers the bytes of `parts`; `open` gives the whole opened piece of a [`ReadPart::Piece`].
 ///
 /// A piece shorter than the part says counts as damaged: `open` is asked to name that error through `damaged`.
 pub fn assemble<E>(
-    parts: &[Part],
-    mut open: impl FnMut(&Part) -> Result<Bytes, E>,
+    parts: &[ReadPart],
+    mut open: impl FnMut(&ReadPart) -> Result<Bytes, E>,
     damaged: impl Fn() -> E,
 ) -> Result<Vec<u8>, E> {
-    let mut out = Vec::with_capacity(parts.iter().map(Part::length).sum());
+    let mut out = Vec::with_capacity(parts.iter().map(ReadPart::length).sum());
     for part in parts {
         match part {
-            Part::Bytes(bytes) => out.extend_from_slice(bytes),
-            Part::Zeros(length) => out.resize(out.len() + *length as usize, 0),
-            Part::Piece { skip, length, .. } => {
+            ReadPart::Bytes(bytes) => out.extend_from_slice(bytes),
+            ReadPart::Zeros(length) => out.resize(out.len() + *length as usize, 0),
+            ReadPart::Piece { skip, length, .. } => {
                 let plain = open(part)?;
                 let (from, to) = (*skip as usize, *skip as usize + *length as usize);
                 out.extend_from_slice(plain.get(from..to).ok_or_else(&damaged)?);

@@ -6,10 +6,10 @@ use bytes::Bytes;
 use namespace::{Extent, Place};
 
 use crate::chunk::Chunk;
-use crate::extents::What;
+use crate::extents::SpanContent;
 use crate::file::{Base, FileContent};
 use crate::overlay::{Overlay, Run};
-use crate::{Cipher, Damaged, Part, Unreadable};
+use crate::{Cipher, Damaged, ReadPart, Unreadable};
 
 /// Where the bytes of a range come from.
 pub(crate) enum Source<'a> {
@@ -29,7 +29,7 @@ pub(crate) enum Source<'a> {
 
 impl FileContent {
     /// Appends the parts of up to `length` bytes from `offset` on, less at the end.
-    pub fn read(&self, offset: u64, length: u32, parts: &mut Vec<Part>) -> Result<(), Unreadable> {
+    pub fn read(&self, offset: u64, length: u32, parts: &mut Vec<ReadPart>) -> Result<(), Unreadable> {
         let end = offset.saturating_add(u64::from(length)).min(self.size());
         let mut opener = Opener::new(self);
         let flow = self.visit(offset..end, &mut |range, source| match opener.part(range, source) {
@@ -183,9 +183,9 @@ impl Base {
             Base::Extents(map) => {
                 for span in map.spans(range.start, range.end.saturating_sub(range.start)) {
                     let source = match span.what {
-                        What::Unknown => Source::Unknown,
-                        What::Hole => Source::Hole,
-                        What::Extent { extent, skip } => Source::Extent { extent, skip },
+                        SpanContent::Unknown => Source::Unknown,
+                        SpanContent::Hole => Source::Hole,
+                        SpanContent::Extent { extent, skip } => Source::Extent { extent, skip },
                     };
                     found(span.offset..span.offset + span.length, source)?;
                 }
@@ -207,23 +207,23 @@ impl<'a> Opener<'a> {
     }
 
     /// The part for `range`, which is shorter than 4 GiB as every read is.
-    fn part(&mut self, range: Range<u64>, source: Source<'_>) -> Result<Part, Unreadable> {
+    fn part(&mut self, range: Range<u64>, source: Source<'_>) -> Result<ReadPart, Unreadable> {
         let length = (range.end - range.start) as u32;
         match source {
             Source::Unknown => Err(Unreadable::NeedExtents { from: range.start }),
             Source::Damaged(why) => Err(why.into()),
-            Source::Hole => Ok(Part::Zeros(length)),
-            Source::Inline(bytes) => Ok(Part::Bytes(bytes)),
-            Source::Chunk(chunk, from) => Ok(Part::Bytes(chunk.slice(from..from + length as usize))),
+            Source::Hole => Ok(ReadPart::Zeros(length)),
+            Source::Inline(bytes) => Ok(ReadPart::Bytes(bytes)),
+            Source::Chunk(chunk, from) => Ok(ReadPart::Bytes(chunk.slice(from..from + length as usize))),
             Source::Extent { extent, skip } => {
                 let piece = &extent.piece;
                 let end =
                     skip.checked_add(length).filter(|end| *end <= piece.length).ok_or(Damaged::Extent)?;
                 match piece.place {
                     Place::Inline(_) => {
-                        Ok(Part::Bytes(self.open(extent)?.slice(skip as usize..end as usize)))
+                        Ok(ReadPart::Bytes(self.open(extent)?.slice(skip as usize..end as usize)))
                     }
-                    Place::Share { share, at } => Ok(Part::Piece {
+                    Place::Share { share, at } => Ok(ReadPart::Piece {
                         share,
                         at,
                         piece_length: piece.length,
@@ -258,9 +258,9 @@ pub(crate) fn open_inline(cipher: &Cipher, extent: &Extent) -> Result<Bytes, Dam
 }
 
 /// Appends a part, joining zeros.
-fn push(parts: &mut Vec<Part>, part: Part) {
+fn push(parts: &mut Vec<ReadPart>, part: ReadPart) {
     match (parts.last_mut(), part) {
-        (Some(Part::Zeros(before)), Part::Zeros(more)) => *before = before.saturating_add(more),
+        (Some(ReadPart::Zeros(before)), ReadPart::Zeros(more)) => *before = before.saturating_add(more),
         (_, part) => parts.push(part),
     }
 }

@@ -1,6 +1,6 @@
 //! The extent map against an array that says for every byte what is there.
 
-use content::{ExtentMap, What};
+use content::{ExtentMap, SpanContent};
 use namespace::{ContentChange, Extent, Piece, Place, ShareId};
 use proptest::prelude::*;
 
@@ -34,9 +34,9 @@ fn bytes_of(map: &ExtentMap, offset: u64, length: u64) -> Vec<Byte> {
         assert!(span.length > 0);
         for n in 0..span.length as u32 {
             bytes.push(match span.what {
-                What::Unknown => Byte::Unknown,
-                What::Hole => Byte::Hole,
-                What::Extent { extent, skip } => Byte::Of(extent.piece.nonce[0], skip + n),
+                SpanContent::Unknown => Byte::Unknown,
+                SpanContent::Hole => Byte::Hole,
+                SpanContent::Extent { extent, skip } => Byte::Of(extent.piece.nonce[0], skip + n),
             });
         }
     }

@@ -6,8 +6,8 @@ mod support;
 
 use bytes::Bytes;
 use content::{
-    Done, FOLD_BYTES, FileContent, Flush, LAZY_BYTES_MAX, PIECE_BYTES_MAX, Part, Publish, SHARE_BYTES_MAX,
-    URGENT_BYTES_MAX, UploadPlan, open_whole,
+    Done, FOLD_BYTES, FileContent, Flush, LAZY_BYTES_MAX, PIECE_BYTES_MAX, Publish, ReadPart,
+    SHARE_BYTES_MAX, URGENT_BYTES_MAX, UploadPlan, open_whole,
 };
 use namespace::{ContentChange, ContentHead, Extent, Place};
 use rand_chacha::ChaCha8Rng;
@@ -363,9 +363,9 @@ fn holes_are_found_and_punched() {
     assert_eq!(world.server.head, world.content.head());
     let mut parts = Vec::new();
     world.content.read(99_990, 50_020, &mut parts).unwrap();
-    let lengths: Vec<usize> = parts.iter().map(Part::length).collect();
+    let lengths: Vec<usize> = parts.iter().map(ReadPart::length).collect();
     assert_eq!(lengths, vec![10, 50_000, 10]);
-    assert_eq!(parts[1], Part::Zeros(50_000));
+    assert_eq!(parts[1], ReadPart::Zeros(50_000));
 }
 
 #[test]
@@ -429,5 +429,5 @@ fn beyond_the_size_nothing_is_unknown() {
     content.truncate(9000, at(1));
     let mut parts = Vec::new();
     content.read(5000, 4000, &mut parts).unwrap();
-    assert_eq!(parts, vec![Part::Zeros(4000)]);
+    assert_eq!(parts, vec![ReadPart::Zeros(4000)]);
 }

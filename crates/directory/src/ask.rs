@@ -1,10 +1,10 @@
 //! Requests: what they need, what is in the way, and doing them once nothing is (Farsite §7.2.1: first come, first served).
 
 use crate::authority::Authority;
-use crate::desk::{Asked, what_for};
-use crate::fade::files_of_the_departed;
+use crate::departed_sessions::files_of_the_departed;
+use crate::pending::{Asked, what_for};
 use crate::session::Misdeed;
-use crate::turn::{SERVER, Turn};
+use crate::transaction::{SERVER, Transaction};
 use ident::FileId;
 use lease::{Arrival, Field, InTheWay, Kind, Lease, REQUESTS_MAX, Released, SessionId, WANTS_MAX};
 use namespace::{Answer, Effects, Error, FileKind, Operation, Traced, Verdict, decide, fold};
@@ -28,7 +28,7 @@ pub(crate) struct Found {
     gone: Vec<FileId>,
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// A request arrives.
     pub fn on_ask(&mut self, asked: Asked) -> Result<(), Misdeed> {
         if self.is_asked_again(&asked) {
@@ -38,7 +38,7 @@ impl Turn<'_> {
         if asked.wants.len() > WANTS_MAX {
             return Err(Misdeed::TooManyWants);
         }
-        if self.state.desk.queue.of_session(asked.session).len() >= REQUESTS_MAX {
+        if self.state.pending.queue.of_session(asked.session).len() >= REQUESTS_MAX {
             return Err(Misdeed::TooManyRequests);
         }
         if self.is_refused(&asked) {
@@ -52,7 +52,7 @@ impl Turn<'_> {
             | AskMode::LeaseOrReport
             | AskMode::Values => asked.operation,
         };
-        let arrival = self.state.desk.push(Asked { operation, ..asked });
+        let arrival = self.state.pending.push(Asked { operation, ..asked });
         self.serve(arrival);
         Ok(())
     }
@@ -62,7 +62,7 @@ impl Turn<'_> {
     /// Its answer will say how far the log has come: the client knows how far that was when it asked. Unless another answer, to what it asked before some of that, may come first.
     fn will_acknowledge(&mut self, session: SessionId) {
         if self.state.spoken_in(session).answers_acknowledge()
-            && self.state.desk.queue.of_session(session).len() == 0
+            && self.state.pending.queue.of_session(session).len() == 0
             && let Some(known) = self.state.sessions.all.get_mut(&session)
         {
             self.promised |= std::mem::take(&mut known.owed);
@@ -73,7 +73,7 @@ impl Turn<'_> {
     /// new connection, since it cannot know what became of it.
     fn is_asked_again(&mut self, asked: &Asked) -> bool {
         let Asked { session, number, mode, .. } = asked;
-        if self.state.desk.is_waiting(*session, *number) {
+        if self.state.pending.is_waiting(*session, *number) {
             return true;
         }
         let known = self.state.sessions.all.get(session).filter(|_| *mode == AskMode::Ship);
@@ -93,29 +93,29 @@ impl Turn<'_> {
     /// The server wants something done itself: it stands in line like anybody, and nobody is told. At most once for each file; what is too much at a time is found
     /// again when there is room.
     pub fn ask_itself(&mut self, file: &FileId, operation: Operation) {
-        let queue = &self.state.desk.queue;
+        let queue = &self.state.pending.queue;
         let asked = |arrival: &Arrival| queue.get(*arrival).is_some_and(|request| request.session == SERVER);
         if queue.of_session(SERVER).len() >= REQUESTS_MAX || queue.waiting_on(file).iter().any(asked) {
             return;
         }
         let (session, number, wants, mode, since) = (SERVER, 0, Vec::new(), AskMode::Ship, self.now);
-        let arrival = self.state.desk.push(Asked { session, number, operation, wants, mode, since });
+        let arrival = self.state.pending.push(Asked { session, number, operation, wants, mode, since });
         self.serve(arrival);
     }
 
     /// Tries again whom something that happened in this turn may concern, in the order of arrival.
     pub fn serve_woken(&mut self) {
-        while let Some(arrival) = self.state.desk.next_woken() {
+        while let Some(arrival) = self.state.pending.next_woken() {
             self.serve(arrival);
         }
     }
 
     /// Does the request, or lets it wait in its place and recalls what is in its way.
     fn serve(&mut self, arrival: Arrival) {
-        while let Some(asked) = self.state.desk.asked(arrival) {
+        while let Some(asked) = self.state.pending.asked(arrival) {
             // What it is about may have been moved away since it came.
             if self.is_refused(&asked) {
-                return self.state.desk.remove(arrival);
+                return self.state.pending.remove(arrival);
             }
             let mut found = self.find(&asked);
             let asked = self.lease_or_report(asked, &mut found);
@@ -132,17 +132,17 @@ impl Turn<'_> {
                 lapsed.into_iter().for_each(|holder| self.fence(holder, None));
                 continue;
             }
-            self.state.desk.replace_wants(arrival, found.needs.clone(), what_for(asked.mode));
+            self.state.pending.replace_wants(arrival, found.needs.clone(), what_for(asked.mode));
             let waits = if asked.mode == AskMode::Report {
                 self.ask_to_flush(arrival, holders);
-                self.state.desk.queue.flushes.is_waiting(arrival)
+                self.state.pending.queue.flushes.is_waiting(arrival)
             } else {
-                let waits = !holders.is_empty() || self.state.desk.queue.blocked_by_earlier(arrival);
+                let waits = !holders.is_empty() || self.state.pending.queue.blocked_by_earlier(arrival);
                 self.recall(holders);
                 waits
             };
             if !waits {
-                self.state.desk.remove(arrival);
+                self.state.pending.remove(arrival);
                 self.fulfil(&asked, found);
             }
             return;
@@ -268,7 +268,8 @@ impl Turn<'_> {
         let mut holders: Holders = holders.collect();
         let asked_back =
             |(_, it): &(SessionId, Released)| matches!(it.field, Field::Child(_)) && it.keep.is_none();
-        if holders.iter().any(asked_back) && self.state.desk.contended_labels(self.now, file).len() >= CROWDED
+        if holders.iter().any(asked_back)
+            && self.state.pending.contended_labels(self.now, file).len() >= CROWDED
         {
             let holdings = self.files.holdings(file);
             for (holder, released) in holders.iter_mut().filter(|it| asked_back(it)) {
@@ -285,7 +286,7 @@ impl Turn<'_> {
     pub fn recall(&mut self, holders: Holders) {
         let mut by_holder: BTreeMap<SessionId, Vec<Released>> = BTreeMap::new();
         for (holder, released) in holders {
-            let told = self.state.desk.recall(self.now, holder, &released);
+            let told = self.state.pending.recall(self.now, holder, &released);
             by_holder.entry(holder).or_default().extend(told);
         }
         by_holder.into_iter().for_each(|(holder, leases)| self.tell_to_let_go(holder, &leases));
@@ -301,7 +302,8 @@ impl Turn<'_> {
     /// Asks holders to flush what is pending and keep their leases, each once.
     fn ask_to_flush(&mut self, report: Arrival, holders: Holders) {
         for (holder, Released { file, field, .. }) in holders {
-            if let Some(number) = self.state.desk.queue.flushes.flush(self.now, report, holder, &file, &field)
+            if let Some(number) =
+                self.state.pending.queue.flushes.flush(self.now, report, holder, &file, &field)
             {
                 let message = self.flush(holder, number, file, field);
                 self.send(holder, message);
@@ -315,7 +317,7 @@ impl Turn<'_> {
         if session == SERVER {
             // Refused: it is not to go after all.
             let _ = self.ship(session, &request.operation, found.verdict);
-            if self.state.desk.queue.of_session(SERVER).len() + 1 == REQUESTS_MAX {
+            if self.state.pending.queue.of_session(SERVER).len() + 1 == REQUESTS_MAX {
                 self.look_for_the_doomed();
             }
             return;

@@ -5,10 +5,10 @@
 
 use crate::Corrupt;
 use crate::files::Files;
+use crate::io::Output;
 use crate::keys::Global;
 use crate::record::exact;
-use crate::seam::Output;
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use serde::{Deserialize, Serialize};
 use wire::MachineId;
 
@@ -57,7 +57,7 @@ impl Files<'_> {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// From now on this authority certifies, if it is the next one.
     pub fn authorize(&mut self, number: u64, authority: CertificateAuthority) {
         let fits = authority.certificate.len().max(authority.key.len()) <= BYTES_MAX;

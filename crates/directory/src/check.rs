@@ -4,7 +4,7 @@ use crate::extents::ShareRow;
 use crate::files::extent_from_row;
 use crate::keys::{self, Global, Tag};
 use crate::record::{Record, entry_from_bytes};
-use crate::turn::State;
+use crate::transaction::State;
 use crate::{Corrupt, Store};
 use ident::FileId;
 use lease::{Field, Granularity, Kind, Label, SessionId};
@@ -130,7 +130,7 @@ pub enum Violation {
     },
     /// Who is said to write a file's content through may not write it.
     #[error("{file} is written through by {session}, which may not write it")]
-    Through {
+    WriteThrough {
         /// The file.
         file: FileId,
         /// The session.
@@ -214,7 +214,7 @@ pub(crate) fn check(
         let record = walk.load(file).ok().flatten();
         let writes = |record: &Record| record.holdings.covers(session, &Field::Content, Kind::Write);
         if !record.as_ref().is_some_and(writes) {
-            walk.inspector.violation(Violation::Through { file: file.clone(), session });
+            walk.inspector.violation(Violation::WriteThrough { file: file.clone(), session });
         }
     }
     let counts = [

@@ -1,15 +1,15 @@
 //! The state machine's outside.
 
-use crate::desk::Desk;
 use crate::files::Files;
+use crate::io::{Input, Output, Store};
 use crate::keys::{self, Global};
+use crate::pending::PendingRequests;
 use crate::record::Record;
 use crate::rights::Subtrees;
-use crate::seam::{Input, Output, Store};
 use crate::session::{Misdeed, Sessions};
-use crate::through::Through;
-use crate::turn::{State, Turn};
+use crate::transaction::{State, Transaction};
 use crate::versions::{InUse, known_to};
+use crate::write_through::WriteThrough;
 use crate::{
     CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, Known, LeaseReport, MachineReport,
     WaitReport,
@@ -82,7 +82,7 @@ impl Directory {
         let sessions = Sessions::new(root.ino.max(1) + 1);
         let state = State {
             sessions,
-            desk: Desk::default(),
+            pending: PendingRequests::default(),
             files: 1,
             dying: 0,
             digest: 0,
@@ -94,7 +94,7 @@ impl Directory {
             fade_from: None,
             enrolment: crate::enrolment::found(store),
             in_use: InUse::found(store, known.newest),
-            through: Through::default(),
+            through: WriteThrough::default(),
         };
         let directory = Directory::of(state, known);
         directory.checkpoint(store);
@@ -140,9 +140,10 @@ impl Directory {
         let (shares, again, promised) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
-        let mut turn = Turn { now, files, state, policy, out, misdeeds, subtrees, shares, again, promised };
-        turn.take(input);
-        match turn.finish() {
+        let mut transaction =
+            Transaction { now, files, state, policy, out, misdeeds, subtrees, shares, again, promised };
+        transaction.take(input);
+        match transaction.finish() {
             Ok((live, promised)) => {
                 self.live = live;
                 let told = out.get(before..).unwrap_or_default();
@@ -256,7 +257,7 @@ impl Directory {
 
     /// Whether any request waits, or any session to hear how far its log has come: then it is to be told when time passes.
     pub fn anybody_waits(&self) -> bool {
-        self.state.desk.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
+        self.state.pending.len() > 0 || self.state.sessions.all.values().any(|session| session.owed)
     }
 
     /// The file at this path from the root, its labels between slashes; links are not followed.
@@ -266,7 +267,9 @@ impl Directory {
 
     /// The shares that the file at this path refers to, or all files below, if it is a directory. `None`: there is no such file.
     pub fn shares_below(&self, store: &dyn Store, path: &[u8]) -> Option<BTreeSet<ShareId>> {
-        self.read(store, |files| Some(crate::kept::shares_below(files, crate::report::resolve(files, path)?)))
+        self.read(store, |files| {
+            Some(crate::share_index::shares_below(files, crate::report::resolve(files, path)?))
+        })
     }
 
     /// Reads rows that nobody changes.
@@ -314,14 +317,14 @@ impl Directory {
 
     /// How the server stands.
     pub fn status(&self, now: Time) -> Status {
-        let State { sessions, desk, files, .. } = &self.state;
+        let State { sessions, pending, files, .. } = &self.state;
         let lapsed = sessions.all.values().filter(|session| session.lapsed(now, crate::TERM_MS)).count();
         let space = sessions.space(*files);
-        let owed = desk.queue.recalls.owed_since().into_iter();
+        let owed = pending.queue.recalls.owed_since().into_iter();
         let owed = owed.filter_map(|(session, since)| Some((sessions.all.get(&session)?.machine, since)));
         let mut unresponsive: Vec<_> = owed.map(|(machine, since)| (machine, now.ms_since(since))).collect();
         unresponsive.sort_by_key(|(machine, ms)| (std::cmp::Reverse(*ms), *machine));
-        let (files, sessions, waiting) = (*files, sessions.all.len(), desk.len());
+        let (files, sessions, waiting) = (*files, sessions.all.len(), pending.len());
         Status { files, sessions, lapsed, waiting, unresponsive, space }
     }
 

@@ -2,9 +2,9 @@
 
 use crate::extents::References;
 use crate::files::{Files, extent_from_row};
+use crate::io::ShareWork;
 use crate::keys::{self, Global, Tag};
 use crate::record::Record;
-use crate::seam::ShareWork;
 use ident::FileId;
 use lease::{Holdings, SessionId};
 use namespace::{Effect, LockTable, Times};

@@ -5,11 +5,11 @@
 
 use crate::certification::Known;
 use crate::files::Files;
+use crate::io::Output;
 use crate::keys::{self, Global};
 use crate::record::exact;
 use crate::report::InvitationReport;
-use crate::seam::Output;
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use crate::{Corrupt, Store};
 use lease::{SessionId, Time};
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,7 @@ impl Files<'_> {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// A machine may join.
     pub fn invite(&mut self, token: [u8; 32], rights: Rights, at: u64, until: u64) {
         let result = self.invited(&token, &rights, at);

@@ -5,9 +5,9 @@
 
 use crate::Corrupt;
 use crate::files::{Files, Outline};
+use crate::io::ShareWork;
 use crate::keys::{self, Global};
 use crate::record::exact;
-use crate::seam::ShareWork;
 use ident::FileId;
 use namespace::{ContentChange, ContentHead, Extent, Rules, ShareId};
 use serde::{Deserialize, Serialize};

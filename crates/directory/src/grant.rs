@@ -1,8 +1,8 @@
 //! Granting: the leases that a request needs and, where nobody minds, more than that, with the values that they give knowledge of.
 
-use crate::desk::Asked;
+use crate::pending::Asked;
 use crate::record::Record;
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use crate::values::{Page, Room};
 use ident::FileId;
 use lease::{Field, Granularity, Held, Holdings, Kind, Label, Lease, Mode, Released, SessionId};
@@ -20,7 +20,7 @@ const EXCLUDED_MAX: usize = 64;
 /// Labels that a row of holdings names of one session at most, by leases or by exclusions: it is read and written whole.
 const NAMED_MAX: usize = 1024;
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// Grants what the request needs, all of it at once; nobody is in the way.
     pub fn grant(&mut self, request: &Asked, needs: &[Lease]) -> Vec<FileGrant> {
         self.watch_lockers(request.session, needs);
@@ -72,7 +72,7 @@ impl Turn<'_> {
             }
         });
         for (field, kind) in &fields {
-            self.state.desk.queue.recalls.granted(session, file, field, *kind);
+            self.state.pending.queue.recalls.granted(session, file, field, *kind);
         }
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         let page =
@@ -123,8 +123,8 @@ impl Turn<'_> {
             && record.locks.iter().all(|lock| lock.holder.0 == session)
             && self.files.holdings(file).is_alone(session)
             && self.files.holdings(file).held(session).is_none_or(|held| held.excluded().next().is_none())
-            && !self.state.desk.others_wait(file, session)
-            && !self.state.desk.is_contended_anywhere(self.now, file)
+            && !self.state.pending.others_wait(file, session)
+            && !self.state.pending.is_contended_anywhere(self.now, file)
             && self.files.unasked_bytes(file).is_some()
     }
 
@@ -135,17 +135,17 @@ impl Turn<'_> {
         file: &FileId,
         mut needs: Vec<(Field, Kind)>,
     ) -> Vec<(Field, Kind)> {
-        if !self.policy.generous || self.state.desk.others_wait(file, session) {
+        if !self.policy.generous || self.state.pending.others_wait(file, session) {
             return needs;
         }
         let holdings = self.files.holdings(file);
-        let (now, desk) = (self.now, &self.state.desk);
+        let (now, pending) = (self.now, &self.state.pending);
         let granularity = self.policy.granularity;
         let alone = holdings.is_alone(session);
         let free = |field: &Field| {
             // Of a black box each takes what it needs: what it could do without is in the way of one who opens next.
             (alone || !field.is_black_box())
-                && !desk.is_contended(now, file, field)
+                && !pending.is_contended(now, file, field)
                 && granularity.in_the_way(&holdings, session, field, Kind::Write).is_empty()
         };
         if granularity != Granularity::Files || needs.iter().all(|(field, _)| free(field)) {
@@ -157,7 +157,7 @@ impl Turn<'_> {
         }
         let wants_one = needs.iter().any(|(field, _)| matches!(field, Field::Child(_)));
         let wants_all = needs.iter().any(|(field, _)| *field == Field::Children);
-        if wants_one && !wants_all && !desk.is_contended(now, file, &Field::Children) {
+        if wants_one && !wants_all && !pending.is_contended(now, file, &Field::Children) {
             let fits =
                 |excluded: Option<Vec<Label>>| excluded.is_some_and(|labels| labels.len() <= EXCLUDED_MAX);
             let kind = [self.most(session, file, &Field::Children, Kind::Write), Kind::Read];
@@ -183,7 +183,7 @@ impl Turn<'_> {
         }
         let (session, granularity) = (request.session, self.policy.granularity);
         let holdings = self.files.holdings(file);
-        let waiting = self.state.desk.wants_of_others(file, session);
+        let waiting = self.state.pending.wants_of_others(file, session);
         let access = [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete];
         let touches =
             access.map(Field::Mode).into_iter().chain([Field::Handles]).map(|field| (field, Kind::Touch));
@@ -226,7 +226,7 @@ impl Turn<'_> {
         let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
         // What it once let go it gets back by name only, with the value: its knowledge of all others goes on meanwhile.
         excluded.extend(held.excluded().cloned());
-        let lately = self.state.desk.contended_labels(self.now, file);
+        let lately = self.state.pending.contended_labels(self.now, file);
         excluded.extend(lately.into_iter().filter(|label| held.kind(&Field::Child(label.clone())).is_none()));
         excluded.sort();
         excluded.dedup();
@@ -271,8 +271,8 @@ impl Turn<'_> {
         for Entry { file, .. } in entries {
             let free = self.files.holdings(&file).is_empty()
                 && granted.binary_search(&file).is_err()
-                && !self.state.desk.others_wait(&file, session)
-                && !self.state.desk.is_contended_anywhere(self.now, &file);
+                && !self.state.pending.others_wait(&file, session)
+                && !self.state.pending.is_contended_anywhere(self.now, &file);
             let locked = |record: &Record| record.locks.iter().any(|lock| lock.holder.0 != session);
             let fits = |record: &Rc<Record>| free && !locked(record) && self.takes_along(&file, room);
             let Some(record) = self.files.record(&file).filter(fits) else {

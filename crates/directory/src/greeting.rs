@@ -4,12 +4,12 @@
 //! reached: the client sends its log and its requests again, and here they are known by their numbers. Grants that were lost need nothing, since a
 //! recall of what the client does not know that it holds is answered like any other.
 
-use crate::seam::Output;
-use crate::turn::{TERM_MS, Turn};
+use crate::io::Output;
+use crate::transaction::{TERM_MS, Transaction};
 use lease::SessionId;
 use wire::{MachineId, Rights, ToClient};
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// A machine has a new connection.
     pub fn greet(
         &mut self,
@@ -74,7 +74,7 @@ impl Turn<'_> {
         let (term_ms, rules) = (TERM_MS, self.state.rules_of(session).number());
         self.send(session, ToClient::Resumed { through, rejected, space, term_ms, rules });
         shipped.into_iter().for_each(|message| self.send(session, message));
-        let queue = &self.state.desk.queue;
+        let queue = &self.state.pending.queue;
         let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);
         let leases: Vec<_> = of_session.map(|(_, released)| released).collect();
         let of_session = queue.flushes.unanswered().filter(|(holder, ..)| *holder == session);

@@ -1,6 +1,6 @@
 //! Locks of sessions that are over, or that nobody hears of: they go as soon as somebody minds, and not before those who saw them know.
 
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, InTheWay, Lease, SessionId};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// Files of a session that is not heard of that are looked at to find out whether anybody minds.
 const LOOKED_AT_MAX: usize = 256;
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// Whoever sees the locks of `session` on `file`, and so has to let go before they can go.
     pub fn seers_of_locks(&self, file: &FileId, session: SessionId) -> Vec<InTheWay> {
         let holdings = self.files.holdings(file);

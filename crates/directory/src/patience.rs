@@ -4,7 +4,7 @@
 //! before is hardly waited for. A session that is not renewed is another matter: see [`crate::TERM_MS`].
 
 use crate::session::Misdeed;
-use crate::turn::{State, Turn};
+use crate::transaction::{State, Transaction};
 use lease::{SessionId, Time};
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ const FORGIVEN_MS: u64 = 60 * 60_000;
 impl State {
     /// Sessions that owe an answer, and are waited for no longer.
     fn overdue(&self, now: Time) -> BTreeSet<SessionId> {
-        let queue = &self.desk.queue;
+        let queue = &self.pending.queue;
         let flushes = queue.flushes.owed().map(|(session, asked)| (session, asked.max(self.led)));
         let owed = queue.recalls.owed().chain(flushes);
         owed.filter(|(session, since)| self.is_overdue(now, *session, *since))
@@ -37,7 +37,7 @@ impl State {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// Fences those that are waited for no longer.
     pub fn fence_the_deaf(&mut self) {
         for session in self.state.overdue(self.now) {

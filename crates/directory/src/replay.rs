@@ -3,13 +3,13 @@
 use crate::ask::may_be_leased;
 use crate::authority::{Authority, Replay};
 use crate::session::Misdeed;
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Open, Released, SessionId};
 use namespace::{Error, Operation, Rules, Verdict, decide};
 use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient};
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// A part of a client's log. What was seen already is skipped; nothing may be missing.
     pub fn on_log(
         &mut self,
@@ -42,7 +42,7 @@ impl Turn<'_> {
                     released.iter().try_for_each(|released| self.on_release(session, released))?;
                 }
                 LogEntry::Return { file, fields, own } => self.on_return(session, &file, fields, own)?,
-                LogEntry::Flushed { number } => self.state.desk.flushed(session, number),
+                LogEntry::Flushed { number } => self.state.pending.flushed(session, number),
                 LogEntry::FlushedThrough { number, file } => {
                     self.on_flushed_through(session, number, &file);
                 }
@@ -162,7 +162,8 @@ impl Turn<'_> {
         let held = holdings.held(session).and_then(|held| held.kind(field));
         let lets_go = held != held.and_then(|held| held.within(keep));
         let excused = || {
-            self.state.desk.queue.recalls.is_owed(session, file, field) || self.files.record(file).is_none()
+            self.state.pending.queue.recalls.is_owed(session, file, field)
+                || self.files.record(file).is_none()
         };
         if lets_go || excused() { Ok(()) } else { Err(Misdeed::NotHeld) }
     }
@@ -193,6 +194,6 @@ impl Turn<'_> {
     }
 
     fn let_go(&mut self, session: SessionId, released: &Released) {
-        self.state.desk.let_go(self.now, session, released);
+        self.state.pending.let_go(self.now, session, released);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::TERM_MS;
 use crate::files::Files;
-use crate::turn::{SERVER, State};
+use crate::transaction::{SERVER, State};
 use ident::FileId;
 use lease::{Field, Kind, Label, SessionId, Time};
 use namespace::Operation;
@@ -114,7 +114,7 @@ pub struct WaitReport {
 const DEPTH_MAX: usize = 4096;
 
 pub(crate) fn machines(state: &State, now: Time, files: &Files<'_>) -> Vec<MachineReport> {
-    let unanswered = state.desk.queue.recalls.owed_since();
+    let unanswered = state.pending.queue.recalls.owed_since();
     let mut sessions: BTreeMap<MachineId, SessionReport> = BTreeMap::new();
     for (id, session) in &state.sessions.all {
         let heard_ms = now.ms_since(session.renewed);
@@ -141,12 +141,12 @@ pub(crate) fn leases(state: &State, now: Time, files: &Files<'_>, file: &FileId)
         let excluded = excluded.chain(held.excluded_xattrs().cloned().map(Field::Xattr));
         standings.extend(excluded.map(|field| (field, session, Standing::Excluded)));
     }
-    for (session, field, keep, since) in state.desk.queue.recalls.unanswered_of(file) {
+    for (session, field, keep, since) in state.pending.queue.recalls.unanswered_of(file) {
         let for_ms = now.ms_since(since);
         standings.push((field.clone(), session, Standing::Recalled { keep, for_ms }));
     }
     // Within a field in the order of arrival: the sort keeps it.
-    for (session, field, kind, since) in state.desk.waits_on(file) {
+    for (session, field, kind, since) in state.pending.waits_on(file) {
         let for_ms = now.ms_since(since);
         standings.push((field, session, Standing::Waits { kind, for_ms }));
     }
@@ -155,7 +155,7 @@ pub(crate) fn leases(state: &State, now: Time, files: &Files<'_>, file: &FileId)
         // What the server wants for itself is nobody's.
         let machine = state.sessions.all.get(&session).filter(|_| session != SERVER)?.machine;
         let name = files.machine(machine).map(|row| row.name).unwrap_or_default();
-        let last_recall_ms = state.desk.last_recall_ms(file, &field);
+        let last_recall_ms = state.pending.last_recall_ms(file, &field);
         Some(LeaseReport { field, machine, name, standing, last_recall_ms })
     };
     standings.into_iter().filter_map(report).collect()
@@ -166,9 +166,9 @@ pub(crate) fn waits(state: &State, now: Time, files: &Files<'_>, at_least_ms: u6
         let machine = state.sessions.all.get(&session)?.machine;
         Some(files.machine(machine).map(|row| row.name).unwrap_or_default())
     };
-    let long = state.desk.waiting().filter(|(_, asked)| now.ms_since(asked.since) >= at_least_ms);
-    let report = |(arrival, asked): (lease::Arrival, &crate::desk::Asked)| {
-        let awaited = state.desk.awaited_by(arrival).into_iter();
+    let long = state.pending.waiting().filter(|(_, asked)| now.ms_since(asked.since) >= at_least_ms);
+    let report = |(arrival, asked): (lease::Arrival, &crate::pending::Asked)| {
+        let awaited = state.pending.awaited_by(arrival).into_iter();
         let unanswered = awaited.filter_map(|(holder, since)| Some((name(holder)?, now.ms_since(since))));
         WaitReport {
             arrival: arrival.0,

@@ -4,7 +4,7 @@
 //! that may have been given after the backup, or by a state that was restored from it before: numbers begin where so many seconds cannot have brought them.
 
 use crate::session::Sessions;
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use lease::SessionId;
 use wire::MachineId;
 
@@ -12,7 +12,7 @@ use wire::MachineId;
 const SESSIONS_IN_A_SECOND: u32 = 4;
 const INODES_IN_A_SECOND: u32 = 15;
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// The state was restored at `at`, UTC seconds.
     pub fn restored(&mut self, at: u64) {
         let sessions: Vec<SessionId> = self.state.sessions.all.keys().copied().collect();

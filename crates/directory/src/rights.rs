@@ -9,7 +9,7 @@
 
 use crate::authority::{Authority, DEPTH_MAX};
 use crate::files::Files;
-use crate::turn::Turn;
+use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, Kind, Label, Lease, SessionId};
 use namespace::{ContentHead, Cred, Disposition, Effect, Error, Link, Operation, Verdict, decide};
@@ -119,7 +119,7 @@ impl Files<'_> {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// What the machine of `session` may do, if there is anything that it may not.
     pub fn limits(&self, session: SessionId) -> Option<&Rights> {
         self.state.sessions.all.get(&session).map(|known| &known.rights).filter(|rights| !rights.are_full())

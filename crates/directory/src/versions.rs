@@ -9,10 +9,10 @@
 use crate::corrupt::{Corrupt, Fault};
 use crate::enrolment::FOUNDER;
 use crate::files::Files;
+use crate::io::{Output, Store};
 use crate::keys::{self, Global};
 use crate::record::exact;
-use crate::seam::{Output, Store};
-use crate::turn::{SERVER, State, Turn};
+use crate::transaction::{SERVER, State, Transaction};
 use lease::SessionId;
 use namespace::Rules;
 use serde::{Deserialize, Serialize};
@@ -101,7 +101,7 @@ impl State {
     }
 }
 
-impl Turn<'_> {
+impl Transaction<'_> {
     /// The version is raised, unless it was meanwhile, or some machines speak the last one yet.
     pub fn raise(&mut self, to: Version) {
         let in_use = &mut self.state.in_use;

@@ -19,6 +19,6 @@ pub use held::Held;
 pub use holdings::{Holdings, InTheWay, Violation};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
 pub use open::{Mode, Open, Others};
-pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, WANTS_MAX, What};
+pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, RequestKind, WANTS_MAX};
 pub use recalls::Recalls;
 pub use time::Time;

@@ -19,7 +19,7 @@ pub struct Arrival(pub u64);
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum RequestKind {
     /// The leases, for the client to act under: all of them at once, or none.
     Lease,
     /// The same, for the server to act under. What the client itself holds may be in its way.
@@ -38,7 +38,7 @@ pub struct Request {
     /// Everything that it needs at one time.
     pub wants: Vec<Lease>,
     /// What it needs it for.
-    pub what: What,
+    pub what: RequestKind,
 }
 
 /// All requests that wait, and what was asked of holders for them.
@@ -109,7 +109,7 @@ impl Queue {
     }
 
     /// Deciding again showed that the request needs this instead, and for what. It keeps its place.
-    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: What) {
+    pub fn replace_wants(&mut self, arrival: Arrival, wants: Vec<Lease>, what: RequestKind) {
         if let Some(mut request) = self.take(arrival) {
             (request.wants, request.what) = (wants, what);
             self.insert(arrival, request);
@@ -125,16 +125,19 @@ impl Queue {
     /// Whether another session that came earlier waits for what goes ill with any of this request's wants: first come, first
     /// served. Of its own session's requests those are before it that the server does: given what they need, the session would let go of that for them, and ask again, for ever.
     pub fn blocked_by_earlier(&self, arrival: Arrival) -> bool {
-        self.requests.get(&arrival).filter(|request| request.what != What::Report).is_some_and(|request| {
-            let is_shipped =
-                |other: &Arrival| self.requests.get(other).is_some_and(|other| other.what == What::Ship);
-            let blocked = |want: &Lease| {
-                self.conflicts(want).any(|(other, it)| {
-                    other < arrival && (it.session != request.session || is_shipped(&other))
-                })
-            };
-            request.wants.iter().any(blocked)
-        })
+        self.requests.get(&arrival).filter(|request| request.what != RequestKind::Report).is_some_and(
+            |request| {
+                let is_shipped = |other: &Arrival| {
+                    self.requests.get(other).is_some_and(|other| other.what == RequestKind::Ship)
+                };
+                let blocked = |want: &Lease| {
+                    self.conflicts(want).any(|(other, it)| {
+                        other < arrival && (it.session != request.session || is_shipped(&other))
+                    })
+                };
+                request.wants.iter().any(blocked)
+            },
+        )
     }
 
     /// Whether another session waits for what goes ill with `lease`: if so, `session` should not be given it without need.
@@ -176,7 +179,7 @@ impl Queue {
     fn insert(&mut self, arrival: Arrival, request: Request) {
         let session = request.session;
         self.sessions.entry(session).or_default().insert(arrival);
-        if request.what != What::Report {
+        if request.what != RequestKind::Report {
             for Lease { file, field, kind } in &request.wants {
                 let fields = self.wanted.entry(file.clone()).or_default();
                 let wanted = fields.entry(field.clone()).or_default().entry(arrival);

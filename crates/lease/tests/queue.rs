@@ -3,7 +3,7 @@
 use ident::FileId;
 use lease::{
     Arrival, Field, Flushes, Holdings, InTheWay, Kind, Label, Lease, Mode, Queue, Recalls, Released, Request,
-    SessionId, Time, What,
+    RequestKind, SessionId, Time,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,7 +20,7 @@ fn xattr(name: &str) -> Field {
     Field::Xattr(Label::new(name.as_bytes()).expect("a label"))
 }
 
-fn request(session: u64, what: What, wants: &[(u64, Field, Kind)]) -> Request {
+fn request(session: u64, what: RequestKind, wants: &[(u64, Field, Kind)]) -> Request {
     let wants = wants.iter().map(|(n, field, kind)| Lease::new(file(*n), field.clone(), *kind)).collect();
     Request { session: SessionId(session), number: 7, wants, what }
 }
@@ -55,12 +55,15 @@ fn who_stands_behind_whom() {
     for (first, its, second, theirs, behind) in rows {
         let mut queue = Queue::default();
         let earlier =
-            queue.push(request(1, What::Lease, &[(1, Field::Parent, Read), (5, first.clone(), its)]));
-        let later =
-            queue.push(request(2, What::Lease, &[(6, Field::Parent, Read), (5, second.clone(), theirs)]));
-        let elsewhere = queue.push(request(2, What::Lease, &[(4, second.clone(), theirs)]));
-        let report = queue.push(request(3, What::Report, &[(5, second.clone(), theirs)]));
-        let after_report = queue.push(request(4, What::Lease, &[(6, second.clone(), theirs)]));
+            queue.push(request(1, RequestKind::Lease, &[(1, Field::Parent, Read), (5, first.clone(), its)]));
+        let later = queue.push(request(
+            2,
+            RequestKind::Lease,
+            &[(6, Field::Parent, Read), (5, second.clone(), theirs)],
+        ));
+        let elsewhere = queue.push(request(2, RequestKind::Lease, &[(4, second.clone(), theirs)]));
+        let report = queue.push(request(3, RequestKind::Report, &[(5, second.clone(), theirs)]));
+        let after_report = queue.push(request(4, RequestKind::Lease, &[(6, second.clone(), theirs)]));
         let told = format!("{theirs:?} on {second:?} after {its:?} on {first:?}");
         assert_eq!(queue.blocked_by_earlier(later), behind, "{told}");
         assert_eq!(queue.is_wanted_by_others(SessionId(9), &Lease::new(file(5), second.clone(), theirs)), {
@@ -70,7 +73,7 @@ fn who_stands_behind_whom() {
             assert!(!queue.blocked_by_earlier(free), "{told}");
         }
         assert_eq!(queue.waiting_on(&file(5)), BTreeSet::from([earlier, later]));
-        let same = queue.push(request(1, What::Lease, &[(5, second.clone(), theirs)]));
+        let same = queue.push(request(1, RequestKind::Lease, &[(5, second.clone(), theirs)]));
         let others_only = !theirs.agrees_with(theirs);
         assert_eq!(
             queue.blocked_by_earlier(same),
@@ -78,7 +81,7 @@ fn who_stands_behind_whom() {
             "{told}: by its own session's nobody is blocked"
         );
         let wants = queue.get(earlier).unwrap().wants.clone();
-        queue.replace_wants(earlier, wants, What::Ship);
+        queue.replace_wants(earlier, wants, RequestKind::Ship);
         assert_eq!(
             queue.blocked_by_earlier(same),
             behind || others_only,
@@ -92,12 +95,13 @@ fn who_stands_behind_whom() {
 #[test]
 fn wanting_more_keeps_the_place() {
     let mut queue = Queue::default();
-    let first = queue.push(request(1, What::Lease, &[(1, Field::Content, Kind::Read)]));
-    let second = queue.push(request(2, What::Lease, &[(2, Field::Content, Kind::Write)]));
+    let first = queue.push(request(1, RequestKind::Lease, &[(1, Field::Content, Kind::Read)]));
+    let second = queue.push(request(2, RequestKind::Lease, &[(2, Field::Content, Kind::Write)]));
     assert!(!queue.blocked_by_earlier(second));
     let wants =
-        request(1, What::Lease, &[(2, Field::Content, Kind::Read), (2, Field::Times, Kind::Touch)]).wants;
-    queue.replace_wants(first, wants, What::Lease);
+        request(1, RequestKind::Lease, &[(2, Field::Content, Kind::Read), (2, Field::Times, Kind::Touch)])
+            .wants;
+    queue.replace_wants(first, wants, RequestKind::Lease);
     assert!(queue.blocked_by_earlier(second) && !queue.blocked_by_earlier(first));
     assert_eq!(queue.waiting_on(&file(1)), BTreeSet::new());
     assert_eq!(reload(&queue), queue);
@@ -218,11 +222,11 @@ fn a_report_waits_for_flushes_of_its_own() {
 #[test]
 fn the_end_of_a_session_says_who_is_to_be_tried_again() {
     let mut queue = Queue::default();
-    let gone = queue.push(request(1, What::Lease, &[(1, Field::Content, Kind::Write)]));
-    let behind = queue.push(request(2, What::Lease, &[(1, Field::Content, Kind::Read)]));
-    let awaiting = queue.push(request(2, What::Lease, &[(2, Field::Content, Kind::Read)]));
-    let report = queue.push(request(3, What::Report, &[(3, Field::Content, Kind::Read)]));
-    let unconcerned = queue.push(request(3, What::Lease, &[(4, Field::Content, Kind::Read)]));
+    let gone = queue.push(request(1, RequestKind::Lease, &[(1, Field::Content, Kind::Write)]));
+    let behind = queue.push(request(2, RequestKind::Lease, &[(1, Field::Content, Kind::Read)]));
+    let awaiting = queue.push(request(2, RequestKind::Lease, &[(2, Field::Content, Kind::Read)]));
+    let report = queue.push(request(3, RequestKind::Report, &[(3, Field::Content, Kind::Read)]));
+    let unconcerned = queue.push(request(3, RequestKind::Lease, &[(4, Field::Content, Kind::Read)]));
     queue.recalls.recall(Time(0), SessionId(1), &file(2), &Field::Content, None);
     queue.flushes.flush(Time(7), report, SessionId(1), &file(3), &Field::Content);
     assert_eq!(queue.end(SessionId(1)), BTreeSet::from([behind, awaiting, report]));
@@ -345,14 +349,15 @@ impl World {
     fn apply(&mut self, step: Step) {
         match step {
             Step::Ask(session, wants) => {
-                let arrival = self.queue.push(Request { session, number: 0, wants, what: What::Lease });
+                let arrival =
+                    self.queue.push(Request { session, number: 0, wants, what: RequestKind::Lease });
                 self.try_again(arrival);
             }
             Step::AskMore(session, want) => {
                 let Some(arrival) = self.queue.of_session(session).last() else { return };
                 let mut wants = self.queue.get(arrival).expect("it waits").wants.clone();
                 wants.push(want);
-                self.queue.replace_wants(arrival, wants, What::Lease);
+                self.queue.replace_wants(arrival, wants, RequestKind::Lease);
                 self.try_again(arrival);
             }
             Step::Answer(session) => {

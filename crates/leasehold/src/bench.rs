@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::answer::{Answer, put};
-use bench::local::{self, Part, Settings};
+use bench::local::{self, Section, Settings};
 use bench::paper::{self, Experiment};
 use bench::{floor, shared, shares, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -61,8 +61,8 @@ pub struct Local {
     data: PathBuf,
     /// Only these parts: names and attributes; the same cold, with memory and store; long transfers; small random synced writes; many files without
     /// a mount.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(Part::ALL, Part::name))]
-    only: Vec<Part>,
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(Section::ALL, Section::name))]
+    only: Vec<Section>,
     /// Files in the work on names.
     #[arg(long, default_value_t = 200_000)]
     files: usize,
@@ -91,8 +91,8 @@ pub struct Shared {
     data: PathBuf,
     /// Only these parts: work on names in a directory of one's own; the same with 5 ms of delay to the server, either way; two machines that make files in one
     /// directory; a small file that goes from one to another; that save files as editors do; that open one file.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shared::Part::ALL, shared::Part::name))]
-    only: Vec<shared::Part>,
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shared::Section::ALL, shared::Section::name))]
+    only: Vec<shared::Section>,
     /// Files in the work on names.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..))]
     files: u32,
@@ -112,8 +112,8 @@ pub struct Shares {
     data: PathBuf,
     /// Only these parts: storing small shares, and finding them again without a database; reading all against its digest; the database of a large store; memory with
     /// that of a very large one, which takes minutes and 5 GB.
-    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shares::Part::ALL, shares::Part::name))]
-    only: Vec<shares::Part>,
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(shares::Section::ALL, shares::Section::name))]
+    only: Vec<shares::Section>,
     /// Shares in the database of the large store.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     shares: u64,
@@ -172,7 +172,7 @@ impl Bench {
 impl Local {
     fn run(self) -> Result<Answer, Failure> {
         let parts = match self.only.is_empty() {
-            true => Part::ALL.to_vec(),
+            true => Section::ALL.to_vec(),
             false => self.only,
         };
         let settings = Settings {
@@ -192,7 +192,7 @@ impl Local {
 impl Shared {
     fn run(self) -> Result<Answer, Failure> {
         let parts = match self.only.is_empty() {
-            true => shared::Part::ALL.to_vec(),
+            true => shared::Section::ALL.to_vec(),
             false => self.only,
         };
         let settings = shared::Settings {
@@ -209,7 +209,7 @@ impl Shared {
 impl Shares {
     fn run(self) -> Result<Answer, Failure> {
         let parts = match self.only.is_empty() {
-            true => shares::Part::ALL.to_vec(),
+            true => shares::Section::ALL.to_vec(),
             false => self.only,
         };
         let settings = shares::Settings {

@@ -59,7 +59,7 @@ struct Simulated {
     /// What happened to a machine alone.
     alone: Option<Alone>,
     /// What happened in a building of machines.
-    building: Option<sim::Happened>,
+    building: Option<sim::Stats>,
     /// What happened in an office of machines.
     office: Option<sim::Tally>,
     /// What was found wrong, and what shows it again.
@@ -147,7 +147,7 @@ impl Simulate {
         };
         let weather = if self.raft { sim::Weather::shipped(seed) } else { sim::Weather::of(seed) };
         let weather = sim::Weather { servers: self.servers.unwrap_or(weather.servers), ..weather };
-        let happened = sim::run_building_in(weather, seed, machines, steps).map_err(again)?;
+        let happened = sim::run_world_in(weather, seed, machines, steps).map_err(again)?;
         *done.building.get_or_insert_default() += happened;
         if !self.raft {
             *done.office.get_or_insert_default() += sim::run_many(seed, machines, steps).map_err(again)?;

@@ -95,7 +95,7 @@ fn text(status: &StatusReport) -> String {
         line("waiting", format!("and {} calls more", waiting.len() - CALLS_SHOWN));
     }
     line("known", format!("{} files by this machine's client", status.files_known));
-    for dir in &status.put_aside {
+    for dir in &status.quarantined {
         line("damaged", format!("a server was added anew; what it had is kept: {dir}"));
     }
     if status.salvaged > 0 {

@@ -4,7 +4,7 @@
 //! shares/acted-for    the number of the latest session that had begun in a state by which something was let go
 //! ```
 
-use crate::ledger::Ledger;
+use crate::references::ReferenceIndex;
 use crate::small::replace_plain;
 use lease::SessionId;
 use parking_lot::Mutex;
@@ -43,12 +43,12 @@ impl Acted {
     }
 
     /// Looks at the state, if that was not found to be new enough yet.
-    pub(crate) fn look(&self, ledger: &dyn Ledger) {
-        if self.trusts() || !ledger.is_current() {
+    pub(crate) fn look(&self, references: &dyn ReferenceIndex) {
+        if self.trusts() || !references.is_current() {
             return;
         }
         let latest = *self.latest.lock();
-        if latest.is_none_or(|session| ledger.has_begun(session)) {
+        if latest.is_none_or(|session| references.has_begun(session)) {
             self.trusts.store(true, SeqCst);
         } else if !self.said.swap(true, SeqCst) {
             tracing::error!(

@@ -8,8 +8,8 @@ use crate::control_socket::{accept, bind, connect};
 use crate::data::{Cluster, DataDir};
 use crate::fsck::{self, FsckReport};
 use crate::machine::{Machine, MachineError, MachineSettings, STOPPED};
+use crate::membership::Membership;
 use crate::net::ask_control;
-use crate::part::Part;
 use crate::renewal::AuthorityReport;
 use crate::scrub::ScrubReport;
 use crate::servers::ServerStanding;
@@ -118,14 +118,18 @@ pub(crate) struct Control {
 
 impl Control {
     /// Listens for the machine whose part this is, as long as it lives.
-    pub fn serve(dir: &Path, part: &Arc<Part>) -> std::io::Result<Control> {
+    pub fn serve(dir: &Path, membership: &Arc<Membership>) -> std::io::Result<Control> {
         let socket = DataDir::control_socket(dir);
         let listener = bind(&socket)?;
-        let part = Arc::downgrade(part);
+        let membership = Arc::downgrade(membership);
         std::thread::Builder::new().name("control".into()).spawn(move || {
             loop {
                 let accepted = accept(&listener);
-                let Some(part) = part.upgrade().filter(|part| !part.engine().is_stopping()) else { return };
+                let Some(membership) =
+                    membership.upgrade().filter(|membership| !membership.engine().is_stopping())
+                else {
+                    return;
+                };
                 let stream = match accepted {
                     Ok(stream) => stream,
                     Err(error) if error.kind() == ErrorKind::PermissionDenied => continue,
@@ -137,7 +141,7 @@ impl Control {
                 };
                 // Some take long, and nobody else is to wait for them.
                 let answering = std::thread::Builder::new().name("control".into());
-                if let Err(error) = answering.spawn(move || answer_stream(&part, stream)) {
+                if let Err(error) = answering.spawn(move || answer_stream(&membership, stream)) {
                     tracing::error!(%error, "no thread can be started");
                 }
             }
@@ -156,20 +160,20 @@ impl Drop for Control {
 }
 
 /// Serves one connection.
-fn answer_stream(part: &Part, mut stream: UnixStream) {
+fn answer_stream(membership: &Membership, mut stream: UnixStream) {
     let mut line = String::new();
     let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
     let failed = |error: &dyn std::fmt::Display| Reply::Failed(error.to_string());
     match (read, serde_json::from_str(&line)) {
         (Ok(_), Ok(request)) => {
-            if Request::counts_all(&request) && !part.engine().flush(FLUSH) {
+            if Request::counts_all(&request) && !membership.engine().flush(FLUSH) {
                 let _ = send(&mut stream, &Reply::Note(NOT_FLUSHED.to_owned()));
             }
-            if let Some(leader) = leader_to_ask(part, &request) {
+            if let Some(leader) = leader_to_ask(membership, &request) {
                 let mut tell = |line: &[u8]| {
                     let _ = stream.write_all(line);
                 };
-                let asked = part.credentials().map_err(|error| error.to_string()).and_then(|own| {
+                let asked = membership.credentials().map_err(|error| error.to_string()).and_then(|own| {
                     ask_control(&leader, &own.caller(), line.clone(), &mut tell).map_err(|e| e.to_string())
                 });
                 if let Err(why) = asked {
@@ -178,7 +182,7 @@ fn answer_stream(part: &Part, mut stream: UnixStream) {
                 return;
             }
             // Whoever asked may have gone away.
-            let reply = reply(part, request, &mut |progress| {
+            let reply = reply(membership, request, &mut |progress| {
                 let _ = send(&mut stream, &Reply::Progress(progress.to_owned()));
             });
             let _ = send(&mut stream, &reply.map_or_else(Reply::Failed, Reply::Answer));
@@ -224,13 +228,13 @@ impl Request {
 }
 
 /// Who is to be asked instead of this server: what is about the whole cluster only the leader can say.
-fn leader_to_ask(part: &Part, request: &Request) -> Option<String> {
-    let follows = part.server().is_some_and(|server| !server.group().leads());
-    (follows && !request.is_local()).then(|| part.link_status().map(|status| status.server)).flatten()
+fn leader_to_ask(membership: &Membership, request: &Request) -> Option<String> {
+    let follows = membership.server().is_some_and(|server| !server.group().leads());
+    (follows && !request.is_local()).then(|| membership.link_status().map(|status| status.server)).flatten()
 }
 
 /// Answers what another server passes on, a line of JSON; answers go to `tell`, lines of JSON too.
-pub(crate) fn answer_server(part: &Part, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
+pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut dyn FnMut(Vec<u8>)) {
     let mut tell = |reply: &Reply| {
         let mut line = serde_json::to_vec(reply).unwrap_or_default();
         line.push(b'\n');
@@ -238,37 +242,41 @@ pub(crate) fn answer_server(part: &Part, request: &str, tell: &mut dyn FnMut(Vec
     };
     let reply = match serde_json::from_str::<Request>(request) {
         Ok(request) if request.is_local() => Err(ONLY_HERE.to_owned()),
-        Ok(request) if leader_to_ask(part, &request).is_some() => Err("another server leads now".to_owned()),
-        Ok(request) => reply(part, request, &mut |progress| tell(&Reply::Progress(progress.to_owned()))),
+        Ok(request) if leader_to_ask(membership, &request).is_some() => {
+            Err("another server leads now".to_owned())
+        }
+        Ok(request) => {
+            reply(membership, request, &mut |progress| tell(&Reply::Progress(progress.to_owned())))
+        }
         Err(error) => Err(error.to_string()),
     };
     tell(&reply.map_or_else(Reply::Failed, Reply::Answer));
 }
 
-fn reply(part: &Part, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Value, String> {
-    let server = part.server();
+fn reply(membership: &Membership, request: Request, progress: &mut dyn FnMut(&str)) -> Result<Value, String> {
+    let server = membership.server();
     let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
     match request {
-        Request::Status => value(&StatusReport::of(part)),
-        Request::Live(watches) => value(&LiveReport::of(part, watches)),
+        Request::Status => value(&StatusReport::of(membership)),
+        Request::Live(watches) => value(&LiveReport::of(membership, watches)),
         Request::Fsck => value(&fsck::run(server?, progress)),
         Request::Scrub => {
             let server = server?;
             value(&server.scrub().run_now(server, progress)?)
         }
-        Request::Invite(invitation) => value(&server?.invite(invitation, &*part.begin_to_listen()?)?),
+        Request::Invite(invitation) => value(&server?.invite(invitation, &*membership.begin_to_listen()?)?),
         Request::Invitations => value(&server?.invitations()),
         Request::Revoke(id) => value(&server?.revoke(&id)?),
         Request::Machines => value(&server?.machines()),
         Request::Expel(who) => value(&server?.expel(&who)?),
         Request::Leases(path) => value(&server?.leases(&path)?),
         Request::Servers => value(&server?.server_standings()),
-        Request::AddServer(who) => value(&server?.add_server(&who, part.addresses(), progress)?),
+        Request::AddServer(who) => value(&server?.add_server(&who, membership.addresses(), progress)?),
         Request::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
         Request::Drain(who) => value(&server?.drain(&who, progress)?),
         Request::RenewAuthority => value(&server?.renew_authority(progress)?),
         Request::Backup(order) => {
-            value(&backup::run(part, &order, progress).map_err(|error| in_words(&error))?)
+            value(&backup::run(membership, &order, progress).map_err(|error| in_words(&error))?)
         }
         Request::Shares(request) => stored::reply(server?, request, progress),
     }
@@ -464,7 +472,7 @@ pub fn back_up(
         return Ok(report);
     }
     let machine = start_stopped(data, "leasehold backup")?;
-    let report = backup::run(machine.part(), order, progress);
+    let report = backup::run(machine.membership(), order, progress);
     machine.stop()?;
     report.map_err(|error| AskError::Failed(in_words(&error)))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! format         the version of this layout
 //! copies/        the small files below once more: see `small`
-//! spare          room for a start on a full disk: see `spare`
+//! spare          room for a start on a full disk: see `ballast`
 //! lock           held while a process uses the directory; says which one
 //! machine.json   the machine's number, how often it started, what the directory has been given
 //! machine.key    its private key; machine.crt, authority.crt: its certificate and the authority's
@@ -12,7 +12,7 @@
 //! salvage/       what could not be applied
 //! server/        the directory server: Raft log and store of rows
 //! server.mark    how far the log in server/ is durable: see `group::log`
-//! server.damaged-SECONDS/  what a server had that was added anew: see `aside`
+//! server.damaged-SECONDS/  what a server had that was added anew: see `quarantine`
 //! scrub.json     when all but the shares was read last: see `scrub`
 //! shares/        the share server: share files and lease database
 //! restoring      while the directory is made out of a backup
@@ -20,9 +20,9 @@
 //! control        socket for `status` and `fsck` while a process runs
 //! ```
 
+use crate::ballast;
 use crate::placed::Placed;
 use crate::small::{self, COPIES, read_file, remove_file, replace_file, replace_plain};
-use crate::spare;
 use os::fill_random;
 use os::private;
 use parking_lot::Mutex;
@@ -542,7 +542,7 @@ fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
         let _ = (&file).take(1024).read_to_string(&mut holder);
         return Err(DataError::InUse { dir: path.to_path_buf(), holder: holder.trim().to_owned() });
     }
-    spare::release(path);
+    ballast::release(path);
     let text = format!("process {} ({purpose})\n", std::process::id());
     file.set_len(0)
         .and_then(|()| file.rewind())

@@ -165,7 +165,7 @@ pub(crate) struct Yield {
 pub(crate) enum Chore {
     Unneeded(Vec<ShareId>),
     /// The reply of a waiting read, whose pieces must be fetched.
-    Gather(Vec<content::Part>, Responder),
+    Gather(Vec<content::ReadPart>, Responder),
     /// What could not be applied is to be written down.
     Salvage(Salvage),
     /// The session of an earlier start goes on.
@@ -553,8 +553,8 @@ impl Engine {
             Ok(Reply::Data(parts)) => {
                 let shares = || {
                     parts.iter().filter_map(|part| match part {
-                        content::Part::Piece { share, .. } => Some(*share),
-                        content::Part::Bytes(_) | content::Part::Zeros(_) => None,
+                        content::ReadPart::Piece { share, .. } => Some(*share),
+                        content::ReadPart::Bytes(_) | content::ReadPart::Zeros(_) => None,
                     })
                 };
                 let waits = shares().next().is_some();
@@ -826,8 +826,8 @@ impl Engine {
         let reaches = hosted.client.is_connected();
         drop(hosted);
         // What is not here nobody waits for whose server is away.
-        let gather = |parts: Vec<content::Part>| {
-            let is_here = |part: &content::Part| !matches!(part, content::Part::Piece { .. });
+        let gather = |parts: Vec<content::ReadPart>| {
+            let is_here = |part: &content::ReadPart| !matches!(part, content::ReadPart::Piece { .. });
             if reaches || parts.iter().all(is_here) {
                 self.pieces.gather(self.copies(), parts)
             } else {
@@ -947,14 +947,14 @@ impl Hosted {
             let LostWhat::Content { ranges, .. } = &mut lost.what else { continue };
             for (_, part) in ranges {
                 if let Some(bytes) = self.plain(part) {
-                    *part = content::Part::Bytes(bytes);
+                    *part = content::ReadPart::Bytes(bytes);
                 }
             }
         }
     }
 
-    fn plain(&self, part: &content::Part) -> Option<Bytes> {
-        let content::Part::Piece { share, at, skip, length, .. } = part else { return None };
+    fn plain(&self, part: &content::ReadPart) -> Option<Bytes> {
+        let content::ReadPart::Piece { share, at, skip, length, .. } = part else { return None };
         let of_share = || self.unstored.values().find(|upload| upload.share == *share);
         let upload = self.unsettled.get(share).or_else(of_share)?;
         let mut begins = 0;

@@ -1,9 +1,9 @@
 //! Shares put together of the fragments that are to be had, wherever they are.
 
 use crate::hosts::HostList;
-use crate::keeper::Keeper;
 use crate::net::Pending;
 use crate::peers::{Peers, fetched};
+use crate::share_host::ShareHost;
 use bytes::Bytes;
 use namespace::{ShareId, Spread};
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ struct Wanted {
 /// for each no longer than `patience`.
 pub(crate) fn put_together(
     peers: &Peers,
-    here: Option<&Keeper>,
+    here: Option<&ShareHost>,
     hosts: &HostList,
     share: ShareId,
     patience: Duration,
@@ -92,14 +92,14 @@ enum Fetching {
 
 fn ask(
     peers: &Peers,
-    here: Option<&Keeper>,
+    here: Option<&ShareHost>,
     hosts: &HostList,
     machine: MachineId,
     name: ShareId,
 ) -> Fetching {
     match here {
-        Some(keeper) if machine == peers.me() => {
-            let whole = keeper.shares().server().whole(&name);
+        Some(share_host) if machine == peers.me() => {
+            let whole = share_host.shares().server().whole(&name);
             Fetching::Here(whole.ok().map(|(body, _)| body.into()))
         }
         _ => peers

@@ -130,7 +130,7 @@ fn look(
     let Tree { pieces, report, mut faults, progress } = tree;
     report.shares = pieces.len();
     let mut suspects = Suspects::new();
-    let (hosts, me) = (server.keeper().peers().hosts().now(), server.keeper().peers().me());
+    let (hosts, me) = (server.share_host().peers().hosts().now(), server.share_host().peers().me());
     for (share, pieces) in &pieces {
         // Each host's copies and fragments are its own to check.
         let here: Vec<ShareId> = share.kept_as().filter(|kept| hosts.placed(kept).contains(&me)).collect();
@@ -172,7 +172,7 @@ impl Content<'_> {
         };
         here.iter().find_map(damaged).or_else(|| {
             here.iter().find(|fragment| fragment.number() == Some(0))?;
-            let whole = match whole(self.server.keeper(), *share) {
+            let whole = match whole(self.server.share_host(), *share) {
                 Ok(whole) => whole,
                 Err(fault) => return Some(fault),
             };

@@ -1,8 +1,8 @@
 //! Hosts the state machines: data directory, Raft, metadata store, network, threads, clocks.
 
 mod acted;
-mod aside;
 mod backup;
+mod ballast;
 mod chain;
 mod change;
 mod clock;
@@ -16,15 +16,15 @@ pub mod figures;
 mod fragments;
 mod fsck;
 mod hosts;
-mod keeper;
-mod ledger;
 mod machine;
+mod membership;
 mod net;
-mod part;
 mod peers;
 mod pieces;
 mod placed;
+mod quarantine;
 mod receipts;
+mod references;
 mod renewal;
 mod repair;
 mod routes;
@@ -33,10 +33,10 @@ mod salvaged;
 mod scrub;
 mod server;
 mod servers;
+mod share_host;
 mod shares_server;
 mod small;
 mod space;
-mod spare;
 mod status;
 mod stored;
 #[cfg(test)]

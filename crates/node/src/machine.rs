@@ -1,17 +1,17 @@
 //! A machine: its client, and its server if it has one, in one process, from start to end.
 
 use crate::backup::BackupSchedule;
+use crate::ballast;
 use crate::control::Control;
 use crate::copies::Copies;
 use crate::data::{DataDir, DataError};
 use crate::engine::{Ended, Engine, Queues};
+use crate::membership::Membership;
 use crate::net::{CertificateError, ListenError};
-use crate::part::Part;
 use crate::peers::Peers;
 use crate::salvage::SalvageStore;
 use crate::server::Server;
 use crate::shares_server::{ShareSettings, SharesError};
-use crate::spare;
 use crate::status::StatusReport;
 use crate::upstream::Upstream;
 use file_service::FileService;
@@ -174,7 +174,7 @@ impl Default for MachineSettings {
 /// The machine of a data directory. Dropping it ends the process's hold as a crash would; [`Machine::stop`] does it in order.
 pub struct Machine {
     engine: Arc<Engine>,
-    part: Arc<Part>,
+    membership: Arc<Membership>,
     threads: Vec<JoinHandle<()>>,
     control: Option<Control>,
     data: DataDir,
@@ -194,16 +194,16 @@ impl Machine {
         if let Some((number, unsent)) = engine.salvage().unsent()? {
             engine.go_on_with(number, unsent);
         }
-        let part = Part::new(dir.to_path_buf(), machine, settings, engine.clone(), peers);
-        let mut up = Machine { engine, part, threads: Vec::new(), control: None, data };
-        up.part.begin()?;
+        let membership = Membership::new(dir.to_path_buf(), machine, settings, engine.clone(), peers);
+        let mut up = Machine { engine, membership, threads: Vec::new(), control: None, data };
+        up.membership.begin()?;
         up.start_threads(queues)?;
         if let Upstream::Here(_) = up.engine.upstream() {
             up.engine.upstream().open_again(&up.engine);
         }
         up.wait_until_open()?;
-        spare::keep(dir);
-        let control = Control::serve(dir, &up.part);
+        ballast::keep(dir);
+        let control = Control::serve(dir, &up.membership);
         up.control = Some(
             control.map_err(|source| MachineError::Io { verb: "listen on the control socket", source })?,
         );
@@ -234,7 +234,7 @@ impl Machine {
 
     fn wait_until_open(&self) -> Result<(), MachineError> {
         let mut waits = || {
-            let Some(status) = self.part.link_status() else { return };
+            let Some(status) = self.membership.link_status() else { return };
             let why = status.down.unwrap_or_else(|| "it does not answer".to_owned());
             tracing::warn!(
                 server = status.server,
@@ -242,7 +242,7 @@ impl Machine {
                 "the server cannot be reached; this machine is mounted when it can"
             );
         };
-        self.engine.wait_until_open(&mut waits).map_err(|error| match self.part.link_status() {
+        self.engine.wait_until_open(&mut waits).map_err(|error| match self.membership.link_status() {
             Some(status) => {
                 MachineError::Unreachable { server: status.server, why: status.down.unwrap_or_default() }
             }
@@ -258,7 +258,7 @@ impl Machine {
     /// The file system appears at `dir`, which is what people are told.
     pub fn is_mounted_on(&self, dir: &Path) {
         // A machine is mounted once.
-        let _ = self.part.mounted_on().set(dir.to_path_buf());
+        let _ = self.membership.mounted_on().set(dir.to_path_buf());
     }
 
     /// From now on every message of the server's is shown to `tap`, in the order of arrival and before the client takes it: for who counts leases. It must not
@@ -269,18 +269,18 @@ impl Machine {
 
     /// Makes backups from now on, as long as it is up.
     pub fn back_up(&mut self, schedule: BackupSchedule) -> Result<(), MachineError> {
-        let part = self.part.clone();
-        self.threads.push(thread("backup", move || schedule.run(&part))?);
+        let membership = self.membership.clone();
+        self.threads.push(thread("backup", move || schedule.run(&membership))?);
         Ok(())
     }
 
     /// What it is doing.
     pub fn status(&self) -> StatusReport {
-        StatusReport::of(&self.part)
+        StatusReport::of(&self.membership)
     }
 
-    pub(crate) fn part(&self) -> &Part {
-        &self.part
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     /// The data directory.
@@ -290,12 +290,12 @@ impl Machine {
 
     /// Where other machines can call this one.
     pub fn listens(&self) -> Option<SocketAddr> {
-        self.part.listener().map(|listener| listener.address())
+        self.membership.listener().map(|listener| listener.address())
     }
 
     /// Where the server is that leads, of a machine whose own does not or that has none.
     pub fn served_by(&self) -> Option<String> {
-        self.part.link_status().map(|status| status.server)
+        self.membership.link_status().map(|status| status.server)
     }
 
     #[cfg(test)]
@@ -304,7 +304,7 @@ impl Machine {
     }
 
     pub(crate) fn server(&self) -> Option<Arc<Server>> {
-        self.part.server()
+        self.membership.server()
     }
 
     /// The mount is about to go: what the kernel still writes is taken, even if the server cannot be reached any more.
@@ -340,7 +340,7 @@ impl Machine {
     fn end(&mut self) {
         self.engine.stop();
         drop(self.control.take());
-        self.part.end();
+        self.membership.end();
         for thread in self.threads.drain(..) {
             // A thread that panicked has said so.
             let _ = thread.join();
@@ -351,7 +351,7 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.engine.stop();
-        self.part.stop();
+        self.membership.stop();
     }
 }
 

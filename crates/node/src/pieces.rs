@@ -2,7 +2,7 @@
 
 use crate::copies::Copies;
 use bytes::Bytes;
-use content::{Part, TAG_BYTES};
+use content::{ReadPart, TAG_BYTES};
 use lru::LruCache;
 use namespace::{Error, ShareId};
 use parking_lot::Mutex;
@@ -27,14 +27,14 @@ impl Pieces {
     }
 
     /// The bytes that `parts` stand for. What must be fetched is fetched together.
-    pub fn gather(&self, copies: &Copies, parts: Vec<Part>) -> Result<Vec<Bytes>, Error> {
+    pub fn gather(&self, copies: &Copies, parts: Vec<ReadPart>) -> Result<Vec<Bytes>, Error> {
         let mut gathered = Vec::with_capacity(parts.len());
         let mut missing = Vec::new();
         for part in &parts {
             gathered.push(match part {
-                Part::Bytes(bytes) => bytes.clone(),
-                Part::Zeros(length) => Bytes::from(vec![0; *length as usize]),
-                Part::Piece { share, at, piece_length, .. } => match self.cached(*share, *at) {
+                ReadPart::Bytes(bytes) => bytes.clone(),
+                ReadPart::Zeros(length) => Bytes::from(vec![0; *length as usize]),
+                ReadPart::Piece { share, at, piece_length, .. } => match self.cached(*share, *at) {
                     Some(plain) => cut(&plain, part)?,
                     None => {
                         missing.push((gathered.len(), (*share, *at, *piece_length + TAG_BYTES as u32)));
@@ -58,8 +58,8 @@ impl Pieces {
         self.cache.lock().pieces.get(&(share, at)).cloned()
     }
 
-    fn open(&self, part: &Part, ciphertext: Vec<u8>) -> Result<Bytes, Error> {
-        let Part::Piece { share, at, piece_length, nonce, hash, key, length, .. } = part else {
+    fn open(&self, part: &ReadPart, ciphertext: Vec<u8>) -> Result<Bytes, Error> {
+        let ReadPart::Piece { share, at, piece_length, nonce, hash, key, length, .. } = part else {
             return Err(Error::Damaged);
         };
         let plain = content::open(key, nonce, hash, ciphertext).map_err(|_| {
@@ -89,8 +89,8 @@ impl Pieces {
 }
 
 /// What `part` is of its piece.
-fn cut(plain: &Bytes, part: &Part) -> Result<Bytes, Error> {
-    let Part::Piece { skip, length, .. } = part else { return Err(Error::Damaged) };
+fn cut(plain: &Bytes, part: &ReadPart) -> Result<Bytes, Error> {
+    let ReadPart::Piece { skip, length, .. } = part else { return Err(Error::Damaged) };
     let (from, to) = (*skip as usize, *skip as usize + *length as usize);
     if to <= plain.len() { Ok(plain.slice(from..to)) } else { Err(Error::Damaged) }
 }

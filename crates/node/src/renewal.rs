@@ -130,7 +130,7 @@ impl Server {
     }
 
     fn try_to_tend_certificates(&self) -> Result<(), CertificateError> {
-        let me = self.keeper().peers().me();
+        let me = self.share_host().peers().me();
         let authorities = self.authorities();
         self.credentials().serve(me, &authorities)?;
         let latest = authorities.last();

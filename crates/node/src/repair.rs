@@ -10,11 +10,11 @@
 
 use crate::fragments::put_together;
 use crate::hosts::HostList;
-use crate::keeper::Keeper;
-use crate::ledger::Ledger;
 use crate::machine::STOP_LOOK;
 use crate::net::Pending;
 use crate::peers::fetched;
+use crate::references::ReferenceIndex;
+use crate::share_host::ShareHost;
 use bytes::Bytes;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
@@ -128,7 +128,7 @@ impl Repair {
         }
     }
 
-    /// See [`Keeper::compare`].
+    /// See [`ShareHost::compare`].
     pub(crate) fn compare(&self) {
         self.state.lock().compare = true;
         self.changed.notify_all();
@@ -150,39 +150,39 @@ impl Repair {
     }
 
     /// Until the machine stops.
-    pub(crate) fn run(&self, keeper: &Keeper, ledger: &dyn Ledger) {
+    pub(crate) fn run(&self, share_host: &ShareHost, references: &dyn ReferenceIndex) {
         let mut look: Option<Look> = None;
         let (mut looked_for, mut next, mut ask) = (0, Instant::now(), Instant::now());
-        while !keeper.is_stopping() {
-            let hosts = keeper.peers().hosts().now();
+        while !share_host.is_stopping() {
+            let hosts = share_host.peers().hosts().now();
             let asked = std::mem::take(&mut self.state.lock().compare);
             let idle = look.is_none() && Instant::now() >= next;
             if asked || idle || hosts.change() != looked_for {
                 looked_for = hosts.change();
-                let vouches_for = ledger.is_current().then(|| keeper.shares().server().now());
-                let sessions = keeper.shares().sessions();
-                let over = sessions.iter().zip(ledger.are_over(&sessions));
+                let vouches_for = references.is_current().then(|| share_host.shares().server().now());
+                let sessions = share_host.shares().sessions();
+                let over = sessions.iter().zip(references.are_over(&sessions));
                 let over = over.filter_map(|(session, is_over)| is_over.then_some(*session)).collect();
                 let (at, begun) = (At::References(None), Instant::now());
                 look = Some(Look { hosts: hosts.fingerprint(), begun, vouches_for, at, over });
             }
-            let mut busy = self.fetch_some(keeper, ledger, &hosts);
+            let mut busy = self.fetch_some(share_host, references, &hosts);
             let step = match &mut look {
-                Some(look) if self.has_room(look) => self.step(look, keeper, ledger, &hosts),
+                Some(look) if self.has_room(look) => self.step(look, share_host, references, &hosts),
                 _ => Ok(Step::Waits),
             };
             match (step, &look) {
                 (Ok(Step::More), _) => busy = true,
                 (Ok(Step::Done), Some(done)) => {
-                    next = Instant::now() + self.finish(keeper, done);
+                    next = Instant::now() + self.finish(share_host, done);
                     look = None;
                 }
                 (Ok(Step::Done | Step::Waits), _) => {}
                 (Err(error), _) => warn(&error),
             }
-            if Instant::now() >= ask && ledger.is_current() && !keeper.is_held() {
+            if Instant::now() >= ask && references.is_current() && !share_host.is_held() {
                 ask = Instant::now() + ASK_EVERY;
-                if let Err(error) = self.shed_astray(keeper, ledger, &hosts) {
+                if let Err(error) = self.shed_astray(share_host, references, &hosts) {
                     warn(&error);
                 }
             }
@@ -203,9 +203,9 @@ impl Repair {
     }
 
     /// A look has gone through everything; returns when the next is due.
-    fn finish(&self, keeper: &Keeper, look: &Look) -> Duration {
+    fn finish(&self, share_host: &ShareHost, look: &Look) -> Duration {
         if let Some(at) = look.vouches_for {
-            keeper.shares().server().vouch(at);
+            share_host.shares().server().vouch(at);
         }
         let mut state = self.state.lock();
         if std::mem::take(&mut state.overflowed) {
@@ -215,7 +215,7 @@ impl Repair {
         state.complete_for = look.hosts;
         match look.vouches_for {
             None => AGAIN.1,
-            Some(_) if keeper.is_alone() => AGAIN_ALONE,
+            Some(_) if share_host.is_alone() => AGAIN_ALONE,
             Some(_) => AGAIN.0,
         }
     }
@@ -223,30 +223,30 @@ impl Repair {
     fn step(
         &self,
         look: &mut Look,
-        keeper: &Keeper,
-        ledger: &dyn Ledger,
+        share_host: &ShareHost,
+        references: &dyn ReferenceIndex,
         hosts: &HostList,
     ) -> Result<Step, DatabaseError> {
         match look.at {
             At::References(after) => {
-                let (shares, last) = ledger.shares_after(after.as_ref(), STEP);
-                self.keep(keeper, ledger, hosts, &shares)?;
+                let (shares, last) = references.shares_after(after.as_ref(), STEP);
+                self.keep(share_host, references, hosts, &shares)?;
                 if last.is_some() {
                     look.at = At::References(last);
                 } else {
                     look.at = At::Shares(None);
                     self.state.lock().adopted = true;
-                    if keeper.trusts_state() {
-                        keeper.shares().sweep(|machine, session| look.over.contains(&(machine, session)));
+                    if share_host.trusts_state() {
+                        share_host.shares().sweep(|machine, session| look.over.contains(&(machine, session)));
                     }
                 }
                 Ok(Step::More)
             }
-            At::Shares(_) if !ledger.is_current() || keeper.is_held() => Ok(Step::Waits),
+            At::Shares(_) if !references.is_current() || share_host.is_held() => Ok(Step::Waits),
             At::Shares(after) => {
-                let server = keeper.shares().server();
-                let shares = server.leased_by(keeper.shares().group, after.as_ref(), STEP)?;
-                self.state.lock().astray.extend(shed(keeper, ledger, hosts, &shares)?);
+                let server = share_host.shares().server();
+                let shares = server.leased_by(share_host.shares().group, after.as_ref(), STEP)?;
+                self.state.lock().astray.extend(shed(share_host, references, hosts, &shares)?);
                 look.at = At::Shares(shares.last().copied());
                 Ok(if shares.len() < STEP { Step::Done } else { Step::More })
             }
@@ -256,13 +256,13 @@ impl Repair {
     /// Compares what is referred to with what is here.
     fn keep(
         &self,
-        keeper: &Keeper,
-        ledger: &dyn Ledger,
+        share_host: &ShareHost,
+        references: &dyn ReferenceIndex,
         hosts: &HostList,
         shares: &[ShareId],
     ) -> Result<(), DatabaseError> {
-        let holds = keeper.shares().server().holds(keeper.shares().group, shares)?;
-        let me = keeper.peers().me();
+        let holds = share_host.shares().server().holds(share_host.shares().group, shares)?;
+        let me = share_host.peers().me();
         let is_to_be_here = |share: &ShareId| hosts.placed(share).contains(&me);
         // What is here is leased, also in place of others. What seems not to be may be damaged, and all that there is.
         let unsure = shares.iter().zip(holds).filter(|(share, holds)| match holds {
@@ -271,9 +271,9 @@ impl Repair {
             Holds::Nothing => is_to_be_here(share),
         });
         let unsure: Vec<ShareId> = unsure.map(|(share, _)| *share).collect();
-        let mut missing = keeper.shares().adopt(&unsure, &keeper.publishers(&unsure, ledger))?;
+        let mut missing = share_host.shares().adopt(&unsure, &share_host.publishers(&unsure, references))?;
         missing.retain(is_to_be_here);
-        if !keeper.is_alone() {
+        if !share_host.is_alone() {
             missing.into_iter().for_each(|share| self.want(share));
         } else if !missing.is_empty() {
             tracing::warn!(missing = missing.len(), "files refer to shares that are not here, or damaged");
@@ -284,13 +284,13 @@ impl Repair {
     /// Lets go of what others have by now.
     fn shed_astray(
         &self,
-        keeper: &Keeper,
-        ledger: &dyn Ledger,
+        share_host: &ShareHost,
+        references: &dyn ReferenceIndex,
         hosts: &HostList,
     ) -> Result<(), DatabaseError> {
         let astray: Vec<ShareId> = self.state.lock().astray.iter().copied().collect();
         for shares in astray.chunks(STEP) {
-            let stay: BTreeSet<ShareId> = shed(keeper, ledger, hosts, shares)?.into_iter().collect();
+            let stay: BTreeSet<ShareId> = shed(share_host, references, hosts, shares)?.into_iter().collect();
             let mut state = self.state.lock();
             shares.iter().filter(|share| !stay.contains(share)).for_each(|share| {
                 state.astray.remove(share);
@@ -300,7 +300,7 @@ impl Repair {
     }
 
     /// Fetches what is due of what is wanted; whether there was any.
-    fn fetch_some(&self, keeper: &Keeper, ledger: &dyn Ledger, hosts: &HostList) -> bool {
+    fn fetch_some(&self, share_host: &ShareHost, references: &dyn ReferenceIndex, hosts: &HostList) -> bool {
         let due: Vec<ShareId> = {
             let mut state = self.state.lock();
             let now = Instant::now();
@@ -313,7 +313,7 @@ impl Repair {
             return false;
         }
         let begun = Instant::now();
-        let (bytes, lacking) = fetch(keeper, ledger, hosts, &due);
+        let (bytes, lacking) = fetch(share_host, references, hosts, &due);
         let mut state = self.state.lock();
         state.fetching = 0;
         for share in due {
@@ -334,30 +334,30 @@ impl Repair {
 
 /// Lets go of these, which the group keeps here, what it is not to keep; returns those that stay until others have them, or until nobody copies what was there.
 fn shed(
-    keeper: &Keeper,
-    ledger: &dyn Ledger,
+    share_host: &ShareHost,
+    references: &dyn ReferenceIndex,
     hosts: &HostList,
     shares: &[ShareId],
 ) -> Result<Vec<ShareId>, DatabaseError> {
     let mut unreferenced = Vec::new();
     let mut moved = Vec::new();
-    for (share, referred) in shares.iter().zip(ledger.refers_to(shares)) {
+    for (share, referred) in shares.iter().zip(references.refers_to(shares)) {
         if !referred {
             unreferenced.push(*share);
-        } else if !hosts.placed(share).contains(&keeper.peers().me()) {
+        } else if !hosts.placed(share).contains(&share_host.peers().me()) {
             moved.push(*share);
         }
     }
     if !unreferenced.is_empty() {
         // A hold may have begun before the last reference went: who looks again finds that over.
-        if keeper.is_held() {
+        if share_host.is_held() {
             return Ok(shares.to_vec());
         }
-        keeper.shares().let_go_of_group(&unreferenced)?;
+        share_host.shares().let_go_of_group(&unreferenced)?;
     }
-    let kept = kept_by_all(keeper, hosts, &moved);
+    let kept = kept_by_all(share_host, hosts, &moved);
     let gone: Vec<ShareId> = kept.iter().copied().collect();
-    if !gone.is_empty() && keeper.leave(hosts, &gone)? {
+    if !gone.is_empty() && share_host.leave(hosts, &gone)? {
         moved.retain(|share| !kept.contains(share));
     }
     Ok(moved)
@@ -368,7 +368,7 @@ fn warn(error: &DatabaseError) {
 }
 
 /// Of `shares` those that every host which is to keep them says that it keeps.
-fn kept_by_all(keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> BTreeSet<ShareId> {
+fn kept_by_all(share_host: &ShareHost, hosts: &HostList, shares: &[ShareId]) -> BTreeSet<ShareId> {
     let mut asked = BTreeMap::<MachineId, Vec<ShareId>>::new();
     for share in shares {
         for machine in hosts.placed(share) {
@@ -378,7 +378,7 @@ fn kept_by_all(keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> BTreeSe
     let asked: Vec<_> = asked
         .into_iter()
         .map(|(machine, shares)| {
-            (keeper.peers().call(hosts, machine, ShareCall::Keep(shares.clone()), Vec::new()), shares)
+            (share_host.peers().call(hosts, machine, ShareCall::Keep(shares.clone()), Vec::new()), shares)
         })
         .collect();
     // Where nobody is to keep it, it stays.
@@ -399,18 +399,18 @@ fn kept_by_all(keeper: &Keeper, hosts: &HostList, shares: &[ShareId]) -> BTreeSe
 
 /// Fetches what is to be here of `shares`. Returns how many bytes came, and what is to be here and still is not.
 fn fetch(
-    keeper: &Keeper,
-    ledger: &dyn Ledger,
+    share_host: &ShareHost,
+    references: &dyn ReferenceIndex,
     hosts: &HostList,
     shares: &[ShareId],
 ) -> (usize, BTreeSet<ShareId>) {
-    let me = keeper.peers().me();
-    let referred = shares.iter().zip(ledger.refers_to(shares));
+    let me = share_host.peers().me();
+    let referred = shares.iter().zip(references.refers_to(shares));
     let to_keep = referred.filter(|(share, referred)| *referred && hosts.placed(share).contains(&me));
     let to_keep: Vec<ShareId> = to_keep.map(|(share, _)| *share).collect();
     // An upload may have arrived late.
-    let publishers = keeper.publishers(&to_keep, ledger);
-    let missing = keeper.shares().adopt(&to_keep, &publishers).unwrap_or(to_keep);
+    let publishers = share_host.publishers(&to_keep, references);
+    let missing = share_host.shares().adopt(&to_keep, &publishers).unwrap_or(to_keep);
     let mut lacking: BTreeSet<ShareId> = missing.into_iter().collect();
     let others = |share: &ShareId| {
         let mut others = hosts.having(share);
@@ -424,13 +424,14 @@ fn fetch(
             .iter()
             .filter_map(|share| {
                 let machine = *others(share).get(turn)?;
-                let pending = keeper.peers().call(hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
+                let pending =
+                    share_host.peers().call(hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
                 Some((*share, pending))
             })
             .collect();
         let mut found = Vec::new();
         if turn == hosts.all().len() {
-            for (length, fragment) in lacking.iter().filter_map(|share| made_anew(keeper, hosts, share)) {
+            for (length, fragment) in lacking.iter().filter_map(|share| made_anew(share_host, hosts, share)) {
                 bytes += length;
                 found.push(fragment);
             }
@@ -443,17 +444,17 @@ fn fetch(
             }
         }
         let ids: Vec<ShareId> = found.iter().map(|share| share.id).collect();
-        for (id, stored) in ids.iter().zip(keeper.shares().store_for_group(found)) {
+        for (id, stored) in ids.iter().zip(share_host.shares().store_for_group(found)) {
             if stored.is_ok() {
                 lacking.remove(id);
             }
         }
         // The last reference may have gone, and its end been settled, while it was fetched.
-        let gone = ids.iter().zip(ledger.refers_to(&ids)).filter(|(_, referred)| !referred);
+        let gone = ids.iter().zip(references.refers_to(&ids)).filter(|(_, referred)| !referred);
         let gone: Vec<ShareId> = gone.map(|(share, _)| *share).collect();
         if !gone.is_empty()
-            && !keeper.is_held()
-            && let Err(error) = keeper.shares().let_go_of_group(&gone)
+            && !share_host.is_held()
+            && let Err(error) = share_host.shares().let_go_of_group(&gone)
         {
             tracing::warn!(%error, "what nothing refers to any more was not let go; the next look does it");
         }
@@ -462,9 +463,9 @@ fn fetch(
 }
 
 /// A fragment that no host has any more, made anew of others; and how many bytes those were.
-fn made_anew(keeper: &Keeper, hosts: &HostList, fragment: &ShareId) -> Option<(usize, NewShare)> {
+fn made_anew(share_host: &ShareHost, hosts: &HostList, fragment: &ShareId) -> Option<(usize, NewShare)> {
     fragment.number()?;
-    let whole = put_together(keeper.peers(), Some(keeper), hosts, fragment.whole(), PATIENCE).ok()?;
+    let whole = put_together(share_host.peers(), Some(share_host), hosts, fragment.whole(), PATIENCE).ok()?;
     let length = whole.len();
     let (id, body) =
         content::kept(fragment.whole(), whole)?.into_iter().find(|(name, _)| name == fragment)?;
@@ -472,20 +473,20 @@ fn made_anew(keeper: &Keeper, hosts: &HostList, fragment: &ShareId) -> Option<(u
 }
 
 /// All of a share: from here, from any other host that has it, or of its fragments. If it is not to be had, what was wrong here.
-pub(crate) fn whole(keeper: &Keeper, share: ShareId) -> Result<Bytes, String> {
-    let hosts = keeper.peers().hosts().now();
+pub(crate) fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, String> {
+    let hosts = share_host.peers().hosts().now();
     if let Spread::Code { .. } = share.spread() {
-        return put_together(keeper.peers(), Some(keeper), &hosts, share, PATIENCE).map_err(|_| {
+        return put_together(share_host.peers(), Some(share_host), &hosts, share, PATIENCE).map_err(|_| {
             format!("too few fragments of share {:032x} are to be had", u128::from_be_bytes(share.0))
         });
     }
-    let error = match keeper.shares().server().whole(&share) {
+    let error = match share_host.shares().server().whole(&share) {
         Ok((body, _)) => return Ok(body.into()),
         Err(error) => error,
     };
-    let others = hosts.having(&share).into_iter().filter(|machine| *machine != keeper.peers().me());
+    let others = hosts.having(&share).into_iter().filter(|machine| *machine != share_host.peers().me());
     let fetch = |machine| {
-        let pending = keeper.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
+        let pending = share_host.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
         fetched(pending.wait(Some(PATIENCE)).ok()?)
     };
     others.into_iter().find_map(fetch).ok_or_else(|| error.to_string())

@@ -15,7 +15,7 @@ use crate::small::{self, read_file, replace_file};
 use crate::unsent::{self, Unsent, Whose, Writing};
 use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
-use content::Part;
+use content::ReadPart;
 use namespace::{Error, Operation, ShareId};
 use os::private;
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,7 +141,7 @@ impl SalvageStore {
     }
 
     /// Keeps it, durably; said in the log either way. `gather` fetches content that is in shares.
-    pub(crate) fn keep(&self, salvage: Salvage, gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>) {
+    pub(crate) fn keep(&self, salvage: Salvage, gather: impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>) {
         let count = salvage.items.len();
         if count == 0 {
             return;
@@ -185,7 +185,7 @@ impl SalvageStore {
         keeping: Keeping,
         items: Vec<Lost>,
         left: Option<&Left>,
-        gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
+        gather: impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>,
     ) -> Result<(u64, bool), DataError> {
         let Keeping { number, unsent } = keeping;
         let unsent = unsent.and_then(|writing| match left {
@@ -262,7 +262,7 @@ impl SalvageStore {
         &self,
         number: u64,
         salvage: Salvage,
-        gather: impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
+        gather: impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>,
     ) -> Result<Salvaged, DataError> {
         let dir = self.of(number);
         private::make_dir(&dir).map_err(io("make", &dir))?;
@@ -303,8 +303,8 @@ fn write_content(
     file: &Path,
     name: String,
     size: u64,
-    ranges: Vec<(u64, Part)>,
-    gather: &impl Fn(Vec<Part>) -> Result<Vec<Bytes>, Error>,
+    ranges: Vec<(u64, ReadPart)>,
+    gather: &impl Fn(Vec<ReadPart>) -> Result<Vec<Bytes>, Error>,
 ) -> Result<SalvagedContent, DataError> {
     let out = private::options().read(true).write(true).create(true).truncate(true).open(file);
     let mut out = out.map_err(io("make", file))?;
@@ -381,7 +381,8 @@ mod tests {
 
     fn lost(path: &[&str], size: u64, ranges: &[(u64, &'static [u8])]) -> Lost {
         let labels = path.iter().map(|label| Label::new(label.as_bytes()).unwrap()).collect();
-        let ranges = ranges.iter().map(|(at, bytes)| (*at, Part::Bytes(Bytes::from_static(bytes)))).collect();
+        let ranges =
+            ranges.iter().map(|(at, bytes)| (*at, ReadPart::Bytes(Bytes::from_static(bytes)))).collect();
         Lost {
             file: FileId::root().child(9),
             path: KnownPath { from: FileId::root(), labels },
@@ -390,9 +391,9 @@ mod tests {
         }
     }
 
-    fn gather(parts: Vec<Part>) -> Result<Vec<Bytes>, Error> {
+    fn gather(parts: Vec<ReadPart>) -> Result<Vec<Bytes>, Error> {
         let bytes = parts.into_iter().map(|part| match part {
-            Part::Bytes(bytes) => bytes,
+            ReadPart::Bytes(bytes) => bytes,
             other => panic!("{other:?}"),
         });
         Ok(bytes.collect())
@@ -497,8 +498,8 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let store = SalvageStore::open(data.path()).unwrap();
         let items = vec![lost(&["x"], 8, &[(0, b"half"), (4, b"rest")])];
-        let gather = |parts: Vec<Part>| match &parts[0] {
-            Part::Bytes(bytes) if bytes == "rest" => Err(Error::Damaged),
+        let gather = |parts: Vec<ReadPart>| match &parts[0] {
+            ReadPart::Bytes(bytes) if bytes == "rest" => Err(Error::Damaged),
             _ => gather(parts),
         };
         store.keep(Salvage { cut_off: true, items }, gather);

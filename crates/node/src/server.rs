@@ -3,12 +3,12 @@
 use crate::clock;
 use crate::data::DataError;
 use crate::engine::Engine;
-use crate::keeper::Keeper;
 use crate::machine::MachineError;
 use crate::net::CredentialStore;
 use crate::receipts::Receipts;
 use crate::routes::{Down, HERE, Routes};
 use crate::scrub::Scrub;
+use crate::share_host::ShareHost;
 use crate::shares_server::Shares;
 use crate::space::{self, Measured};
 use crate::traffic::Traffic;
@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(500);
 /// See the module.
 pub(crate) struct Server {
     group: OnceLock<Group>,
-    keeper: Arc<Keeper>,
+    share_host: Arc<ShareHost>,
     routes: Mutex<Routes>,
     traffic: Traffic,
     /// The client of this very machine.
@@ -85,7 +85,7 @@ impl Server {
     /// Of the machine in `dir`. Its group comes by [`Server::serve`].
     pub(crate) fn new(
         dir: &Path,
-        keeper: Arc<Keeper>,
+        share_host: Arc<ShareHost>,
         raises: bool,
         (receipts, credentials): (Receipts, Arc<CredentialStore>),
         standing: Standings,
@@ -93,7 +93,7 @@ impl Server {
     ) -> Arc<Server> {
         Arc::new(Server {
             group: OnceLock::new(),
-            keeper,
+            share_host,
             routes: Mutex::default(),
             traffic: Traffic::default(),
             here: OnceLock::new(),
@@ -203,12 +203,12 @@ impl Server {
         self.group.get().expect("the group is open")
     }
 
-    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
-        &self.keeper
+    pub(crate) fn share_host(&self) -> &Arc<ShareHost> {
+        &self.share_host
     }
 
     pub(crate) fn shares(&self) -> &Shares {
-        self.keeper.shares()
+        self.share_host.shares()
     }
 
     /// What reads all that is here now and then.
@@ -244,7 +244,7 @@ impl Server {
     /// Threads end when they next look.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.keeper.stop();
+        self.share_host.stop();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
@@ -294,7 +294,7 @@ impl Server {
         match event {
             Event::Outputs(outputs) => self.carry_out(outputs),
             Event::Applied(outputs) => self.follow(outputs),
-            Event::Replaced => self.keeper.compare(),
+            Event::Replaced => self.share_host.compare(),
             Event::Standing => self.look(),
             Event::Damaged(why) => (self.damaged)(why),
         }
@@ -309,13 +309,13 @@ impl Server {
         let mut opened = None;
         for output in outputs {
             match output {
-                Output::Shares(work) => self.keeper.work(work),
+                Output::Shares(work) => self.share_host.work(work),
                 Output::Opened { machine, session, .. } => opened = Some((session, machine)),
-                Output::Expelled { machine, result: Ok(()) } => self.keeper.expelled(machine),
+                Output::Expelled { machine, result: Ok(()) } => self.share_host.expelled(machine),
                 Output::Authorized { done: true, .. } => self.is_renewed(),
                 Output::Send { session, message: ToClient::Opened { .. } } => {
                     if let Some((_, machine)) = opened.filter(|(opened, _)| *opened == session) {
-                        self.keeper.begin(machine, session);
+                        self.share_host.begin(machine, session);
                     }
                 }
                 _ => {}
@@ -345,7 +345,7 @@ impl Server {
                     self.traffic.tell(&message);
                     let new = matches!(message, ToClient::Opened { .. });
                     if let Some((_, machine)) = opened.filter(|(opened, _)| new && *opened == session) {
-                        self.keeper.begin(machine, session);
+                        self.share_host.begin(machine, session);
                     }
                     if its_session == Some(session) {
                         here.push(Down::Message(message));
@@ -374,12 +374,12 @@ impl Server {
                 }
                 Output::Expelled { machine, result } => {
                     if result.is_ok() {
-                        self.keeper.expelled(machine);
+                        self.share_host.expelled(machine);
                     }
                     let told = self.waiting.lock().expelled.remove(&machine);
                     told.map(|tell| tell.try_send(result));
                 }
-                Output::Shares(work) => self.keeper.work(work),
+                Output::Shares(work) => self.share_host.work(work),
                 Output::Again => self.group().propose(Input::Tick),
                 Output::Sync => {}
                 Output::Raised { version } => raised = Some(version),
@@ -497,7 +497,7 @@ impl Server {
     /// A new leader tells what is free on its disk before there is anything else: what is on other disks it hears later.
     fn measure_at_first(&self) {
         if let Ok(here) = space::measure(&self.dir) {
-            let hosts = self.keeper.peers().hosts().now();
+            let hosts = self.share_host.peers().hosts().now();
             self.group().propose(Input::Space(space::cluster(&hosts, &self.rooms.lock(), here)));
         }
     }

@@ -183,11 +183,11 @@ impl Server {
             if self.is_stopping() || !self.group().leads() {
                 return Err("another server leads now; ask again to hear how far it is".to_owned());
             }
-            let hosts = self.keeper().peers().hosts().now();
+            let hosts = self.share_host().peers().hosts().now();
             let fingerprint = hosts.fingerprint();
             let keeps =
                 |machine: MachineId| hosts.all().iter().any(|host| host.machine == machine && host.keeps());
-            let standings = self.keeper().standings();
+            let standings = self.share_host().standings();
             if keeps(machine) || standings.is_empty() {
                 continue;
             }

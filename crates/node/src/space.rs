@@ -84,7 +84,7 @@ impl Server {
                 continue;
             }
             last = Some(Instant::now());
-            let told = self.keeper().spaces(self);
+            let told = self.share_host().spaces(self);
             let mut rooms = self.rooms().lock();
             // Of one that does not answer what it said last.
             rooms.retain(|machine, _| told.iter().any(|(known, _)| known == machine));
@@ -97,13 +97,13 @@ impl Server {
 
     /// What users have room for, if this machine, which leads, has `here`.
     pub(crate) fn room(&self, here: Space) -> Space {
-        let hosts = self.keeper().peers().hosts().now();
+        let hosts = self.share_host().peers().hosts().now();
         let mut rooms = self.rooms().lock().clone();
         // What is here need not be asked for.
         let mut here = here;
-        if let Some(own) = self.keeper().space(self) {
-            rooms.insert(self.keeper().peers().me(), own);
-            if self.keeper().is_on_disk_of(self.dir()) {
+        if let Some(own) = self.share_host().space(self) {
+            rooms.insert(self.share_host().peers().me(), own);
+            if self.share_host().is_on_disk_of(self.dir()) {
                 here = own;
             }
         }

@@ -1,7 +1,7 @@
 //! What `leasehold status` tells.
 
-use crate::aside;
-use crate::part::Part;
+use crate::membership::Membership;
+use crate::quarantine;
 use crate::scrub::ScrubReport;
 use crate::server::Server;
 use crate::traffic::TrafficReport;
@@ -46,7 +46,7 @@ pub struct StatusReport {
     /// Times that something could not be applied and is kept: `leasehold salvage list`.
     pub salvaged: usize,
     /// What servers on this machine had that turned out damaged, kept for people to look at.
-    pub put_aside: Vec<String>,
+    pub quarantined: Vec<String>,
     /// Where others are likely to reach this machine's server.
     #[serde(default)]
     pub listens: Vec<String>,
@@ -174,8 +174,8 @@ const UNRESPONSIVE_MS: u64 = 1_000;
 
 impl StatusReport {
     /// As of now.
-    pub(crate) fn of(part: &Part) -> StatusReport {
-        let (engine, server) = (part.engine(), part.server());
+    pub(crate) fn of(membership: &Membership) -> StatusReport {
+        let (engine, server) = (membership.engine(), membership.server());
         let figures = engine.client_figures();
         let standing = server.as_deref().map(|server| server.group().standing());
         let leader = standing.as_ref().and_then(|standing| Some((standing, standing.leader?)));
@@ -188,7 +188,7 @@ impl StatusReport {
             for_ms: wait.for_ms,
             waits_for: wait.what.to_owned(),
         };
-        let link = part.link_status().map(|link| LinkReport {
+        let link = membership.link_status().map(|link| LinkReport {
             server: link.server,
             since_s: link.since.elapsed().as_secs(),
             down: link.down,
@@ -196,15 +196,15 @@ impl StatusReport {
         StatusReport {
             up: true,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine: part.machine().0,
-            name: part.name(),
+            machine: membership.machine().0,
+            name: membership.name(),
             role: match &standing {
                 None => Role::Client,
                 Some(standing) if standing.leads => Role::Leader,
                 Some(_) => Role::Follower,
             },
             leader,
-            mounted_on: part.mounted_on().get().map(|dir| dir.display().to_string()),
+            mounted_on: membership.mounted_on().get().map(|dir| dir.display().to_string()),
             data: engine.salvage().data().display().to_string(),
             process: std::process::id(),
             uptime_s: engine.uptime().as_secs(),
@@ -213,8 +213,11 @@ impl StatusReport {
             operations_unsent: figures.operations_unsent,
             calls_waiting: figures.waits.into_iter().map(call).collect(),
             salvaged: engine.salvage().count(),
-            put_aside: aside::list(part.dir()).iter().map(|dir| dir.display().to_string()).collect(),
-            listens: part.addresses().unwrap_or_default(),
+            quarantined: quarantine::list(membership.dir())
+                .iter()
+                .map(|dir| dir.display().to_string())
+                .collect(),
+            listens: membership.addresses().unwrap_or_default(),
             link,
             server: server.as_deref().map(ServerReport::of),
         }
@@ -223,8 +226,8 @@ impl StatusReport {
 
 impl LiveReport {
     /// As of now. With `watches` directories are counted from now on for a while.
-    pub(crate) fn of(part: &Part, watches: bool) -> LiveReport {
-        let (engine, server) = (part.engine(), part.server());
+    pub(crate) fn of(membership: &Membership, watches: bool) -> LiveReport {
+        let (engine, server) = (membership.engine(), membership.server());
         if watches {
             engine.watch();
         }
@@ -237,7 +240,7 @@ impl LiveReport {
             known.or_else(from_server).unwrap_or_else(|| dir.to_string())
         };
         LiveReport {
-            status: StatusReport::of(part),
+            status: StatusReport::of(membership),
             client: engine.client_report(),
             activity: engine.activity().map(|activity| activity.report(path)).unwrap_or_default(),
         }
@@ -249,7 +252,7 @@ impl ServerReport {
         let group = server.group().status();
         let status = server.group().query(|directory, _| directory.status(group.time));
         let stored = server.shares().server().stored().unwrap_or_default();
-        let hosts = server.keeper().standings().into_iter();
+        let hosts = server.share_host().standings().into_iter();
         let machines = server.machines();
         let hint = hint(machines.iter().filter(|machine| !machine.expelled).count(), server.servers().len());
         let unresponsive = machines.into_iter().filter_map(|machine| {

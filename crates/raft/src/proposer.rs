@@ -8,7 +8,7 @@ use super::log::Log;
 use super::lookout::Lookout;
 use super::machine::{Event, StateMachine};
 use super::peers::{Here, Known, Peers, Wires, introduce, voting};
-use super::queue::{End, Queue, Turn};
+use super::queue::{End, Queue, Work};
 use super::runtime::Runtime;
 use super::standing::{Member, Standing};
 use super::storage::LogStorage;
@@ -149,15 +149,15 @@ impl Proposer {
                 }
                 None => false,
             };
-            let Turn { batch, batch_bytes, checkpoints, end } = tokio::select! {
+            let Work { batch, batch_bytes, checkpoints, end } = tokio::select! {
                 biased;
                 // It ends with openraft, of which the next proposal tells.
                 changed = members.changed() => match changed {
-                    Ok(()) => Turn::default(),
+                    Ok(()) => Work::default(),
                     Err(_) => return,
                 },
                 turn = self.queue.next() => turn,
-                () = timer.as_mut(), if is_timed => Turn::default(),
+                () = timer.as_mut(), if is_timed => Work::default(),
             };
             if batch.is_empty() || looked_at.elapsed() >= LOOK {
                 self.look(&raft).await;

@@ -25,7 +25,7 @@ pub(super) enum End {
 
 /// What the group's thread is to do next, in this order.
 #[derive(Default)]
-pub(super) struct Turn {
+pub(super) struct Work {
     pub(super) batch: Vec<Waiting>,
     pub(super) batch_bytes: usize,
     /// Who waits for a checkpoint.
@@ -102,7 +102,7 @@ impl Queue {
     }
 
     /// Waits for something to do. An orderly end comes with the last of what waits.
-    pub(super) async fn next(&self) -> Turn {
+    pub(super) async fn next(&self) -> Work {
         loop {
             if let Some(turn) = self.take() {
                 return turn;
@@ -111,12 +111,12 @@ impl Queue {
         }
     }
 
-    fn take(&self) -> Option<Turn> {
+    fn take(&self) -> Option<Work> {
         let mut state = self.state.lock();
         if state.end == Some(End::Abrupt) {
-            return Some(Turn { end: Some(End::Abrupt), ..Turn::default() });
+            return Some(Work { end: Some(End::Abrupt), ..Work::default() });
         }
-        let mut turn = Turn::default();
+        let mut turn = Work::default();
         while let Some(next) = state.waiting.front() {
             let bytes = turn.batch_bytes + next.len();
             if !turn.batch.is_empty() && (bytes > BATCH_BYTES_MAX || turn.batch.len() == BATCH_INPUTS_MAX) {
@@ -148,7 +148,7 @@ mod tests {
             queue.push(Waiting::of_bytes(bytes));
         }
         queue.end(End::Orderly);
-        let turns: Vec<Turn> = std::iter::from_fn(|| queue.take()).take(4).collect();
+        let turns: Vec<Work> = std::iter::from_fn(|| queue.take()).take(4).collect();
         let seen: Vec<_> = turns.iter().map(|turn| (turn.batch.len(), turn.end)).collect();
         assert_eq!(seen, [(2, None), (1, None), (1, None), (1, Some(End::Orderly))]);
         for _ in 0..=BATCH_INPUTS_MAX {

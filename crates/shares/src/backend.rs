@@ -36,7 +36,7 @@ pub(crate) trait ReadAt: Debug + Send + Sync {
 }
 
 /// See the module. Operations block, and may be called by many threads at once; nobody calls two that change the same share at once
-/// (`turns`).
+/// (`file_locks`).
 pub(crate) trait Backend: Debug + Send + Sync {
     /// What of an upload can be done before its rows are durable: whatever happens, nothing of it is in its place.
     fn stage(&self, upload: i64, files: &[ShareFile]) -> Result<(), DiskError>;

@@ -89,7 +89,7 @@ impl Server {
                 strangers.push(*id);
             }
         }
-        Ok(self.find(&self.turns.take(&strangers), &strangers)??)
+        Ok(self.find(&self.file_locks.take(&strangers), &strangers)??)
     }
 
     /// Shares that the database knows and the list did not have: each is confirmed by itself (leasedb, fault 5). Whatever has a row and is not

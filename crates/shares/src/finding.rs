@@ -6,11 +6,11 @@ use namespace::ShareId;
 use crate::{
     error::{Damage, DatabaseError, DiskError},
     file::OpenShare,
+    file_locks::FileLock,
     leases::Leased,
     server::Server,
     shelf::Withheld,
     transitions,
-    turns::Turn,
     tx::Tx,
 };
 
@@ -33,7 +33,7 @@ impl Server {
         if unknown.is_empty() {
             return Ok(held);
         }
-        if let Err(error) = self.find(&self.turns.take(&unknown), &unknown)? {
+        if let Err(error) = self.find(&self.file_locks.take(&unknown), &unknown)? {
             // Not held as far as is known; asked for again by the next who needs to know.
             tracing::warn!(%error, "files that may be shares cannot be opened");
         }
@@ -45,7 +45,7 @@ impl Server {
     /// files. The inner error: some could not be looked for.
     pub(crate) fn find(
         &self,
-        _turn: &Turn<'_>,
+        _turn: &FileLock<'_>,
         ids: &[ShareId],
     ) -> Result<Result<u64, DiskError>, DatabaseError> {
         let mut found = Vec::new();

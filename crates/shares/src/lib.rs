@@ -35,6 +35,7 @@ mod disk;
 mod error;
 mod expirer;
 mod file;
+mod file_locks;
 mod finding;
 mod header;
 mod inventory;
@@ -59,7 +60,6 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 mod transitions;
-mod turns;
 mod tx;
 mod upload;
 mod wal;

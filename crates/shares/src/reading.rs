@@ -165,7 +165,7 @@ impl Server {
         if let Err(finding) = to_be_sound(row()?) {
             return Ok(finding);
         }
-        let _turn = self.turns.take(&[id]);
+        let _turn = self.file_locks.take(&[id]);
         let known = match to_be_sound(row()?) {
             Ok(row) => row.digest,
             Err(finding) => return Ok(finding),

@@ -45,20 +45,20 @@ struct Queue {
 
 #[derive(Debug)]
 struct Chore {
-    what: What,
+    what: ReaperTask,
     failures: u32,
     not_before: Option<Instant>,
 }
 
 #[derive(Debug)]
-enum What {
+enum ReaperTask {
     /// Remove what an upload has left.
     Abandoned { upload: i64, ids: Vec<ShareId> },
     /// Delete these, which are going.
     Delete(Vec<ShareId>),
 }
 
-impl What {
+impl ReaperTask {
     fn due(self) -> Chore {
         Chore { what: self, failures: 0, not_before: None }
     }
@@ -66,7 +66,7 @@ impl What {
 
 impl Chore {
     /// To be tried again, after a pause that doubles with each failure.
-    fn later(what: What, failures: u32) -> Chore {
+    fn later(what: ReaperTask, failures: u32) -> Chore {
         Chore { what, failures, not_before: Some(Instant::now() + pause(failures)) }
     }
 }
@@ -78,13 +78,13 @@ fn pause(failures: u32) -> Duration {
 impl Reaper {
     /// A failed upload.
     pub fn abandon(&self, upload: i64, ids: Vec<ShareId>) {
-        self.add(What::Abandoned { upload, ids });
+        self.add(ReaperTask::Abandoned { upload, ids });
     }
 
     /// Shares that are going.
     pub fn delete(&self, ids: &[ShareId]) {
         for batch in ids.chunks(BATCH) {
-            self.add(What::Delete(batch.to_vec()));
+            self.add(ReaperTask::Delete(batch.to_vec()));
         }
     }
 
@@ -100,7 +100,7 @@ impl Reaper {
         self.alarm.notify_all();
     }
 
-    fn add(&self, what: What) {
+    fn add(&self, what: ReaperTask) {
         self.queue.lock().chores.push_back(what.due());
         self.wake();
     }
@@ -183,7 +183,7 @@ impl Server {
                 break;
             }
             let pause = rate(going.len() as u64, self.settings.pace.deletions_per_second.into());
-            self.carry_out(What::Delete(going).due())?;
+            self.carry_out(ReaperTask::Delete(going).due())?;
             if pauses_count && !self.reaper.sleep(Some(pause)) {
                 break;
             }
@@ -214,11 +214,11 @@ impl Server {
     fn carry_out(&self, chore: Chore) -> Result<(), ReapError> {
         let Chore { what, failures, .. } = chore;
         let ids = match what {
-            What::Delete(ids) => ids,
-            What::Abandoned { upload, ids } => match self.clear_abandoned(upload, &ids) {
+            ReaperTask::Delete(ids) => ids,
+            ReaperTask::Abandoned { upload, ids } => match self.clear_abandoned(upload, &ids) {
                 Ok(going) => going,
                 Err(error) => {
-                    self.postpone(What::Abandoned { upload, ids }, failures);
+                    self.postpone(ReaperTask::Abandoned { upload, ids }, failures);
                     return Err(error);
                 }
             },
@@ -233,7 +233,7 @@ impl Server {
 
     /// Deletes files, then rows. A file that cannot be deleted does not hold up the others.
     fn delete(&self, mut ids: Vec<ShareId>, failures: u32) -> Result<(), ReapError> {
-        let _turn = self.turns.take(&ids);
+        let _turn = self.file_locks.take(&ids);
         let mut stuck = Vec::new();
         let mut failed = Ok(());
         for (id, error) in self.backend.delete(&ids) {
@@ -246,7 +246,7 @@ impl Server {
             failed = Err(error);
         }
         if !stuck.is_empty() {
-            self.postpone(What::Delete(stuck), failures);
+            self.postpone(ReaperTask::Delete(stuck), failures);
         }
         failed
     }
@@ -268,7 +268,7 @@ impl Server {
         Ok(())
     }
 
-    fn postpone(&self, what: What, failures: u32) {
+    fn postpone(&self, what: ReaperTask, failures: u32) {
         self.reaper.queue.lock().chores.push_back(Chore::later(what, failures.saturating_add(1)));
     }
 }

@@ -22,6 +22,7 @@ use crate::{
     crawler::{self, Crawler, Step},
     database::{Commits, Database},
     error::{DatabaseError, OpenError, ReadError, ReapError, StoreError},
+    file_locks::FileLocks,
     inventory::{self, Inventory},
     leases, passes, reaper,
     reaper::Reaper,
@@ -34,7 +35,6 @@ use crate::{
     },
     shelf::{Shelf, Withheld},
     transitions::{self, STARTER_SECONDS},
-    turns::Turns,
     tx::{self, Tx},
 };
 
@@ -56,7 +56,7 @@ pub(crate) struct Server {
     pub backend: Arc<dyn Backend>,
     pub database: Database,
     pub shelf: Arc<Shelf>,
-    pub turns: Turns,
+    pub file_locks: FileLocks,
     pub reaper: Arc<Reaper>,
     pub crawler: Arc<Crawler>,
     /// Held during a step of the scrub: somebody in a hurry may be at it as well.
@@ -534,7 +534,7 @@ impl Server {
             backend,
             database,
             shelf,
-            turns: Turns::default(),
+            file_locks: FileLocks::default(),
             reaper,
             crawler: Arc::default(),
             scrubbing: Mutex::default(),

@@ -48,7 +48,7 @@ impl Server {
         let prepared = shares.into_iter().map(prepare).collect::<Result<Vec<_>, _>>()?;
         let (mut coming, mut files): (Vec<Coming>, Vec<ShareFile>) = prepared.into_iter().unzip();
         let ids: Vec<ShareId> = coming.iter().map(|c| c.id).collect();
-        let turn = self.turns.take(&ids);
+        let turn = self.file_locks.take(&ids);
         self.find(&turn, &ids)??;
         let upload = self.uploads.fetch_add(1, Ordering::Relaxed);
         let announced = self.announce(upload, coming.clone(), account, until)?;

@@ -499,11 +499,11 @@ impl Cluster {
     }
 
     /// The bytes of a read.
-    pub fn gather(&self, parts: &[content::Part]) -> Result<Vec<u8>, Violation> {
+    pub fn gather(&self, parts: &[content::ReadPart]) -> Result<Vec<u8>, Violation> {
         content::assemble(
             parts,
             |part| {
-                let content::Part::Piece { share, at, piece_length, nonce, hash, key, .. } = part else {
+                let content::ReadPart::Piece { share, at, piece_length, nonce, hash, key, .. } = part else {
                     return Err("only pieces need opening".to_owned());
                 };
                 let stored =

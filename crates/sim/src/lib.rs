@@ -2,7 +2,6 @@
 //!
 //! [`run()`] does what the seed says and checks what users were promised. It runs the shipped state machines, unchanged.
 
-mod building;
 mod cluster;
 #[cfg(test)]
 mod hurry;
@@ -15,16 +14,17 @@ mod model;
 mod names;
 pub mod paper;
 #[cfg(test)]
-mod passing;
+mod ping_pong;
 #[cfg(test)]
 mod rights;
 mod run;
 mod workload;
+mod world;
 
-pub use building::{Happened, Lie, Weather, run_building, run_building_in};
 pub use cluster::Violation;
-pub use many::{Office, Tally, run_many, run_many_under};
+pub use many::{ManyMachines, Tally, run_many, run_many_under};
 pub use run::{Failure, Summary, run};
+pub use world::{Mutation, Stats, Weather, run_world, run_world_in};
 
 #[cfg(test)]
 mod tests {

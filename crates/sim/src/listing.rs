@@ -1,6 +1,6 @@
 //! What several machines do to a directory while one lists it; and what reading leaves.
 
-use crate::rights::Lab;
+use crate::rights::RightsWorld;
 use client::{Call, Listed, Reply, Upto};
 use ident::FileId;
 use lease::Label;
@@ -15,8 +15,8 @@ fn label(name: &str) -> Label {
 }
 
 /// Two machines beside the server's own, and a directory with so many files that the first has made.
-fn with(files: usize) -> (Lab, [usize; 2], FileId) {
-    let mut lab = Lab::new();
+fn with(files: usize) -> (RightsWorld, [usize; 2], FileId) {
+    let mut lab = RightsWorld::new();
     let machines = [lab.join(Rights::FULL), lab.join(Rights::FULL)];
     let dir = lab.make(machines[0], &ROOT, "dir", FileKind::Directory).unwrap();
     for n in 0..files {
@@ -27,7 +27,7 @@ fn with(files: usize) -> (Lab, [usize; 2], FileId) {
 }
 
 fn page(
-    lab: &mut Lab,
+    lab: &mut RightsWorld,
     at: usize,
     dir: &FileId,
     (after, upto): (u64, Option<Upto>),
@@ -39,7 +39,7 @@ fn page(
     }
 }
 
-fn rename(lab: &mut Lab, at: usize, dir: &FileId, from: &Label, to: &str) {
+fn rename(lab: &mut RightsWorld, at: usize, dir: &FileId, from: &Label, to: &str) {
     let (from_dir, to_dir) = (dir.clone(), dir.clone());
     let (from, to, mode, whiteout) = (from.clone(), label(to), RenameMode::Replace, false);
     lab.call(at, Call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
@@ -47,11 +47,11 @@ fn rename(lab: &mut Lab, at: usize, dir: &FileId, from: &Label, to: &str) {
 
 /// Lists the directory, and has `does` done with each label as it is listed.
 fn each(
-    lab: &mut Lab,
+    lab: &mut RightsWorld,
     at: usize,
     dir: &FileId,
     limit: usize,
-    mut does: impl FnMut(&mut Lab, &Label),
+    mut does: impl FnMut(&mut RightsWorld, &Label),
 ) -> Vec<Label> {
     let (mut seen, mut after, mut upto) = (Vec::new(), 0, None);
     loop {
@@ -129,16 +129,17 @@ fn a_position_that_was_told_holds_while_names_go() {
 #[test]
 fn an_access_time_moves_whoever_has_written() {
     let (mut lab, [writer, reader], dir) = with(1);
-    let find =
-        |lab: &mut Lab, at| match lab.call(at, Call::Lookup { dir: dir.clone(), label: label("File 0") }) {
-            Ok(reply) => match reply.told() {
-                Reply::Node(entry, stat) => (entry.file, stat),
-                other => panic!("{other:?}"),
-            },
-            Err(error) => panic!("{error:?}"),
-        };
+    let find = |lab: &mut RightsWorld, at| match lab
+        .call(at, Call::Lookup { dir: dir.clone(), label: label("File 0") })
+    {
+        Ok(reply) => match reply.told() {
+            Reply::Node(entry, stat) => (entry.file, stat),
+            other => panic!("{other:?}"),
+        },
+        Err(error) => panic!("{error:?}"),
+    };
     let (file, Stat { attributes: before, .. }) = find(&mut lab, writer);
-    let read = |lab: &mut Lab, quietly| {
+    let read = |lab: &mut RightsWorld, quietly| {
         lab.now.wall.secs += 10;
         let call = Call::Read { file: file.clone(), offset: 0, length: 10, kept: true, quietly };
         assert!(matches!(lab.call(reader, call), Ok(Reply::Data(_))));

@@ -12,7 +12,7 @@ mod workload;
 
 use crate::cluster::{Violation, root};
 use crate::names;
-use crate::paper::{Part, Script};
+use crate::paper::{Actor, Script};
 use client::{Call, Client, Now, Outcome, Reply, Settings, Ticket};
 use directory::{Directory, Input, MemoryStore, Policy};
 use ident::FileId;
@@ -85,7 +85,7 @@ enum Work {
     /// What a script says. The answer to its last call is here when it came.
     Script(Box<Script>, Option<Result<Reply, Error>>),
     /// Nothing any more: this part is done.
-    Done(Part),
+    Done(Actor),
     /// Nothing.
     Nothing,
 }
@@ -111,7 +111,7 @@ struct Machine {
 const LABELS: usize = 3;
 
 /// See the module.
-pub struct Office {
+pub struct ManyMachines {
     rng: ChaCha12Rng,
     /// Labels are few, so that machines meet.
     labels: Vec<Label>,
@@ -150,7 +150,7 @@ pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation
 
 /// The same with another policy.
 pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
-    let mut office = Office::under(policy, seed, machines);
+    let mut office = ManyMachines::under(policy, seed, machines);
     office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
@@ -161,26 +161,26 @@ pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> R
     Ok(office.tally)
 }
 
-impl Office {
+impl ManyMachines {
     /// So many machines, and nothing but a root.
-    pub fn new(seed: u64, machines: u64) -> Office {
-        Office::under(Policy::default(), seed, machines)
+    pub fn new(seed: u64, machines: u64) -> ManyMachines {
+        ManyMachines::under(Policy::default(), seed, machines)
     }
 
     /// The same with another policy.
-    pub fn under(policy: Policy, seed: u64, machines: u64) -> Office {
+    pub fn under(policy: Policy, seed: u64, machines: u64) -> ManyMachines {
         // So few that files are forgotten all the time.
-        let mut office = Office::empty(seed, policy, 6);
+        let mut office = ManyMachines::empty(seed, policy, 6);
         office.add_machines(machines, || Work::Any);
         office
     }
 
-    fn empty(seed: u64, policy: Policy, files_max: usize) -> Office {
+    fn empty(seed: u64, policy: Policy, files_max: usize) -> ManyMachines {
         let mut rng = ChaCha12Rng::seed_from_u64(seed);
         let labels = names::some(&mut rng, LABELS);
         let mut store = MemoryStore::default();
         let directory = Directory::create(&mut store, root(), wire::Versions::KNOWN).with_policy(policy);
-        Office {
+        ManyMachines {
             rng,
             labels,
             now: Time(1_000),

@@ -4,11 +4,11 @@
 mod script;
 
 use crate::cluster::Violation;
-use crate::many::Office;
+use crate::many::ManyMachines;
 use directory::Policy;
 use ident::FileId;
 use lease::{Field, Granularity, Released};
-pub use script::{Editor, Installer, Opener, Part, Reader, Script};
+pub use script::{Actor, Editor, Installer, Opener, Reader, Script};
 use script::{OPENED, backup, exclusive_write, label};
 use wire::{FileGrant, ToClient};
 
@@ -23,7 +23,7 @@ pub const OPENERS: usize = 12;
 /// Machines on which an experiment is done, numbered from 0.
 pub trait Testbed {
     /// Has each of these machines do its part, all at once; the parts as they are at the end.
-    fn run(&mut self, parts: Vec<(usize, Part)>) -> Result<Vec<Part>, Violation>;
+    fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation>;
     /// The machine stops and starts again: what it held is free.
     fn restart(&mut self, machine: usize) -> Result<(), Violation>;
     /// What the server has told all clients since this was asked before.
@@ -92,10 +92,10 @@ fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
     let heard = testbed.heard()?;
     // Each finds what the other saved last.
     let readers = EDITED.into_iter().zip(edited).map(|(name, part)| match part {
-        Part::Edit(Editor { edited, .. }) => Ok(Reader::of(name, edited)),
+        Actor::Edit(Editor { edited, .. }) => Ok(Reader::of(name, edited)),
         other => Err(format!("{other:?} is no editor's part")),
     });
-    let readers = readers.collect::<Result<Vec<Part>, Violation>>()?;
+    let readers = readers.collect::<Result<Vec<Actor>, Violation>>()?;
     testbed.run([1, 0].into_iter().zip(readers).collect())?;
     let of_labels = |field: &Field| matches!(field, Field::Child(_) | Field::Children);
     Ok(Leases::among(&heard, &FileId::root(), of_labels))
@@ -117,9 +117,9 @@ fn is_mode(field: &Field) -> bool {
 }
 
 /// The first machine makes files.
-fn install(testbed: &mut impl Testbed, installer: Part) -> Result<Vec<FileId>, Violation> {
+fn install(testbed: &mut impl Testbed, installer: Actor) -> Result<Vec<FileId>, Violation> {
     match testbed.run(vec![(0, installer)])?.pop() {
-        Some(Part::Install(Installer { made, .. })) => Ok(made),
+        Some(Actor::Install(Installer { made, .. })) => Ok(made),
         other => Err(format!("{other:?} is no installer's part")),
     }
 }
@@ -129,10 +129,10 @@ pub fn simulated(
     seed: u64,
     machines: usize,
     granularity: Granularity,
-    experiment: impl FnOnce(&mut Office) -> Result<Leases, Violation>,
+    experiment: impl FnOnce(&mut ManyMachines) -> Result<Leases, Violation>,
 ) -> Result<Leases, Violation> {
     let policy = Policy { granularity, ..Policy::default() };
-    let mut office = Office::for_parts(seed, machines as u64, policy);
+    let mut office = ManyMachines::for_parts(seed, machines as u64, policy);
     let leases = experiment(&mut office)?;
     office.finish()?;
     Ok(leases)
@@ -196,7 +196,7 @@ mod tests {
     /// What a program is told is compared with what is due to it.
     #[test]
     fn a_wrong_answer_is_found() {
-        let mut office = Office::for_parts(0, 1, Policy::default());
+        let mut office = ManyMachines::for_parts(0, 1, Policy::default());
         let file = install(&mut office, Installer::of([label("novel")], None)).unwrap().remove(0);
         let edited = Edited { file, size: 1, old: FileId::root() };
         let wrong = office.run(vec![(0, Reader::of("novel", edited))]).unwrap_err();

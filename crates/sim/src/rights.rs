@@ -14,7 +14,7 @@ const ROOT: FileId = FileId::root();
 const READING: Open = Open::posix(true, false);
 
 /// A server and its clients. Nothing takes time.
-pub(crate) struct Lab {
+pub(crate) struct RightsWorld {
     directory: Directory,
     store: MemoryStore,
     pub(crate) now: Now,
@@ -26,8 +26,8 @@ pub(crate) struct Lab {
     refused_updates: usize,
 }
 
-impl Lab {
-    pub(crate) fn new() -> Lab {
+impl RightsWorld {
+    pub(crate) fn new() -> RightsWorld {
         let mut store = MemoryStore::default();
         let root = Attributes {
             kind: FileKind::Directory,
@@ -44,7 +44,8 @@ impl Lab {
         let directory = Directory::create(&mut store, root, wire::Versions::KNOWN);
         let (clients, to_server, answers, sent) = Default::default();
         let now = NOW;
-        let mut lab = Lab { directory, store, now, clients, to_server, answers, sent, refused_updates: 0 };
+        let mut lab =
+            RightsWorld { directory, store, now, clients, to_server, answers, sent, refused_updates: 0 };
         lab.to_server.push_back(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
         lab.greet();
         lab
@@ -188,8 +189,8 @@ fn lookup(dir: &FileId, name: &str) -> Call {
 }
 
 /// A lab with `/in/f` and `/out`, made by the founder.
-fn lab() -> (Lab, FileId, FileId, FileId) {
-    let mut lab = Lab::new();
+fn lab() -> (RightsWorld, FileId, FileId, FileId) {
+    let mut lab = RightsWorld::new();
     let inside = lab.make(0, &ROOT, "in", FileKind::Directory).unwrap();
     let outside = lab.make(0, &ROOT, "out", FileKind::Directory).unwrap();
     let f = lab.make(0, &inside, "f", FileKind::Regular).unwrap();

@@ -9,7 +9,7 @@ use node::{Listen, Machine, MachineSettings};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sim::paper::{Part, Script};
+use sim::paper::{Actor, Script};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,7 +24,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(180);
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// This part, once it is its turn.
-    Take(Part),
+    Take(Actor),
     /// The next call of its part: to be answered by [`Said::Turned`] once that has been answered.
     Turn,
     /// To be answered by [`Said::Heard`].
@@ -37,7 +37,7 @@ pub(super) enum Said {
     /// It is up.
     Up,
     /// The call was answered. The part as it is at the end, if there was no call left.
-    Turned(Option<Part>),
+    Turned(Option<Actor>),
     /// What the server has told its client since this was asked before.
     Heard(Vec<ToClient>),
 }

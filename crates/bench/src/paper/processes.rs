@@ -7,7 +7,7 @@ use node::Invitation;
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use sim::Violation;
-use sim::paper::{Leases, Part, Testbed};
+use sim::paper::{Actor, Leases, Testbed};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
@@ -70,12 +70,12 @@ impl Processes {
 }
 
 impl Testbed for Processes {
-    fn run(&mut self, parts: Vec<(usize, Part)>) -> Result<Vec<Part>, Violation> {
+    fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation> {
         let machines: Vec<usize> = parts.iter().map(|(at, _)| *at).collect();
         for (at, part) in parts {
             self.clients[at].order(&Order::Take(part))?;
         }
-        let mut done: Vec<Option<Part>> = vec![None; machines.len()];
+        let mut done: Vec<Option<Actor>> = vec![None; machines.len()];
         loop {
             let playing: Vec<usize> = (0..done.len()).filter(|at| done[*at].is_none()).collect();
             if playing.is_empty() {
@@ -132,7 +132,7 @@ impl Process {
         }
     }
 
-    fn turn(&mut self) -> Result<Option<Part>, Violation> {
+    fn turn(&mut self) -> Result<Option<Actor>, Violation> {
         self.order(&Order::Turn)?;
         match self.said()? {
             Said::Turned(done) => Ok(done),

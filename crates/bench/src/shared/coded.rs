@@ -1,8 +1,8 @@
 //! Content in fragments, two of three: how fast it is written and read, by machines that have no server.
 
 use super::Settings;
-use super::office::Office;
 use super::row::Row;
+use super::testbed::Testbed;
 use crate::bulk;
 use rustix::fs::{XattrFlags, setxattr};
 use std::io;
@@ -16,8 +16,8 @@ const POLICY: &str = "code=2+1";
 const BAR: f64 = 350.0;
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
-    let office = Office::with_servers(base, 2, 3)?;
-    let [writer, reader] = [0, 1].map(|n| office.machines()[n].dir().to_owned());
+    let testbed = Testbed::with_servers(base, 2, 3)?;
+    let [writer, reader] = [0, 1].map(|n| testbed.machines()[n].dir().to_owned());
     setxattr(&writer, "leasehold.policy", POLICY.as_bytes(), XattrFlags::empty())?;
     let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     let rate = |began: Instant| FILE_BYTES as f64 / 1e6 / began.elapsed().as_secs_f64();

@@ -1,8 +1,8 @@
 //! What a second copy of content costs: CPU time of all machines, and bytes on their disks.
 
 use super::Settings;
-use super::office::Office;
 use super::row::Row;
+use super::testbed::Testbed;
 use crate::bulk;
 use crate::cost::{bytes_written, process_cpu};
 use std::io;
@@ -22,13 +22,13 @@ struct Spent {
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let offices =
-        [Office::with_servers(&base.join("one"), 2, 1)?, Office::with_servers(&base.join("two"), 2, 2)?];
+        [Testbed::with_servers(&base.join("one"), 2, 1)?, Testbed::with_servers(&base.join("two"), 2, 2)?];
     // In turns, and the sum of all rounds: whatever else the machine does falls on both.
     let mut spent: [Vec<[Spent; 2]>; 2] = Default::default();
     for round in 0..settings.rounds {
-        for (copies, (office, spent)) in offices.iter().zip(&mut spent).enumerate() {
+        for (copies, (testbed, spent)) in offices.iter().zip(&mut spent).enumerate() {
             tell(&format!("content with {} copies, round {}", copies + 1, round + 1));
-            spent.push(write_and_read(office, &format!("round-{round}"))?);
+            spent.push(write_and_read(testbed, &format!("round-{round}"))?);
         }
     }
     let [one, two] = spent.map(|rounds| {
@@ -47,22 +47,22 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
 }
 
 /// What it costs that one machine writes files, and that another one reads them.
-fn write_and_read(office: &Office, name: &str) -> io::Result<[Spent; 2]> {
-    let [writer, reader] = [0, 1].map(|n| office.machines()[n].dir().join(name));
+fn write_and_read(testbed: &Testbed, name: &str) -> io::Result<[Spent; 2]> {
+    let [writer, reader] = [0, 1].map(|n| testbed.machines()[n].dir().join(name));
     std::fs::create_dir(&writer)?;
     let files = || (0..FILES).map(|n| format!("file-{n}"));
-    let began = Spent::by(office)?;
+    let began = Spent::by(testbed)?;
     files().try_for_each(|file| bulk::write(&writer.join(file), FILE_BYTES))?;
-    let written = Spent::by(office)?;
+    let written = Spent::by(testbed)?;
     files().try_for_each(|file| bulk::read(&reader.join(file)))?;
-    Ok([written.since(began), Spent::by(office)?.since(written)])
+    Ok([written.since(began), Spent::by(testbed)?.since(written)])
 }
 
 impl Spent {
     /// By all machines since they were started.
-    fn by(office: &Office) -> io::Result<Spent> {
+    fn by(testbed: &Testbed) -> io::Result<Spent> {
         let mut spent = Spent { cpu: Duration::ZERO, written: 0 };
-        for process in office.processes() {
+        for process in testbed.processes() {
             spent = spent.plus(Spent { cpu: process_cpu(process)?, written: bytes_written(process)? });
         }
         Ok(spent)

@@ -6,7 +6,6 @@
 mod coded;
 mod copies;
 mod handover;
-mod office;
 mod pace;
 mod private;
 mod processor;
@@ -14,22 +13,23 @@ mod relay;
 mod row;
 mod saves;
 mod servers;
+mod testbed;
 mod turns;
 
 pub use row::{Bar, Row, text};
 
 use crate::target::{Kind, Target, end_on_signals, not_ended};
-use office::{Measured, Office};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use testbed::{Measured, Testbed};
 
 /// What is added to the way between a machine and its server, either way.
 const DELAY: Duration = Duration::from_millis(5);
 
 /// A part of the measurements, which can be done by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Section {
     /// Work on names in a directory of one's own, on a machine without a server.
     Private,
     /// The same over a slow link.
@@ -50,47 +50,47 @@ pub enum Part {
     Coded,
 }
 
-impl Part {
+impl Section {
     /// All, in the order in which they are done.
-    pub const ALL: [Part; 9] = [
-        Part::Private,
-        Part::Delayed,
-        Part::Create,
-        Part::Handover,
-        Part::Save,
-        Part::Open,
-        Part::Servers,
-        Part::Copies,
-        Part::Coded,
+    pub const ALL: [Section; 9] = [
+        Section::Private,
+        Section::Delayed,
+        Section::Create,
+        Section::Handover,
+        Section::Save,
+        Section::Open,
+        Section::Servers,
+        Section::Copies,
+        Section::Coded,
     ];
 
     /// What the command line calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Private => "private",
-            Part::Delayed => "delayed",
-            Part::Create => "create",
-            Part::Handover => "handover",
-            Part::Save => "save",
-            Part::Open => "open",
-            Part::Servers => "servers",
-            Part::Copies => "copies",
-            Part::Coded => "coded",
+            Section::Private => "private",
+            Section::Delayed => "delayed",
+            Section::Create => "create",
+            Section::Handover => "handover",
+            Section::Save => "save",
+            Section::Open => "open",
+            Section::Servers => "servers",
+            Section::Copies => "copies",
+            Section::Coded => "coded",
         }
     }
 
     fn run(self, base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
         let pair = || Pair::start(base);
         match self {
-            Part::Private => private::run(base, Duration::ZERO, settings, tell),
-            Part::Delayed => private::run(base, DELAY, settings, tell),
-            Part::Create => pair()?.creates(settings.time, tell),
-            Part::Handover => pair()?.handovers(base, settings.time, tell),
-            Part::Save => pair()?.saves(settings.time, tell),
-            Part::Open => pair()?.opens(settings.time, tell),
-            Part::Servers => servers::run(base, settings, tell),
-            Part::Copies => copies::run(base, settings, tell),
-            Part::Coded => coded::run(base, settings, tell),
+            Section::Private => private::run(base, Duration::ZERO, settings, tell),
+            Section::Delayed => private::run(base, DELAY, settings, tell),
+            Section::Create => pair()?.creates(settings.time, tell),
+            Section::Handover => pair()?.handovers(base, settings.time, tell),
+            Section::Save => pair()?.saves(settings.time, tell),
+            Section::Open => pair()?.opens(settings.time, tell),
+            Section::Servers => servers::run(base, settings, tell),
+            Section::Copies => copies::run(base, settings, tell),
+            Section::Coded => coded::run(base, settings, tell),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Section>,
     /// Files in the work on names.
     pub files: usize,
     /// Times that each work on names is done, in turns.
@@ -113,7 +113,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
     end_on_signals()?;
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
-    for part in Part::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
+    for part in Section::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
         let base = base.path().join(part.name());
         // A fault in one is no reason to know nothing of the rest.
         match part.run(&base, settings, tell) {
@@ -129,7 +129,7 @@ pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::
 
 /// Two machines that share a directory; and two null file systems that share nothing, on which the same calls show what FUSE alone costs.
 struct Pair {
-    office: Office,
+    testbed: Testbed,
     floors: [Target; 2],
 }
 
@@ -137,7 +137,7 @@ impl Pair {
     fn start(base: &Path) -> io::Result<Pair> {
         let floor = |name: &str| Target::start(Kind::Floor, &base.join(name));
         Ok(Pair {
-            office: Office::start(&base.join("office"), 2, Duration::ZERO)?,
+            testbed: Testbed::start(&base.join("office"), 2, Duration::ZERO)?,
             floors: [floor("floor-1")?, floor("floor-2")?],
         })
     }
@@ -160,11 +160,11 @@ impl Pair {
         let operations = work(&dirs)?;
         let floor = operations as f64 / began.elapsed().as_secs_f64();
         tell(&format!("{name}: two machines"));
-        let [one, other] = [0, 1].map(|n| self.office.machines()[n].dir().join(name));
+        let [one, other] = [0, 1].map(|n| self.testbed.machines()[n].dir().join(name));
         std::fs::create_dir(&one)?;
         let dirs = Dirs { one, other, shared: true };
         prepare(&dirs)?;
-        Ok((self.office.measure(|| work(&dirs))?, floor))
+        Ok((self.testbed.measure(|| work(&dirs))?, floor))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Work on names in a directory that no other machine uses: leases are to make the network irrelevant.
 
 use super::Settings;
-use super::office::Office;
 use super::processor::OneProcessor;
 use super::row::Row;
+use super::testbed::Testbed;
 use crate::names::{Layout, Work};
 use crate::target::{Kind, Target};
 use std::io;
@@ -28,8 +28,8 @@ pub(super) fn run(
     };
     let _one = OneProcessor::take()?;
     let alone = Target::start(Kind::Mount, &base.join("alone"))?;
-    let office = Office::start(&base.join("office"), 1, delay)?;
-    let targets: Vec<&Target> = office.machines().iter().chain([&alone]).collect();
+    let testbed = Testbed::start(&base.join("office"), 1, delay)?;
+    let targets: Vec<&Target> = testbed.machines().iter().chain([&alone]).collect();
     let rows = compare(&way, &targets, settings, tell)?;
     Ok(rows.into_iter().map(|row| row.ratio_bar(LEAST)).collect())
 }

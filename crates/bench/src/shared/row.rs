@@ -1,6 +1,6 @@
 //! What is printed.
 
-use super::office::Measured;
+use super::testbed::Measured;
 use crate::table::{number, verdict};
 use serde::Serialize;
 use std::fmt::Write;
@@ -156,7 +156,7 @@ pub fn text(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::office::Counts;
+    use super::super::testbed::Counts;
     use super::*;
 
     fn row(messages: u64, flushes: u64, recalls: u64) -> Row {

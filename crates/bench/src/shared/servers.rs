@@ -1,10 +1,10 @@
 //! What three servers cost beside one: in a private directory nothing, and a file that is made durable a round trip more.
 
-use super::office::Office;
 use super::pace::{Load, Pace};
 use super::private::{LEAST, compare};
 use super::processor::OneProcessor;
 use super::row::Row;
+use super::testbed::Testbed;
 use super::{Settings, again_and_again};
 use crate::target::Target;
 use std::fs::File;
@@ -22,8 +22,11 @@ const SIZES: [(&str, usize, f64); 3] = [
 
 pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     tell("one server, and three");
-    let offices = |base: &Path| -> io::Result<[Office; 2]> {
-        Ok([Office::with_servers(&base.join("one"), 1, 1)?, Office::with_servers(&base.join("three"), 1, 3)?])
+    let offices = |base: &Path| -> io::Result<[Testbed; 2]> {
+        Ok([
+            Testbed::with_servers(&base.join("one"), 1, 1)?,
+            Testbed::with_servers(&base.join("three"), 1, 3)?,
+        ])
     };
     let mut rows = Vec::new();
     for apart in [true, false] {
@@ -62,8 +65,8 @@ pub(super) fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) 
     Ok(rows)
 }
 
-fn machine(office: &Office) -> io::Result<&Target> {
-    office.machines().first().ok_or_else(|| io::ErrorKind::NotFound.into())
+fn machine(testbed: &Testbed) -> io::Result<&Target> {
+    testbed.machines().first().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Times a second that a file of so many bytes is written over and synced.

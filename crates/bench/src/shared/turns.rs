@@ -15,7 +15,7 @@ impl Pair {
     pub(super) fn creates(&self, time: Duration, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
         let (measured, floor) = self.measure("create", tell, |_| Ok(()), |dirs| creates(dirs, time))?;
         // Not measured with it: a listing has recalls of its own.
-        for machine in self.office.machines() {
+        for machine in self.testbed.machines() {
             let (seen, made) =
                 (fs::read_dir(machine.dir().join("create"))?.count() as u64, measured.operations);
             if seen != made {

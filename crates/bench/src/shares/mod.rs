@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// A part of the measurements, which can be done by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum Section {
     /// Storing small shares, and finding them again without a database.
     Files,
     /// Reading everything against its digest.
@@ -27,17 +27,17 @@ pub enum Part {
     Memory,
 }
 
-impl Part {
+impl Section {
     /// All, in the order in which they are done: small files first, since ext4 without a journal makes them slowly for a minute after many were deleted.
-    pub const ALL: [Part; 4] = [Part::Files, Part::Scrub, Part::Rows, Part::Memory];
+    pub const ALL: [Section; 4] = [Section::Files, Section::Scrub, Section::Rows, Section::Memory];
 
     /// What the command line calls it.
     pub fn name(self) -> &'static str {
         match self {
-            Part::Files => "files",
-            Part::Scrub => "scrub",
-            Part::Rows => "rows",
-            Part::Memory => "memory",
+            Section::Files => "files",
+            Section::Scrub => "scrub",
+            Section::Rows => "rows",
+            Section::Memory => "memory",
         }
     }
 }
@@ -46,7 +46,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Which parts.
-    pub parts: Vec<Part>,
+    pub parts: Vec<Section>,
     /// Shares in the database of `rows`.
     pub shares: u64,
     /// Shares in the database of `memory`.
@@ -59,14 +59,14 @@ pub struct Settings {
 pub fn run(base: &Path, settings: &Settings, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
     let base = tempfile::Builder::new().prefix("leasehold-bench-").tempdir_in(base)?;
     let mut rows = Vec::new();
-    for part in Part::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
+    for part in Section::ALL.into_iter().filter(|part| settings.parts.contains(part)) {
         let dir = base.path().join(part.name());
         std::fs::create_dir(&dir)?;
         rows.extend(match part {
-            Part::Files => files::storing(&dir, settings.time, tell)?,
-            Part::Scrub => files::scrub(&dir, tell)?,
-            Part::Rows => rows::database(&dir, settings, tell)?,
-            Part::Memory => rows::memory(&dir, settings, tell)?,
+            Section::Files => files::storing(&dir, settings.time, tell)?,
+            Section::Scrub => files::scrub(&dir, tell)?,
+            Section::Rows => rows::database(&dir, settings, tell)?,
+            Section::Memory => rows::memory(&dir, settings, tell)?,
         });
         std::fs::remove_dir_all(&dir)?;
     }

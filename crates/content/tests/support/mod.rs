@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use content::{
-    FileContent, Flush, Hash, Part, Publish, Unreadable, UploadPlan, assemble, open, open_whole, seal_share,
+    FileContent, Flush, Hash, Publish, ReadPart, Unreadable, UploadPlan, assemble, open, open_whole,
+    seal_share,
 };
 use namespace::{
     ContentChange, ContentHead, Extent, INLINE_BYTES_MAX, INLINE_SEAL_BYTES, Place, ShareId, Timestamp,
@@ -73,8 +74,8 @@ impl Shares {
         }
     }
 
-    pub fn open(&self, part: &Part) -> Result<Bytes, String> {
-        let Part::Piece { share, at, piece_length, nonce, hash, key, .. } = part else { unreachable!() };
+    pub fn open(&self, part: &ReadPart) -> Result<Bytes, String> {
+        let ReadPart::Piece { share, at, piece_length, nonce, hash, key, .. } = part else { unreachable!() };
         let from = *at as usize;
         let to = from + *piece_length as usize + content::TAG_BYTES;
         let share = self.stored.get(share).ok_or("no such share")?;

@@ -19,5 +19,5 @@ mod rows;
 mod sessions;
 mod size;
 mod support;
-mod through;
 mod versions;
+mod write_through;

@@ -8,12 +8,12 @@
 //! While nothing is watched all of this costs a request two loads.
 
 mod compare;
-mod hand;
+mod event_raiser;
 mod inotify;
 mod phantoms;
 mod round;
 
-pub use hand::raise_events;
+pub use event_raiser::raise_events;
 pub(crate) use phantoms::{Answer, Ghost};
 pub(crate) use round::Round;
 

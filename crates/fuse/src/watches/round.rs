@@ -17,7 +17,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use super::compare::{Event, Names};
-use super::hand::{Hand, Order};
+use super::event_raiser::{EventRaiser, Order};
 use super::phantoms::Phantom;
 use super::{Target, inotify, seen};
 use crate::front::Front;
@@ -99,7 +99,7 @@ impl Round {
         watches.changed.notify_all();
     }
 
-    fn let_go(&self, hand: &mut Option<Hand>) {
+    fn let_go(&self, hand: &mut Option<EventRaiser>) {
         // Before its number may be another's.
         self.front.watches.hand.store(0, SeqCst);
         *hand = None;
@@ -257,7 +257,7 @@ impl Round {
         Some(Place { dir, path, only })
     }
 
-    fn tell(&self, hand: &mut Option<Hand>, of: &FileId, directory: bool, events: Vec<Event>) {
+    fn tell(&self, hand: &mut Option<EventRaiser>, of: &FileId, directory: bool, events: Vec<Event>) {
         let Some(place) = self.place(of, directory) else { return };
         // Of a file that is watched itself only what it looks like: its names are its directories'.
         let is_told = |event: &Event| match (&place.only, event) {
@@ -283,14 +283,14 @@ impl Round {
 
     fn tell_by<'a>(
         &self,
-        hand: &mut Option<Hand>,
+        hand: &mut Option<EventRaiser>,
         place: &Place,
         events: &mut impl Iterator<Item = &'a Event>,
     ) -> io::Result<()> {
         let hand = match hand {
             Some(hand) => hand,
             none => {
-                let started = Hand::start(&self.program, &self.dir)?;
+                let started = EventRaiser::start(&self.program, &self.dir)?;
                 self.front.watches.hand.store(started.pid(), SeqCst);
                 none.insert(started)
             }
@@ -312,7 +312,7 @@ impl Round {
 
     /// Tells of one thing; where that is refused, of a change of attributes, which has whoever
     /// hears of it look.
-    fn raise(&self, hand: &mut Hand, place: &Place, event: &Event) -> io::Result<()> {
+    fn raise(&self, hand: &mut EventRaiser, place: &Place, event: &Event) -> io::Result<()> {
         let dir = || place.dir.clone();
         let bytes = |name: &Label| Bytes::copy_from_slice(name.as_bytes());
         let vec = |name: &Label| name.as_bytes().to_vec();
@@ -362,7 +362,7 @@ impl Round {
 
     /// Content or attributes of what is called `name`: of the file itself, if whoever has mounted
     /// may set its times; else of a phantom, of which the directory's watchers hear.
-    fn touch(&self, hand: &mut Hand, place: &Place, name: &Label, both: bool) -> io::Result<()> {
+    fn touch(&self, hand: &mut EventRaiser, place: &Place, name: &Label, both: bool) -> io::Result<()> {
         let file = match &place.only {
             Some((file, _)) => Some(file.clone()),
             None => self.front.watches.file_of(&place.dir, name),
@@ -376,7 +376,7 @@ impl Round {
         }
     }
 
-    fn mark(&self, hand: &mut Hand, place: &Place, name: &Label, both: bool) -> io::Result<()> {
+    fn mark(&self, hand: &mut EventRaiser, place: &Place, name: &Label, both: bool) -> io::Result<()> {
         if self.may_lose_mounts(place, name) {
             return Ok(());
         }
@@ -390,7 +390,7 @@ impl Round {
     /// for certain.
     fn asks(
         &self,
-        hand: &mut Hand,
+        hand: &mut EventRaiser,
         place: &Place,
         names: &[&Label],
         phantom: Phantom,

@@ -6,7 +6,7 @@ use super::format::{About, Writer};
 use super::name;
 use super::{BackupOrder, BackupReport};
 use crate::figures::size;
-use crate::part::Part;
+use crate::membership::Membership;
 use crate::repair::whole;
 use crate::server::Server;
 use bytes::Bytes;
@@ -30,15 +30,15 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 
 /// Makes a backup of what this machine's server has.
 pub(crate) fn run(
-    part: &Part,
+    membership: &Membership,
     order: &BackupOrder,
     progress: &mut dyn FnMut(&str),
 ) -> Result<BackupReport, BackupError> {
     let begun = Instant::now();
-    let server = part.server().ok_or(BackupError::NoServer)?;
+    let server = membership.server().ok_or(BackupError::NoServer)?;
     let authority = server.latest_authority().map_err(BackupError::Server)?.1;
     let mut archive = Archive::open_to_write(&order.dir, &authority.cluster)?;
-    if !part.engine().flush(FLUSH) {
+    if !membership.engine().flush(FLUSH) {
         progress("what this machine has changed within the last seconds may not be in the backup");
     }
     let mut made = None;
@@ -49,7 +49,7 @@ pub(crate) fn run(
             time: lease::Time(0),
             authority: (authority.key.clone(), authority.certificate.clone()),
         };
-        match (Making { part, server: &server, archive: &mut archive, progress }).attempt(about)? {
+        match (Making { membership, server: &server, archive: &mut archive, progress }).attempt(about)? {
             Some(report) => {
                 made = Some(report);
                 break;
@@ -68,7 +68,7 @@ pub(crate) fn run(
 
 /// A backup being made.
 struct Making<'a> {
-    part: &'a Part,
+    membership: &'a Membership,
     server: &'a Server,
     archive: &'a mut Archive,
     progress: &'a mut dyn FnMut(&str),
@@ -81,7 +81,7 @@ impl Making<'_> {
             return Err(BackupError::Behind);
         }
         // Before the rows are as they are to be copied: whatever these refer to is there until the hold ends.
-        let hold = self.server.keeper().hold();
+        let hold = self.server.share_host().hold();
         let (view, time) = self.server.group().freeze()?;
         about.time = time;
         let name = self.name(about.at)?;
@@ -129,7 +129,7 @@ impl Making<'_> {
         copies: &mut Copies,
         report: &mut BackupReport,
     ) -> Result<bool, BackupError> {
-        if self.part.engine().is_stopping() || self.server.is_stopping() {
+        if self.membership.engine().is_stopping() || self.server.is_stopping() {
             return Err(BackupError::Stopping);
         }
         if let Some(length) = self.archive.has(&share)? {
@@ -137,8 +137,8 @@ impl Making<'_> {
             report.bytes += u64::from(length);
             return Ok(true);
         }
-        let keeper = self.server.keeper();
-        let body = match whole(keeper, share) {
+        let share_host = self.server.share_host();
+        let body = match whole(share_host, share) {
             Ok(body) => body,
             Err(_) if !self.server.group().query(|_, store| directory::refers_to(store, &share)) => {
                 return Ok(false);

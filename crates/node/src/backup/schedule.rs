@@ -3,7 +3,7 @@
 use super::archive::Archive;
 use super::{BackupError, BackupOrder, making, name};
 use crate::machine::STOP_LOOK;
-use crate::part::Part;
+use crate::membership::Membership;
 use os::utc_secs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,9 +22,9 @@ pub struct BackupSchedule {
 
 impl BackupSchedule {
     /// Makes them until the machine stops. The first one at once, unless there is one that is young enough.
-    pub(crate) fn run(&self, part: &Arc<Part>) {
+    pub(crate) fn run(&self, membership: &Arc<Membership>) {
         let mut next = Instant::now();
-        while !part.engine().is_stopping() {
+        while !membership.engine().is_stopping() {
             std::thread::sleep(STOP_LOOK);
             if Instant::now() < next {
                 continue;
@@ -34,7 +34,8 @@ impl BackupSchedule {
             if wait > Duration::ZERO {
                 continue;
             }
-            let made = making::run(part, &self.order, &mut |progress| tracing::debug!(progress, "backup"));
+            let made =
+                making::run(membership, &self.order, &mut |progress| tracing::debug!(progress, "backup"));
             next = Instant::now() + self.every;
             match made {
                 Ok(report) if report.faults.is_empty() => tracing::info!("backup {report}"),

@@ -121,7 +121,7 @@ impl Site {
 
     fn back_up(&self, keep: Option<usize>) -> BackupReport {
         let order = BackupOrder { dir: self.backups(), keep };
-        let report = run(self.machine.part(), &order, &mut |_| {}).unwrap();
+        let report = run(self.machine.membership(), &order, &mut |_| {}).unwrap();
         assert!(report.faults.is_empty(), "{report}");
         report
     }
@@ -231,7 +231,7 @@ fn nothing_is_let_go_while_a_backup_holds_it() {
     write(&site.machine, "a").unwrap();
     let server = site.machine.server().unwrap();
     let stored = || server.shares().server().stored().unwrap().shares;
-    let hold = server.keeper().hold();
+    let hold = server.share_host().hold();
     let before = stored();
     assert!(before > 0);
     remove(&site.machine, "a");
@@ -353,14 +353,14 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     site.back_up(None);
     let other = Site::new();
     let order = |dir: &Path| BackupOrder { dir: dir.to_path_buf(), keep: None };
-    let refused = run(other.machine.part(), &order(&site.backups()), &mut |_| {}).unwrap_err();
+    let refused = run(other.machine.membership(), &order(&site.backups()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::OtherCluster { .. }), "{refused}");
     let foreign = tempfile::tempdir().unwrap();
     fs::write(foreign.path().join("thesis.tex"), "...").unwrap();
-    let refused = run(other.machine.part(), &order(foreign.path()), &mut |_| {}).unwrap_err();
+    let refused = run(other.machine.membership(), &order(foreign.path()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Foreign { .. }), "{refused}");
     let held = super::archive::Archive::open_to_read(&site.backups()).unwrap();
-    let refused = run(site.machine.part(), &order(&site.backups()), &mut |_| {}).unwrap_err();
+    let refused = run(site.machine.membership(), &order(&site.backups()), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, BackupError::Busy { .. }), "{refused}");
     drop(held);
     // Who asks which there are is in nobody's way, nor is anybody in his.
@@ -370,7 +370,7 @@ fn a_directory_is_for_the_backups_of_one_cluster_and_one_at_a_time() {
     drop(made);
     // The cluster's own, once it is restored.
     let (restored, _dir) = site.restored(None);
-    let report = run(restored.part(), &order(&site.backups()), &mut |_| {}).unwrap();
+    let report = run(restored.membership(), &order(&site.backups()), &mut |_| {}).unwrap();
     assert_eq!(report.new_shares, 0);
     drop(site.data);
 }
@@ -406,7 +406,7 @@ fn machines_go_on_with_a_restored_server() {
     write(&client, "small-before").unwrap();
     let kept = tempfile::tempdir().unwrap();
     let order = BackupOrder { dir: kept.path().to_path_buf(), keep: None };
-    let report = run(server.part(), &order, &mut |_| {}).unwrap();
+    let report = run(server.membership(), &order, &mut |_| {}).unwrap();
     write(&client, "small-after").unwrap();
     server.stop().unwrap();
     drop(data);

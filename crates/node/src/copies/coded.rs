@@ -1,6 +1,6 @@
 //! Shares that are kept in fragments: what is wanted is read of the fragments that have it. Where one of these is not to be had the share is put together of any that are enough.
 
-use super::{Asked, Copies, PATIENCE, PAUSE, Part, is_whole, patience};
+use super::{Asked, Copies, PATIENCE, PAUSE, ShareRange, is_whole, patience};
 use crate::fragments::{Scattered, put_together};
 use crate::hosts::HostList;
 use bytes::Bytes;
@@ -26,14 +26,15 @@ impl Copies {
     /// As [`Copies::read`].
     pub(super) fn read_some_coded<T>(
         &self,
-        parts: &[Part],
+        parts: &[ShareRange],
         open: impl Fn(usize, Vec<u8>) -> Result<T, Error>,
     ) -> Vec<Result<T, Error>> {
         let hosts = self.peers.hosts().now();
         let asked: Vec<_> = parts.iter().map(|part| self.ask_fragments(&hosts, *part)).collect();
         let of_copies = |index: &usize| parts.get(*index).is_some_and(|(share, ..)| is_whole(share));
         let whole: Vec<usize> = (0..parts.len()).filter(of_copies).collect();
-        let whole_parts: Vec<Part> = whole.iter().filter_map(|index| parts.get(*index).copied()).collect();
+        let whole_parts: Vec<ShareRange> =
+            whole.iter().filter_map(|index| parts.get(*index).copied()).collect();
         let place = |index: usize| whole.get(index).copied().unwrap_or(index);
         let mut read = self.read_whole(&whole_parts, |index, bytes| open(place(index), bytes)).into_iter();
         let each = parts.iter().zip(asked).enumerate().map(|(index, (part, asked))| {
@@ -52,7 +53,7 @@ impl Copies {
     }
 
     /// Asks for a part where it should be; of what is kept whole nobody.
-    fn ask_fragments(&self, hosts: &HostList, (share, at, length): Part) -> Vec<Asking> {
+    fn ask_fragments(&self, hosts: &HostList, (share, at, length): ShareRange) -> Vec<Asking> {
         let Spread::Code { data, .. } = share.spread() else { return Vec::new() };
         let ask = |segment: content::Segment| {
             let fragment = share.fragment(segment.fragment);

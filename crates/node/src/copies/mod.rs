@@ -5,9 +5,9 @@ mod reading;
 mod storing;
 
 use crate::hosts::HostList;
-use crate::keeper::Keeper;
 use crate::net::{Pending, Unanswered};
 use crate::peers::Peers;
+use crate::share_host::ShareHost;
 use bytes::Bytes;
 use client::Upload;
 use coded::PutTogether;
@@ -23,7 +23,7 @@ use wire::{MachineId, ShareCall};
 pub(crate) type Stored = (u64, Result<Vec<[u8; 32]>, Error>);
 
 /// A part of a share: which, from where, how many bytes.
-pub(crate) type Part = (ShareId, u32, u32);
+pub(crate) type ShareRange = (ShareId, u32, u32);
 
 /// How long a host may say nothing at all before another one is asked, or is enough; twice as long each time that all were, up to the second.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(750), Duration::from_secs(6));
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Copies {
     peers: Arc<Peers>,
     /// This machine's own share server, while it has one.
-    here: RwLock<Option<Arc<Keeper>>>,
+    here: RwLock<Option<Arc<ShareHost>>>,
     put_together: Mutex<PutTogether>,
 }
 
@@ -45,17 +45,17 @@ impl Copies {
     }
 
     /// From now on this is the machine's own share server, or there is none.
-    pub(crate) fn set_here(&self, keeper: Option<Arc<Keeper>>) {
-        *self.here.write() = keeper;
+    pub(crate) fn set_here(&self, share_host: Option<Arc<ShareHost>>) {
+        *self.here.write() = share_host;
     }
 
-    fn here(&self) -> Option<Arc<Keeper>> {
+    fn here(&self) -> Option<Arc<ShareHost>> {
         self.here.read().clone()
     }
 
     /// The share server, if it is this machine's and there is no other.
-    fn alone(&self) -> Option<Arc<Keeper>> {
-        self.here().filter(|keeper| keeper.is_alone())
+    fn alone(&self) -> Option<Arc<ShareHost>> {
+        self.here().filter(|share_host| share_host.is_alone())
     }
 
     /// Whether all hosts of these are this very machine, so that a front door's thread may wait for what is read.
@@ -90,8 +90,8 @@ impl Copies {
         shares: Vec<(ShareId, Bytes)>,
     ) -> Vec<Result<(), Error>> {
         match self.alone() {
-            Some(keeper) if shares.iter().all(|(share, _)| is_whole(share)) => {
-                store_here(&keeper, session, shares)
+            Some(share_host) if shares.iter().all(|(share, _)| is_whole(share)) => {
+                store_here(&share_host, session, shares)
             }
             _ => self.store_anywhere(session, shares),
         }
@@ -100,7 +100,7 @@ impl Copies {
     /// Reads parts of shares, together, and `open`s them, which fails for bytes that are not what they were. Blocks.
     pub(crate) fn read<T>(
         &self,
-        parts: &[Part],
+        parts: &[ShareRange],
         open: impl Fn(usize, Vec<u8>) -> Result<T, Error>,
     ) -> Vec<Result<T, Error>> {
         if parts.iter().any(|(share, ..)| !is_whole(share)) {
@@ -112,13 +112,13 @@ impl Copies {
     /// Of shares that are kept whole.
     fn read_whole<T>(
         &self,
-        parts: &[Part],
+        parts: &[ShareRange],
         open: impl Fn(usize, Vec<u8>) -> Result<T, Error>,
     ) -> Vec<Result<T, Error>> {
-        if let Some(keeper) = self.alone() {
+        if let Some(share_host) = self.alone() {
             let parts = parts.iter().enumerate();
-            let read = |(index, &(share, at, length)): (usize, &Part)| {
-                keeper.read(share, at, length).and_then(|bytes| open(index, bytes))
+            let read = |(index, &(share, at, length)): (usize, &ShareRange)| {
+                share_host.read(share, at, length).and_then(|bytes| open(index, bytes))
             };
             return parts.map(read).collect();
         }
@@ -132,8 +132,8 @@ impl Copies {
         let shares: Vec<ShareId> = shares.iter().flat_map(ShareId::kept_as).collect();
         for host in hosts.all() {
             match &here {
-                Some(keeper) if host.machine == self.peers.me() => {
-                    keeper.shares().let_go(host.machine, &shares);
+                Some(share_host) if host.machine == self.peers.me() => {
+                    share_host.shares().let_go(host.machine, &shares);
                 }
                 _ => {
                     drop(self.peers.call(&hosts, host.machine, ShareCall::LetGo(shares.clone()), Vec::new()))
@@ -142,9 +142,11 @@ impl Copies {
         }
     }
 
-    fn ask(&self, hosts: &HostList, machine: MachineId, (share, at, length): Part) -> Asked {
+    fn ask(&self, hosts: &HostList, machine: MachineId, (share, at, length): ShareRange) -> Asked {
         match self.here() {
-            Some(keeper) if machine == self.peers.me() => Asked::Answered(keeper.read(share, at, length)),
+            Some(share_host) if machine == self.peers.me() => {
+                Asked::Answered(share_host.read(share, at, length))
+            }
             _ => {
                 let read = ShareCall::Read { share, at, length };
                 self.peers.call(hosts, machine, read, Vec::new()).map_or(Asked::Unreachable, Asked::Pending)
@@ -155,7 +157,7 @@ impl Copies {
     fn doubt(&self, hosts: &HostList, machine: MachineId, share: ShareId) {
         tracing::error!(?share, machine = machine.0, "a piece of content does not match its hash");
         match self.here() {
-            Some(keeper) if machine == self.peers.me() => keeper.doubt(share),
+            Some(share_host) if machine == self.peers.me() => share_host.doubt(share),
             _ => drop(self.peers.call(hosts, machine, ShareCall::Doubt(share), Vec::new())),
         }
     }
@@ -192,7 +194,11 @@ fn is_whole(share: &ShareId) -> bool {
     !matches!(share.spread(), Spread::Code { .. })
 }
 
-fn store_here(keeper: &Keeper, session: SessionId, shares: Vec<(ShareId, Bytes)>) -> Vec<Result<(), Error>> {
+fn store_here(
+    share_host: &ShareHost,
+    session: SessionId,
+    shares: Vec<(ShareId, Bytes)>,
+) -> Vec<Result<(), Error>> {
     let shares = shares.into_iter().map(|(id, bytes)| NewShare { id, parts: vec![bytes] });
-    keeper.shares().store(keeper.peers().me(), session, shares.collect())
+    share_host.shares().store(share_host.peers().me(), session, shares.collect())
 }

@@ -1,6 +1,6 @@
 //! Shares that are kept whole: read at the nearest host that has them.
 
-use super::{Copies, PATIENCE, PAUSE, Part, patience};
+use super::{Copies, PATIENCE, PAUSE, ShareRange, patience};
 use crate::hosts::HostList;
 use namespace::{Error, ShareId};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ impl Copies {
     /// As [`Copies::read`].
     pub(super) fn read_copies<T>(
         &self,
-        parts: &[Part],
+        parts: &[ShareRange],
         open: impl Fn(usize, Vec<u8>) -> Result<T, Error>,
     ) -> Vec<Result<T, Error>> {
         let begun = Instant::now();

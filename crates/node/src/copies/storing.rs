@@ -171,10 +171,10 @@ impl<'a> Storing<'a> {
             sent.extend(self.send(machine, which));
         }
         // While the others are at it.
-        if let Some((which, keeper)) = here {
+        if let Some((which, share_host)) = here {
             let placings = which.iter().filter_map(|index| self.placings.get(*index));
             let shares = placings.map(|placing| (placing.name, placing.bytes.clone())).collect();
-            let results = store_here(&keeper, self.session, shares);
+            let results = store_here(&share_host, self.session, shares);
             self.heard(self.copies.peers.me(), &which, results);
         }
         let silent = self.wait_for(sent, PATIENCE.0);

@@ -10,8 +10,8 @@ use super::strangers::{Stranger, Strangers};
 use super::tls::Shown;
 use super::{NetThread, Token};
 use crate::control::answer_server;
-use crate::ledger::Ledger;
-use crate::part::Part;
+use crate::membership::Membership;
+use crate::references::ReferenceIndex;
 use crate::routes::Down;
 use crate::server::Server;
 use bytes::Bytes;
@@ -92,7 +92,7 @@ impl From<io::Error> for End {
 
 /// What all connections share.
 struct Host {
-    part: Weak<Part>,
+    membership: Weak<Membership>,
     server: Arc<Server>,
     credentials: Arc<CredentialStore>,
     knows: Versions,
@@ -101,9 +101,9 @@ struct Host {
 }
 
 impl Listener {
-    /// Listens on `address` for the machines of `server`, which is that of `part`.
+    /// Listens on `address` for the machines of `server`, which is that of `membership`.
     pub(crate) fn start(
-        part: Weak<Part>,
+        membership: Weak<Membership>,
         server: Arc<Server>,
         credentials: Arc<CredentialStore>,
         address: SocketAddr,
@@ -121,7 +121,7 @@ impl Listener {
         let knows = credentials.caller().knows;
         let announcement =
             Announcement::begin(&credentials.certified_by(), &credentials.public_key()?, address);
-        let host = Arc::new(Host { part, server, credentials, knows, listening: token.clone() });
+        let host = Arc::new(Host { membership, server, credentials, knows, listening: token.clone() });
         let thread = NetThread::spawn("listen", move || accept(host, socket)).map_err(listening)?;
         let _listening = token.drop_guard();
         Ok(Listener { address, _announcement: announcement, _thread: thread, _listening })
@@ -269,8 +269,8 @@ async fn serve(host: &Arc<Host>, peer: SocketAddr, greeted: Greeted) -> Result<(
                 frames::send(&mut frames, wire::answer(version, Welcome::Content)).await?;
                 frames::messages(&mut frames);
                 let refused = || host.server.refuses(machine);
-                let ledger: Arc<dyn Ledger> = host.server.clone();
-                return serve_shares(frames, host.server.keeper(), &ledger, machine, refused).await;
+                let references: Arc<dyn ReferenceIndex> = host.server.clone();
+                return serve_shares(frames, host.server.share_host(), &references, machine, refused).await;
             }
             Some(why) => why,
         },
@@ -413,11 +413,11 @@ impl Host {
     /// What people have asked another server.
     async fn answer_people(&self, mut frames: Frames<Stream>, request: String) -> Result<(), End> {
         let (tell, mut told) = mpsc::channel(REQUESTS_MAX);
-        let part = self.part.clone();
+        let membership = self.membership.clone();
         std::thread::Builder::new().name("control".to_owned()).spawn(move || {
-            if let Some(part) = part.upgrade() {
+            if let Some(membership) = membership.upgrade() {
                 // Whoever asked may have gone away.
-                answer_server(&part, &request, &mut |line| drop(tell.blocking_send(line)));
+                answer_server(&membership, &request, &mut |line| drop(tell.blocking_send(line)));
             }
         })?;
         while let Some(line) = told.recv().await {
@@ -439,8 +439,8 @@ impl Host {
             );
             return Ok(None);
         }
-        if let Some(part) = self.part.upgrade() {
-            part.is_older(why.to_owned());
+        if let Some(membership) = self.membership.upgrade() {
+            membership.is_older(why.to_owned());
         }
         Err(io::Error::from(io::ErrorKind::ConnectionAborted).into())
     }

@@ -13,9 +13,9 @@ use super::serving::serve_shares;
 use super::tls::Reception;
 use crate::copies::Copies;
 use crate::hosts::Host;
-use crate::keeper::Keeper;
-use crate::ledger::Ledger;
 use crate::peers::Peers;
+use crate::references::ReferenceIndex;
+use crate::share_host::ShareHost;
 use crate::shares_server::ShareSettings;
 use bytes::Bytes;
 use client::Upload;
@@ -65,7 +65,7 @@ struct State {
     meanwhile: Mutex<Option<Meanwhile>>,
 }
 
-impl Ledger for State {
+impl ReferenceIndex for State {
     fn shares_after(&self, after: Option<&ShareId>, limit: usize) -> (Vec<ShareId>, Option<ShareId>) {
         let referenced = self.referenced.lock();
         let shares: Vec<ShareId> =
@@ -113,7 +113,7 @@ impl Ledger for State {
 
 /// A host that is up.
 struct Running {
-    keeper: Arc<Keeper>,
+    share_host: Arc<ShareHost>,
     peers: Arc<Peers>,
     keeping: JoinHandle<()>,
     _listening: NetThread,
@@ -182,34 +182,39 @@ impl Group {
         peers.know(caller(&self.authority, self.dir(at), me));
         peers.hosts().set(self.list(), self.needed());
         let deadline = Instant::now() + Duration::from_secs(120);
-        let (keeper, chores) = loop {
+        let (share_host, chores) = loop {
             // What a connection was at may be under way still.
             let now = self.now.clone();
             let clock = Arc::new(move || now.load(Ordering::SeqCst));
-            match Keeper::open(&self.dir(at).join("shares"), ShareSettings::default(), clock, peers.clone()) {
+            match ShareHost::open(
+                &self.dir(at).join("shares"),
+                ShareSettings::default(),
+                clock,
+                peers.clone(),
+            ) {
                 Ok(opened) => break opened,
                 Err(error) if Instant::now() > deadline => panic!("{error}"),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        let (runs, ledger): (_, Arc<dyn Ledger>) = (keeper.clone(), self.state.clone());
-        let keeping = std::thread::spawn(move || runs.run(&chores, &ledger));
+        let (runs, references): (_, Arc<dyn ReferenceIndex>) = (share_host.clone(), self.state.clone());
+        let keeping = std::thread::spawn(move || runs.run(&chores, &references));
         let socket = std::net::TcpListener::bind(self.addresses[at]).unwrap();
         socket.set_nonblocking(true).unwrap();
         self.addresses[at] = socket.local_addr().unwrap();
         let acceptor = tokio_rustls::TlsAcceptor::from(Reception::new(&credentials, &[], &[]).unwrap().tls);
-        let ledger: Arc<dyn Ledger> = self.state.clone();
-        let (serves, frozen) = ((keeper.clone(), ledger), self.frozen[at].clone());
+        let references: Arc<dyn ReferenceIndex> = self.state.clone();
+        let (serves, frozen) = ((share_host.clone(), references), self.frozen[at].clone());
         let listening = NetThread::spawn("listen", move || accept(serves, acceptor, socket, frozen)).unwrap();
-        self.hosts[at] = Some(Running { keeper, peers, keeping, _listening: listening });
+        self.hosts[at] = Some(Running { share_host, peers, keeping, _listening: listening });
         self.tell();
     }
 
     fn stop(&mut self, at: usize) {
-        let Running { keeper, peers, keeping, _listening } = self.hosts[at].take().unwrap();
+        let Running { share_host, peers, keeping, _listening } = self.hosts[at].take().unwrap();
         drop(_listening);
         peers.stop();
-        keeper.stop();
+        share_host.stop();
         keeping.join().unwrap();
     }
 
@@ -234,8 +239,8 @@ impl Group {
         }
     }
 
-    fn keeper(&self, at: usize) -> &Keeper {
-        &self.hosts[at].as_ref().unwrap().keeper
+    fn share_host(&self, at: usize) -> &ShareHost {
+        &self.hosts[at].as_ref().unwrap().share_host
     }
 
     fn client(&self) -> Copies {
@@ -246,7 +251,7 @@ impl Group {
     fn client_of(&self, at: usize) -> Copies {
         let host = self.hosts[at].as_ref().unwrap();
         let copies = Copies::new(host.peers.clone());
-        copies.set_here(Some(host.keeper.clone()));
+        copies.set_here(Some(host.share_host.clone()));
         copies
     }
 
@@ -259,16 +264,17 @@ impl Group {
     fn publish_by(&self, machine: MachineId, shares: &[ShareId]) {
         self.state.referenced.lock().extend(shares.iter().map(|share| (*share, machine)));
         let work: Vec<ShareWork> = shares.iter().map(|share| ShareWork::Adopt(*share)).collect();
-        self.hosts.iter().flatten().for_each(|host| host.keeper.work(work.clone()));
+        self.hosts.iter().flatten().for_each(|host| host.share_host.work(work.clone()));
     }
 
     /// Where a sound copy is that the group has leased.
     fn keeping(&self, share: &ShareId) -> Vec<usize> {
-        let keeps = |keeper: &Keeper| {
-            keeper.shares().server().holds(keeper.shares().group, &[*share]).unwrap() == [Holds::Leased]
+        let keeps = |share_host: &ShareHost| {
+            share_host.shares().server().holds(share_host.shares().group, &[*share]).unwrap()
+                == [Holds::Leased]
         };
         (0..self.hosts.len())
-            .filter(|at| self.hosts[*at].as_ref().is_some_and(|h| keeps(&h.keeper)))
+            .filter(|at| self.hosts[*at].as_ref().is_some_and(|h| keeps(&h.share_host)))
             .collect()
     }
 
@@ -295,13 +301,13 @@ impl Group {
 
     fn all_complete(&self) -> bool {
         let fingerprint = self.client.hosts().now().fingerprint();
-        let standings = self.hosts.iter().flatten().map(|host| host.keeper.standing());
+        let standings = self.hosts.iter().flatten().map(|host| host.share_host.standing());
         standings.into_iter().all(|standing| standing.complete && standing.hosts == fingerprint)
     }
 }
 
 async fn accept(
-    serves: (Arc<Keeper>, Arc<dyn Ledger>),
+    serves: (Arc<ShareHost>, Arc<dyn ReferenceIndex>),
     acceptor: tokio_rustls::TlsAcceptor,
     socket: std::net::TcpListener,
     frozen: Arc<AtomicBool>,
@@ -309,7 +315,7 @@ async fn accept(
     let listener = tokio::net::TcpListener::from_std(socket).unwrap();
     loop {
         let (tcp, _) = listener.accept().await.unwrap();
-        let ((keeper, ledger), acceptor, frozen) = (serves.clone(), acceptor.clone(), frozen.clone());
+        let ((share_host, references), acceptor, frozen) = (serves.clone(), acceptor.clone(), frozen.clone());
         tokio::task::spawn_local(async move {
             let Ok(stream) = acceptor.accept(Movable::Here(tcp)).await else { return };
             let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
@@ -323,7 +329,7 @@ async fn accept(
             while frozen.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            let _ = serve_shares(frames, &keeper, &ledger, machine, || None).await;
+            let _ = serve_shares(frames, &share_host, &references, machine, || None).await;
         });
     }
 }
@@ -379,7 +385,7 @@ fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
     let group = Group::new(4);
     let shares = store(&group.client(), 0..20);
     for share in &shares {
-        let has = |at: &usize| group.keeper(*at).shares().server().share(share).unwrap().is_some();
+        let has = |at: &usize| group.share_host(*at).shares().server().share(share).unwrap().is_some();
         let mut placed = group.placed(share);
         placed.sort_unstable();
         assert_eq!((0..4).filter(has).collect::<Vec<_>>(), placed);
@@ -396,7 +402,7 @@ fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
     let unneeded = store(&group.client(), 100..101);
     group.client().let_go(&unneeded);
     until("let go", || {
-        (0..4).all(|at| group.keeper(at).shares().server().share(&unneeded[0]).unwrap().is_none())
+        (0..4).all(|at| group.share_host(at).shares().server().share(&unneeded[0]).unwrap().is_none())
     });
 }
 
@@ -417,7 +423,7 @@ fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
     let gone = share(7);
     group.state.referenced.lock().remove(&gone);
     for at in [0, 2] {
-        group.keeper(at).work(vec![ShareWork::Drop(gone)]);
+        group.share_host(at).work(vec![ShareWork::Drop(gone)]);
     }
     group.start(1);
     until("complete", || group.all_complete());
@@ -461,7 +467,7 @@ fn a_lone_host_whose_lease_database_is_lost_leases_all_that_files_refer_to() {
     std::fs::remove_file(group.dir(0).join("shares/leases.sqlite")).unwrap();
     group.start(0);
     until("leased anew", || shares[..15].iter().all(|share| group.keeping(share) == [0]));
-    let server = group.keeper(0).shares().server();
+    let server = group.share_host(0).shares().server();
     until("known", || server.suspended().unwrap().is_none());
     let starter = AccountId::STARTER;
     let found = |share: &ShareId| server.leases_of(share).unwrap()[0].account == starter;
@@ -495,10 +501,10 @@ fn a_host_that_says_nothing_costs_one_wait() {
     assert!(is_down());
     // It takes what it was sent, and is asked again.
     group.frozen[1].store(false, Ordering::SeqCst);
-    until("heard of", || group.keeper(1).shares().server().share(&share(5)).unwrap().is_some());
+    until("heard of", || group.share_host(1).shares().server().share(&share(5)).unwrap().is_some());
     until("asked again", || {
         let at = store(&client, 20..21).remove(0);
-        group.keeper(1).shares().server().share(&at).unwrap().is_some()
+        group.share_host(1).shares().server().share(&at).unwrap().is_some()
     });
 }
 
@@ -525,7 +531,7 @@ fn damage_is_found_by_the_reader_repaired_from_another_host_and_never_served() {
         assert_eq!(read(&group.client(), number).unwrap(), plain(number), "{number}");
     }
     for share in &shares {
-        let server = group.keeper(0).shares().server();
+        let server = group.share_host(0).shares().server();
         until("repaired", || server.share(share).unwrap().is_some_and(|row| row.health == Health::Ok));
         assert!(server.verify(share).is_ok());
     }
@@ -540,7 +546,7 @@ fn a_host_is_drained_and_comes_back() {
     until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 3));
     group.keeps[3] = false;
     group.tell();
-    until("drained", || group.all_complete() && group.keeper(3).standing().kept == 0);
+    until("drained", || group.all_complete() && group.share_host(3).standing().kept == 0);
     assert!(shares.iter().all(|share| group.keeping(share) == [0, 1, 2]));
     group.keeps = vec![true; 4];
     group.tell();
@@ -563,7 +569,7 @@ fn a_second_host_gets_a_copy_of_all_that_there_is() {
     let shares = store(&lone, 0..300);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
-    assert!(group.keeper(0).standing().complete);
+    assert!(group.share_host(0).standing().complete);
     group.start(1);
     until("complete", || group.all_complete());
     assert!(shares.iter().all(|share| group.keeping(share) == [0, 1]));
@@ -633,7 +639,7 @@ const DAY: u64 = 24 * 3600;
 /// A share that the group has leased at a host and that nothing refers to: as what another server left there.
 fn leave_behind(group: &Group, at: usize, number: u64) -> ShareId {
     let left = NewShare { id: share(number), parts: vec![plain(number)] };
-    assert_eq!(group.keeper(at).shares().store_for_group(vec![left]), [Ok(())]);
+    assert_eq!(group.share_host(at).shares().store_for_group(vec![left]), [Ok(())]);
     share(number)
 }
 
@@ -651,7 +657,7 @@ fn a_host_that_was_off_for_months_lets_go_of_nothing_that_is_referred_to_and_of_
         group.state.old.store(true, Ordering::SeqCst);
         let referenced = std::mem::take(&mut *group.state.referenced.lock());
         group.start(0);
-        let server = || group.keeper(0).shares().server();
+        let server = || group.share_host(0).shares().server();
         let all =
             || shares.iter().chain([&left]).filter(|share| server().share(share).unwrap().is_some()).count();
         std::thread::sleep(Duration::from_millis(300));
@@ -684,13 +690,13 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
-    let server = group.keeper(0).shares().server();
+    let server = group.share_host(0).shares().server();
     let renewed = |at: u64| server.leases_of(&share(at)).unwrap()[0].renewed_at;
     let begin = renewed(0);
     let look = |days: u64| {
         group.now.fetch_add(days * DAY, Ordering::SeqCst);
         server.confirm_clock().unwrap();
-        group.keeper(0).compare();
+        group.share_host(0).compare();
         until("looked", || server.vouched() == Some(server.now()));
     };
     look(6);
@@ -703,15 +709,15 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     look(7);
     assert_eq!(renewed(1), begin + 14 * DAY);
     // What went while it was copied stays until that is over.
-    let hold = group.hosts[0].as_ref().unwrap().keeper.hold();
+    let hold = group.hosts[0].as_ref().unwrap().share_host.hold();
     group.state.referenced.lock().remove(&share(2));
-    group.keeper(0).work(vec![ShareWork::Drop(share(2))]);
+    group.share_host(0).work(vec![ShareWork::Drop(share(2))]);
     let vouched = server.vouched();
     for _ in 0..40 {
         group.now.fetch_add(DAY, Ordering::SeqCst);
         server.confirm_clock().unwrap();
     }
-    group.keeper(0).compare();
+    group.share_host(0).compare();
     std::thread::sleep(Duration::from_millis(300));
     server.expire().unwrap();
     server.reap().unwrap();
@@ -729,15 +735,15 @@ fn what_goes_after_somebody_has_begun_to_copy_it_stays_whatever_a_look_is_at() {
     let shares = store(&group.client(), 0..2);
     group.publish(&shares);
     until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
-    let (keeper, gone) = (group.hosts[0].as_ref().unwrap().keeper.clone(), shares[1]);
+    let (share_host, gone) = (group.hosts[0].as_ref().unwrap().share_host.clone(), shares[1]);
     let (holds, held) = std::sync::mpsc::channel();
     *group.state.meanwhile.lock() = Some(Box::new(move |state| {
-        holds.send(keeper.hold()).unwrap();
+        holds.send(share_host.hold()).unwrap();
         state.referenced.lock().remove(&gone);
     }));
-    let server = group.keeper(0).shares().server();
+    let server = group.share_host(0).shares().server();
     group.now.fetch_add(1, Ordering::SeqCst);
-    group.keeper(0).compare();
+    group.share_host(0).compare();
     let hold = held.recv().unwrap();
     until("looked", || server.vouched() == Some(server.now()));
     assert_eq!(group.keeping(&gone), [0]);

@@ -2,8 +2,8 @@
 
 use super::frames::Frames;
 use super::listener::{End, Stream};
-use crate::keeper::Keeper;
-use crate::ledger::Ledger;
+use crate::references::ReferenceIndex;
+use crate::share_host::ShareHost;
 use bytes::{Bytes, BytesMut};
 use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use wire::{MachineId, ShareReply, ShareRequest, decode_with_body, encode};
 /// Requests of one connection that are worked on at once.
 const REQUESTS_MAX: usize = 16;
 
-/// Does what `machine` asks of the share server of a host that knows of files what `ledger` says, until its connection ends or it `is_refused`.
+/// Does what `machine` asks of the share server of a host that knows of files what `references` says, until its connection ends or it `is_refused`.
 pub(super) async fn serve_shares(
     frames: Frames<Stream>,
-    keeper: &Arc<Keeper>,
-    ledger: &Arc<dyn Ledger>,
+    share_host: &Arc<ShareHost>,
+    references: &Arc<dyn ReferenceIndex>,
     machine: MachineId,
     is_refused: impl Fn() -> Option<String>,
 ) -> Result<(), End> {
@@ -33,9 +33,9 @@ pub(super) async fn serve_shares(
                 return Err(End::Refused(why));
             }
             let (ShareRequest { number, what }, body) = request(frame)?;
-            let (keeper, ledger, done) = (keeper.clone(), ledger.clone(), done.clone());
+            let (share_host, references, done) = (share_host.clone(), references.clone(), done.clone());
             tokio::task::spawn_blocking(move || {
-                let (results, body) = keeper.answer(machine, what, body, &*ledger);
+                let (results, body) = share_host.answer(machine, what, body, &*references);
                 // The connection may have ended meanwhile.
                 let _ = done.blocking_send((ShareReply { number, results }, body));
                 drop(permit);

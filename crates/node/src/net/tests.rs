@@ -33,14 +33,14 @@ use wire::{
 mod renewal;
 
 /// A server, and the credentials of a machine that has joined it.
-struct Office {
+struct TestCluster {
     server: Machine,
     address: String,
     dirs: Vec<TempDir>,
 }
 
-impl Office {
-    fn new() -> Office {
+impl TestCluster {
+    fn new() -> TestCluster {
         let dir = tempfile::tempdir().unwrap();
         let settings = MachineSettings {
             listen: Listen::At("127.0.0.1:0".parse().unwrap()),
@@ -48,7 +48,7 @@ impl Office {
         };
         let server = Machine::start(dir.path(), "a test", settings).unwrap();
         let address = server.listens().unwrap().to_string();
-        Office { server, address, dirs: vec![dir] }
+        TestCluster { server, address, dirs: vec![dir] }
     }
 
     fn token(&self) -> Token {
@@ -117,7 +117,7 @@ async fn told(frames: &mut Frames<Stream>) -> Option<ToClient> {
 }
 
 /// What becomes of a session in which this is sent: fenced, and the connection over.
-fn is_fenced(office: &mut Office, name: &str, message: &ToServer) {
+fn is_fenced(office: &mut TestCluster, name: &str, message: &ToServer) {
     let (config, address) = (office.join(name), office.address.clone());
     run(async {
         let (mut frames, _) = session(&address, &config).await;
@@ -133,7 +133,7 @@ fn is_fenced(office: &mut Office, name: &str, message: &ToServer) {
 
 #[test]
 fn another_version_is_told_so() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (config, address) = (office.join("later"), office.address.clone());
     run(async {
         let mut frames = frames::greetings(link::call(&address, &config).await.unwrap());
@@ -154,7 +154,7 @@ fn a_clock_that_shows_a_time_before_all_certificates_is_said_to_be_wrong() {
             Some(rustls::pki_types::UnixTime::since_unix_epoch(Duration::from_secs(86_400)))
         }
     }
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (joined, address) = (office.join("unset"), office.address.clone());
     run(async {
         for caller in [Caller::stranger(office.token().authority).unwrap(), joined] {
@@ -170,7 +170,7 @@ fn a_clock_that_shows_a_time_before_all_certificates_is_said_to_be_wrong() {
 
 #[test]
 fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let authority = office.token().authority;
     let (address, forger) = (office.address.clone(), tempfile::tempdir().unwrap());
     run(async {
@@ -197,7 +197,7 @@ fn who_has_no_certificate_or_a_forged_one_gets_nowhere() {
 
 #[test]
 fn a_machine_cannot_pass_for_the_server() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "ambitious").unwrap();
     let its = Credentials::open(dir.path()).unwrap();
@@ -216,7 +216,7 @@ fn a_machine_cannot_pass_for_the_server() {
 
 #[test]
 fn a_token_is_good_once() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let token = office.token();
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     join(first.path(), &token, "first").unwrap();
@@ -230,7 +230,7 @@ fn a_token_is_good_once() {
 
 #[test]
 fn an_answer_to_joining_that_is_lost_costs_no_token() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (token, address) = (office.token(), office.address.clone());
     let (dir, thief) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let key = Credentials::key_to_join(dir.path()).unwrap();
@@ -249,7 +249,7 @@ fn an_answer_to_joining_that_is_lost_costs_no_token() {
 
 #[test]
 fn updates_and_releases_without_leases_end_the_session() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let change = AttributeChange { mode: Some(0o777), ..AttributeChange::default() };
     let (cred, time) = (Cred::default(), Timestamp::default());
     let operation = Operation::SetAttributes { file: FileId::root(), change, cred, time };
@@ -290,7 +290,7 @@ async fn sends(address: &str, config: &Caller, bytes: &[u8], ends: bool) -> Sess
 
 #[test]
 fn frames_that_are_none_end_the_session() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (config, address) = (office.join("peer"), office.address.clone());
     run(async {
         // No message; one that is cut short, in a frame that is not; longer than any frame may be; cut short itself.
@@ -327,8 +327,8 @@ fn frames_that_are_none_end_the_session() {
 
 #[test]
 fn what_sessions_say_and_are_told_is_counted() {
-    let mut office = Office::new();
-    let figures = |office: &Office| {
+    let mut office = TestCluster::new();
+    let figures = |office: &TestCluster| {
         let report = crate::control::ask_status(office.dirs[0].path()).unwrap().unwrap();
         report.server.map(|server| (server.traffic, server.log_flushes)).unwrap()
     };
@@ -357,7 +357,7 @@ fn what_sessions_say_and_are_told_is_counted() {
 
 #[test]
 fn an_expelled_machine_is_out_at_once() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (config, address) = (office.join("fired"), office.address.clone());
     run(async {
         let (mut frames, _) = session(&address, &config).await;
@@ -379,7 +379,7 @@ fn an_expelled_machine_is_out_at_once() {
 /// The connection may end before it is told that its session is over: then it hears of that by a refusal.
 #[test]
 fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
-    let office = Office::new();
+    let office = TestCluster::new();
     let dir = tempfile::tempdir().unwrap();
     join(dir.path(), &office.token(), "fired").unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
@@ -437,7 +437,7 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
 /// A thousand connections that nobody says anything on, and more of them all the time.
 #[test]
 fn who_says_nothing_keeps_nobody_out() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (flapping, address) = (office.join("flapping"), office.address.clone());
     let idle = |n: usize| -> Vec<std::net::TcpStream> {
         (0..n).map(|_| std::net::TcpStream::connect(&office.address).unwrap()).collect()
@@ -505,7 +505,7 @@ async fn pass_on(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duratio
 
 #[test]
 fn a_server_far_away_is_reached_though_it_has_several_addresses() {
-    let office = Office::new();
+    let office = TestCluster::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let way = || runtime.block_on(long_way(office.address.clone(), Duration::from_millis(600)));
     let token = Token { addresses: vec![way(), way()], ..office.token() };
@@ -524,7 +524,7 @@ fn a_server_far_away_is_reached_though_it_has_several_addresses() {
 /// A copy of a machine's data directory: the second process of two is refused while the first is up, and takes over once it is gone, however often each has started.
 #[test]
 fn of_two_copies_of_a_machine_one_is_up() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (config, address) = (office.join("twin"), office.address.clone());
     let by = |incarnation, drawn, before: &[u64]| {
         let start = Start { incarnation, drawn, before: before.to_vec() };
@@ -556,7 +556,7 @@ fn of_two_copies_of_a_machine_one_is_up() {
 /// What a server does not know any more is proven by what it has said, and by nothing that a machine says by itself.
 #[test]
 fn a_server_that_has_forgotten_is_told_so() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (config, address) = (office.join("witness"), office.address.clone());
     let (session, receipt) = run(async {
         let (mut frames, _) = session(&address, &config).await;

@@ -1,7 +1,7 @@
 //! Accounts of keys, on the side of the share server: what they ask over the wire, and who has one.
 
 use crate::figures::size;
-use crate::keeper::{BYTES_MAX, KEEP_MAX};
+use crate::share_host::{BYTES_MAX, KEEP_MAX};
 use bytes::Bytes;
 use namespace::ShareId;
 use serde::{Deserialize, Serialize};

@@ -4,9 +4,9 @@ use super::leases::Names;
 use super::report::{PassReport, StoreReport};
 use super::{Sum, words};
 use crate::figures::{date, when};
-use crate::keeper::Keeper;
 use crate::machine::STOP_LOOK;
 use crate::server::Server;
+use crate::share_host::ShareHost;
 use serde::{Deserialize, Serialize};
 use shares::{AccountId, DatabaseError, ShareLease, State, StoredShare};
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,14 +92,14 @@ pub(super) fn collect(
 
 /// Has all references gone through, so that what nothing refers to is let go.
 fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
-    let (keeper, store) = (server.keeper(), server.shares().server());
+    let (share_host, store) = (server.share_host(), server.shares().server());
     let begun = store.now();
-    keeper.compare();
+    share_host.compare();
     while store.vouched().is_none_or(|at| at < begun) {
-        if keeper.is_stopping() {
+        if share_host.is_stopping() {
             return Err("this machine is being stopped".to_owned());
         }
-        progress(match keeper.is_held() {
+        progress(match share_host.is_held() {
             true => "a backup is being made; until it is, nothing that it may need goes",
             false => "looking through what files refer to",
         });
@@ -109,8 +109,8 @@ fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), S
 }
 
 /// How deleting stands.
-pub(super) fn standing(keeper: &Keeper) -> Result<DeletionReport, DatabaseError> {
-    let mut store = StoreReport::of(keeper)?;
+pub(super) fn standing(share_host: &ShareHost) -> Result<DeletionReport, DatabaseError> {
+    let mut store = StoreReport::of(share_host)?;
     store.passes.retain(|pass| pass.process == "reaper");
     Ok(DeletionReport {
         now: store.now,
@@ -119,7 +119,7 @@ pub(super) fn standing(keeper: &Keeper) -> Result<DeletionReport, DatabaseError>
         next_due: store.next_due,
         going: store.going,
         suspended: store.suspended,
-        held: keeper.is_held(),
+        held: share_host.is_held(),
         vouched: store.vouched,
         days: store.passes,
     })
@@ -145,7 +145,7 @@ fn sort(server: &Server) -> Result<GarbageReport, DatabaseError> {
     })?;
     failed?;
     sorting.take(&page)?;
-    let StoreReport { due, unleased, next_due, going, suspended, .. } = StoreReport::of(server.keeper())?;
+    let StoreReport { due, unleased, next_due, going, suspended, .. } = StoreReport::of(server.share_host())?;
     let Sorting { mut report, stays, .. } = sorting;
     report.goes.shares += due.shares + going.shares;
     report.goes.bytes += due.bytes + going.bytes;

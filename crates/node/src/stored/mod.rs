@@ -94,10 +94,10 @@ pub(crate) fn reply(
             value(&leases::of(server, &shares).map_err(words)?)
         }
         SharesRequest::Collect { dry_run } => value(&garbage::collect(server, dry_run, progress)?),
-        SharesRequest::Deletion => value(&garbage::standing(server.keeper()).map_err(words)?),
+        SharesRequest::Deletion => value(&garbage::standing(server.share_host()).map_err(words)?),
         SharesRequest::Export { file, which } => {
             let shares = if which.is_empty() { None } else { Some(which_shares(server, &which)?) };
-            let of_others = |share: &ShareId| parcel::fetch(server.keeper(), share);
+            let of_others = |share: &ShareId| parcel::fetch(server.share_host(), share);
             value(&parcel::export(server.shares(), of_others, &file, shares, progress)?)
         }
         SharesRequest::Import { file } => value(&parcel::import(server, &file, progress)?),

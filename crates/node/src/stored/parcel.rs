@@ -6,9 +6,9 @@
 use super::words;
 use crate::chain::{self, ChainError};
 use crate::figures::size;
-use crate::keeper::Keeper;
 use crate::peers::fetched;
 use crate::server::Server;
+use crate::share_host::ShareHost;
 use crate::shares_server::Shares;
 use bytes::Bytes;
 use namespace::ShareId;
@@ -157,11 +157,11 @@ fn holders(store: &Shares) -> Result<BTreeMap<AccountId, Holder>, DatabaseError>
 }
 
 /// What another host keeps under this name.
-pub(super) fn fetch(keeper: &Keeper, share: &ShareId) -> Option<Bytes> {
-    let hosts = keeper.peers().hosts().now();
-    let others = hosts.having(share).into_iter().filter(|machine| *machine != keeper.peers().me());
+pub(super) fn fetch(share_host: &ShareHost, share: &ShareId) -> Option<Bytes> {
+    let hosts = share_host.peers().hosts().now();
+    let others = hosts.having(share).into_iter().filter(|machine| *machine != share_host.peers().me());
     let mut asked = others.filter_map(|machine| {
-        let pending = keeper.peers().call(&hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
+        let pending = share_host.peers().call(&hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
         fetched(pending.wait(Some(PATIENCE)).ok()?)
     });
     asked.next()
@@ -229,7 +229,7 @@ pub(super) fn import(
     };
     let read = read(BufReader::with_capacity(1 << 20, opened), &mut take);
     // What files refer to is leased by the group from now on.
-    server.keeper().compare();
+    server.share_host().compare();
     match read {
         Ok(()) => Ok(report),
         Err(ReadError::Chain(error)) if report.shares == 0 => Err(format!("{}: {error}", file.display())),

@@ -2,8 +2,8 @@
 
 use super::Sum;
 use crate::figures::when;
-use crate::keeper::Keeper;
 use crate::server::Server;
+use crate::share_host::ShareHost;
 use serde::{Deserialize, Serialize};
 use shares::{DatabaseError, Pass, Process, Suspended};
 use std::fmt;
@@ -101,7 +101,7 @@ pub(super) fn all(server: &Server) -> StoresReport {
     let names = server.machines();
     let name =
         |machine: u64| names.iter().find(|known| known.machine == machine).map(|known| known.name.clone());
-    let stores = server.keeper().stores().into_iter().map(|(MachineId(machine), store)| HostStore {
+    let stores = server.share_host().stores().into_iter().map(|(MachineId(machine), store)| HostStore {
         machine,
         name: name(machine).unwrap_or_else(|| format!("machine {machine}")),
         store,
@@ -111,8 +111,8 @@ pub(super) fn all(server: &Server) -> StoresReport {
 
 impl StoreReport {
     /// Of this machine.
-    pub(crate) fn of(keeper: &Keeper) -> Result<StoreReport, DatabaseError> {
-        let server = keeper.shares().server();
+    pub(crate) fn of(share_host: &ShareHost) -> Result<StoreReport, DatabaseError> {
+        let server = share_host.shares().server();
         let sums = server.inventory()?;
         let corrupt = Sum {
             shares: sums.corrupt.shares + sums.partial.shares,

@@ -1,6 +1,6 @@
 //! What must hold at any time, and once everything is at rest.
 
-use super::{Doing, Office};
+use super::{Doing, ManyMachines};
 use crate::cluster::Violation;
 use client::Call;
 use directory::Store;
@@ -9,7 +9,7 @@ use lease::{Field, Open};
 use namespace::{Entry, FileKind};
 use std::collections::BTreeSet;
 
-impl Office {
+impl ManyMachines {
     /// What must hold at any time.
     pub(super) fn check(&mut self) -> Result<(), Violation> {
         for file in self.machines.iter().flat_map(|machine| machine.open.keys()) {

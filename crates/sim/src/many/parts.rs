@@ -1,8 +1,8 @@
 //! Machines that do parts of an experiment, instead of what the seed says.
 
-use super::{Doing, Office, Work};
+use super::{Doing, ManyMachines, Work};
 use crate::cluster::Violation;
-use crate::paper::{Part, Script, Testbed};
+use crate::paper::{Actor, Script, Testbed};
 use client::Call;
 use directory::Policy;
 use wire::ToClient;
@@ -10,10 +10,10 @@ use wire::ToClient;
 /// Events until parts must have come to their ends.
 const PART_STEPS_MAX: u32 = 1_000_000;
 
-impl Office {
+impl ManyMachines {
     /// So many machines that do what they are told, and nothing else.
-    pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> Office {
-        let mut office = Office::empty(seed, policy, usize::MAX);
+    pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> ManyMachines {
+        let mut office = ManyMachines::empty(seed, policy, usize::MAX);
         office.heard = Some(Vec::new());
         office.add_machines(machines, || Work::Nothing);
         office
@@ -46,8 +46,8 @@ impl Office {
 }
 
 /// The seed says whose turn it is, and which message arrives.
-impl Testbed for Office {
-    fn run(&mut self, parts: Vec<(usize, Part)>) -> Result<Vec<Part>, Violation> {
+impl Testbed for ManyMachines {
+    fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation> {
         let machines: Vec<usize> = parts.iter().map(|(at, _)| *at).collect();
         for (at, part) in parts {
             self.machines[at].work = Work::Script(Box::new(Script::of(part)), None);

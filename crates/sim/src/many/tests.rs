@@ -6,7 +6,7 @@ use super::*;
 use directory::Store;
 use lease::{Label, Mode};
 
-impl Office {
+impl ManyMachines {
     fn drain(&mut self) {
         self.deliver().unwrap();
     }
@@ -27,7 +27,7 @@ impl Office {
 
     /// Whether it could be opened.
     fn tries(&mut self, at: usize, file: &FileId, open: Open) -> bool {
-        let handles = |office: &Office| office.machines[at].open.get(file).map_or(0, Vec::len);
+        let handles = |office: &ManyMachines| office.machines[at].open.get(file).map_or(0, Vec::len);
         let before = handles(self);
         self.calls(at, Call::Open { file: file.clone(), open, mask: 0 }, Doing::Open(file.clone(), open));
         handles(self) > before
@@ -65,7 +65,7 @@ const READING: Open = Open::posix(true, false);
 #[test]
 fn messages_are_in_proportion_to_clients_not_to_opens() {
     let messages = |machines: u64, rounds: u32| {
-        let mut office = Office::new(7, machines);
+        let mut office = ManyMachines::new(7, machines);
         office.drain();
         let file = office.creates(0, None);
         let before = office.tally.messages;
@@ -110,7 +110,7 @@ fn all_openings() -> impl Iterator<Item = (u8, u8)> {
 #[test]
 fn handles_go_together_as_windows_has_it() {
     for first in all_openings() {
-        let mut office = Office::new(1, 2);
+        let mut office = ManyMachines::new(1, 2);
         office.drain();
         let file = office.creates(0, Some(opening(first)));
         for second in all_openings() {
@@ -134,7 +134,7 @@ fn handles_go_together_as_windows_has_it() {
 fn a_directory_is_emptied_and_removed_among_many_creators() {
     let (mut removed, mut refused) = (0, 0);
     for seed in 0..200 {
-        let mut office = Office::new(seed, 4);
+        let mut office = ManyMachines::new(seed, 4);
         office.drain();
         let name = Label::new(b"d").unwrap();
         let root = FileId::root();
@@ -171,7 +171,7 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
 /// A new file takes its access list from its directory's default list. That there is none is knowledge too, under a lease on that name alone as under any other.
 #[test]
 fn who_creates_again_asks_nobody() {
-    let mut office = Office::new(7, 2);
+    let mut office = ManyMachines::new(7, 2);
     office.drain();
     let mut makes = |at: usize, name: &[u8]| {
         let before = office.tally.messages;
@@ -204,7 +204,7 @@ struct Plan {
 }
 
 fn carry_out(plan: Plan) {
-    let mut office = Office::new(plan.deleter as u64, 3);
+    let mut office = ManyMachines::new(plan.deleter as u64, 3);
     office.drain();
     let deleting = Open::with([Mode::AccessRead, Mode::AccessDelete]);
     let file = office.creates(0, Some(deleting));

@@ -1,13 +1,13 @@
 //! What goes to and fro, in which order, and what goes wrong with it.
 
-use super::Office;
+use super::ManyMachines;
 use crate::cluster::Violation;
 use client::Output;
 use directory::{Directory, Input};
 use lease::{Field, SessionId};
 use wire::{MachineId, Rights, ToClient};
 
-impl Office {
+impl ManyMachines {
     pub(super) fn fault(&mut self, at: usize) -> Result<(), Violation> {
         match self.below(40) {
             0 => self.restart(),

@@ -1,7 +1,7 @@
 //! What the seed has programs do: few names, few files, so that machines meet.
 
 use super::oracle::record_key;
-use super::{Doing, Machine, Office, Work};
+use super::{Doing, Machine, ManyMachines, Work};
 use crate::cluster::Violation;
 use client::Call;
 use directory::Store;
@@ -24,7 +24,7 @@ const OPENINGS: [&[Mode]; 8] = [
     &[Mode::AccessDelete, Mode::ExcludeDelete],
     &[],
 ];
-impl Office {
+impl ManyMachines {
     /// A program calls.
     pub(super) fn begin(&mut self, at: usize) -> Result<(), Violation> {
         if self.machines[at].calls.len() >= CALLS_MAX || self.machines[at].frozen {

@@ -18,7 +18,7 @@ const WRITING: Open = Open::posix(false, true);
 
 /// What a client does in an experiment, and how far it is: it can be handed to a client anywhere, and comes back with what it has found out.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Part {
+pub enum Actor {
     /// Makes files.
     Install(Installer),
     /// Saves a file again and again.
@@ -29,14 +29,14 @@ pub enum Part {
     Open(Opener),
 }
 
-impl Part {
+impl Actor {
     /// The next call, after the last one came to this file (if to any).
     fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
         match self {
-            Part::Install(installer) => installer.step(found),
-            Part::Edit(editor) => editor.step(found),
-            Part::Read(reader) => reader.look.take().map(|(label, edited)| edited.look(label)),
-            Part::Open(opener) => opener.step(),
+            Actor::Install(installer) => installer.step(found),
+            Actor::Edit(editor) => editor.step(found),
+            Actor::Read(reader) => reader.look.take().map(|(label, edited)| edited.look(label)),
+            Actor::Open(opener) => opener.step(),
         }
     }
 }
@@ -44,14 +44,14 @@ impl Part {
 /// A part that is being done: one call after the other.
 #[derive(Debug)]
 pub struct Script {
-    part: Part,
+    part: Actor,
     /// The call under way.
     due: Option<(Call, Due)>,
 }
 
 impl Script {
     /// Of this part.
-    pub fn of(part: Part) -> Script {
+    pub fn of(part: Actor) -> Script {
         Script { part, due: None }
     }
 
@@ -67,7 +67,7 @@ impl Script {
     }
 
     /// The part as far as it has come.
-    pub fn into_part(self) -> Part {
+    pub fn into_part(self) -> Actor {
         self.part
     }
 }
@@ -119,9 +119,9 @@ pub struct Installer {
 }
 
 impl Installer {
-    pub(super) fn of(names: impl IntoIterator<Item = Label>, open: Option<Open>) -> Part {
+    pub(super) fn of(names: impl IntoIterator<Item = Label>, open: Option<Open>) -> Actor {
         let names = names.into_iter().collect();
-        Part::Install(Installer { names, open, synced: false, made: Vec::new() })
+        Actor::Install(Installer { names, open, synced: false, made: Vec::new() })
     }
 
     fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
@@ -169,9 +169,9 @@ impl Edited {
 
 impl Editor {
     /// Of `file`, which is called so, and of its backup; both are empty.
-    pub(super) fn of(name: &str, file: &FileId, old: &FileId, saves: u64) -> Part {
+    pub(super) fn of(name: &str, file: &FileId, old: &FileId, saves: u64) -> Actor {
         let edited = Edited { file: file.clone(), size: 0, old: old.clone() };
-        Part::Edit(Editor { label: label(name), backup: backup(name), saves, step: 0, edited })
+        Actor::Edit(Editor { label: label(name), backup: backup(name), saves, step: 0, edited })
     }
 
     fn step(&mut self, found: Option<FileId>) -> Option<(Call, Due)> {
@@ -224,8 +224,8 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(super) fn of(name: &str, edited: Edited) -> Part {
-        Part::Read(Reader { look: Some((label(name), edited)) })
+    pub(super) fn of(name: &str, edited: Edited) -> Actor {
+        Actor::Read(Reader { look: Some((label(name), edited)) })
     }
 }
 
@@ -238,8 +238,8 @@ pub struct Opener {
 }
 
 impl Opener {
-    pub(super) fn of(file: FileId) -> Part {
-        Part::Open(Opener { file, done: 0 })
+    pub(super) fn of(file: FileId) -> Actor {
+        Actor::Open(Opener { file, done: 0 })
     }
 
     /// One iteration: "Each open is first attempted with shared-read/exclusive-write access, and when this fails, the open is repeated with shared-read

@@ -27,7 +27,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     assert_eq!(refusal(account.store(b"early")), AccountRefusal::Unknown);
     let quota = Usage { shares: 3, bytes: 40_000 };
     let add = |at: usize, key, name, quota| {
-        group.keeper(at).shares().server().key_account(key, name, quota).unwrap().unwrap()
+        group.share_host(at).shares().server().key_account(key, name, quota).unwrap().unwrap()
     };
     let mine_id = add(0, my_key, "mine", Some(quota));
     add(0, other_key, "other", None);
@@ -40,14 +40,14 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     all.sort_unstable();
     assert_eq!(account.list().unwrap(), all);
     let (held, end) = account.lease(vec![first, share(77)]).unwrap();
-    assert_eq!((held, end), (vec![first], group.keeper(0).shares().server().lease_end()));
+    assert_eq!((held, end), (vec![first], group.share_host(0).shares().server().lease_end()));
     // Somebody else reads it, and can lease it, but lets go of nothing but his own.
     let mut others = connect(&group, 0, &other);
     assert_eq!(others.read(second).unwrap(), plain(2));
     others.let_go(vec![first, second]).unwrap();
     assert_eq!(others.lease(vec![second]).unwrap().0, [second]);
     account.let_go(vec![first, second]).unwrap();
-    let server = group.keeper(0).shares().server();
+    let server = group.share_host(0).shares().server();
     until("gone", || server.share(&first).unwrap().is_none());
     assert!(server.share(&second).unwrap().is_some());
     assert_eq!((account.list().unwrap(), others.list().unwrap()), (vec![], vec![second]));
@@ -56,7 +56,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     let carry = |at: usize, request: AccountRequest, body: &[u8]| {
         let body = Bytes::copy_from_slice(body);
         let (results, told) =
-            group.keeper(at).answer(CLIENT, ShareCall::Account(request), body, &*group.state);
+            group.share_host(at).answer(CLIENT, ShareCall::Account(request), body, &*group.state);
         assert_eq!(results, [Ok(())]);
         wire::decode::<AccountAnswer>(&told).unwrap()
     };
@@ -96,7 +96,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     group.publish(&[name]);
     until("adopted", || server.leases_of(&name).unwrap().len() == 2);
     group.state.referenced.lock().remove(&name);
-    group.keeper(0).work(vec![ShareWork::Drop(name)]);
+    group.share_host(0).work(vec![ShareWork::Drop(name)]);
     until("let go", || server.leases_of(&name).unwrap().len() == 1);
     assert_eq!(server.usage(mine_id).unwrap().shares, 1);
     group.stop(1);

@@ -36,7 +36,8 @@ impl Group {
     }
 
     fn bytes(&self) -> u64 {
-        let usage = |at| self.keeper(at).shares().server().usage(self.keeper(at).shares().group).unwrap();
+        let usage =
+            |at| self.share_host(at).shares().server().usage(self.share_host(at).shares().group).unwrap();
         (0..self.hosts.len()).map(|at| usage(at).bytes).sum()
     }
 }
@@ -63,7 +64,7 @@ fn fragments_are_apart_and_any_that_are_enough_are_read() {
     assert_eq!(read_coded(&group.client(), 1_000), Err(Error::Damaged));
     let unneeded = store_coded(&group.client(), 100..101);
     group.client().let_go(&unneeded);
-    let is_gone = |at: usize, name| group.keeper(at).shares().server().share(&name).unwrap().is_none();
+    let is_gone = |at: usize, name| group.share_host(at).shares().server().share(&name).unwrap().is_none();
     until("let go", || (0..5).all(|at| unneeded[0].kept_as().all(|name| is_gone(at, name))));
 }
 
@@ -99,7 +100,7 @@ fn fragments_that_are_lost_or_damaged_are_made_anew() {
         .iter()
         .flat_map(ShareId::kept_as)
         .filter(|name| group.placed(name) == [2])
-        .map(|name| (name, group.keeper(2).shares().server().whole(&name).unwrap().0))
+        .map(|name| (name, group.share_host(2).shares().server().whole(&name).unwrap().0))
         .collect();
     assert!(had.len() >= 4, "{}", had.len());
     group.stop(2);
@@ -107,7 +108,7 @@ fn fragments_that_are_lost_or_damaged_are_made_anew() {
     group.start(2);
     until("complete", || group.all_complete() && group.is_settled(&shares));
     for (name, body) in had {
-        assert_eq!(group.keeper(2).shares().server().whole(&name).unwrap().0, body);
+        assert_eq!(group.share_host(2).shares().server().whole(&name).unwrap().0, body);
     }
     // A byte of a data fragment.
     let name = shares[5].fragment(1);
@@ -118,7 +119,7 @@ fn fragments_that_are_lost_or_damaged_are_made_anew() {
     bytes[middle] ^= 1;
     std::fs::write(&file, bytes).unwrap();
     group.all_read(5..6);
-    until("made anew", || group.keeper(at).shares().server().verify(&name).is_ok());
+    until("made anew", || group.share_host(at).shares().server().verify(&name).is_ok());
 }
 
 #[test]

@@ -20,8 +20,8 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
     }
     group.publish(&[share(2)]);
     for at in [0, 1] {
-        group.keeper(at).begin(CLIENT, new);
-        let leases = |number| group.keeper(at).shares().server().leases_of(&share(number)).unwrap().len();
+        group.share_host(at).begin(CLIENT, new);
+        let leases = |number| group.share_host(at).shares().server().leases_of(&share(number)).unwrap().len();
         until("swept", || leases(0) == 0);
         assert_eq!((leases(1), leases(2)), (1, 1));
     }
@@ -47,7 +47,7 @@ fn forge_in(session: SessionId, group: &Group, at: usize, share: ShareId) -> Res
 /// Whether both hosts have the client's copy, leased by the group alone.
 fn both_have(group: &Group, share: &ShareId) -> bool {
     let copy = |at: usize| {
-        let server = group.keeper(at).shares().server();
+        let server = group.share_host(at).shares().server();
         (server.whole(share).ok(), server.leases_of(share).unwrap().len())
     };
     group.keeping(share) == [0, 1] && copy(0) == copy(1) && copy(0).1 == 1
@@ -63,7 +63,7 @@ fn nobody_stores_by_the_name_of_a_share_that_a_file_refers_to() {
     group.keeps[0] = false;
     group.start(0);
     assert_eq!(forge(&group, 0, shares[0]), Err(Error::Exists));
-    assert!(group.keeper(0).shares().server().share(&shares[0]).unwrap().is_none());
+    assert!(group.share_host(0).shares().server().share(&shares[0]).unwrap().is_none());
     group.keeps[0] = true;
     group.tell();
     until("fetched", || shares.iter().all(|share| both_have(&group, share)));
@@ -79,7 +79,7 @@ fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
         let shares = store(&group.client(), 0..3);
         for share in &shares {
             assert_eq!(forge(&group, 0, *share), Ok(()));
-            assert_eq!(group.keeper(0).read(*share, 0, 4).unwrap(), b"some");
+            assert_eq!(group.share_host(0).read(*share, 0, 4).unwrap(), b"some");
         }
         group.keeps[0] = true;
         group.tell();
@@ -103,17 +103,17 @@ fn a_host_sweeps_the_uploads_of_sessions_whose_end_it_missed_and_keeps_what_they
     let mut group = Group::new(2);
     let shares = store(&group.client(), 0..3);
     let leases =
-        |group: &Group, n: usize| group.keeper(1).shares().server().leases_of(&shares[n]).unwrap().len();
+        |group: &Group, n: usize| group.share_host(1).shares().server().leases_of(&shares[n]).unwrap().len();
     group.stop(1);
     group.publish(&shares[..1]);
     group.start(1);
     until("adopted", || group.keeping(&shares[0]) == [0, 1]);
     assert_eq!([0, 1, 2].map(|n| leases(&group, n)), [1; 3], "it may come back");
     group.state.over.lock().insert((CLIENT, SESSION));
-    group.keeper(1).compare();
+    group.share_host(1).compare();
     until("swept", || leases(&group, 1) + leases(&group, 2) == 0);
     assert_eq!(group.keeping(&shares[0]), [0, 1]);
-    assert_eq!(group.keeper(1).shares().sessions(), []);
+    assert_eq!(group.share_host(1).shares().sessions(), []);
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn uploads_of_an_expelled_machine_go_and_what_it_has_published_stays() {
     let group = Group::new(2);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares[..1]);
-    let leases = |at, n: usize| group.keeper(at).shares().server().leases_of(&shares[n]).unwrap().len();
+    let leases = |at, n: usize| group.share_host(at).shares().server().leases_of(&shares[n]).unwrap().len();
     until("adopted", || group.keeping(&shares[0]) == [0, 1]);
-    (0..2).for_each(|at| group.keeper(at).expelled(CLIENT));
+    (0..2).for_each(|at| group.share_host(at).expelled(CLIENT));
     until("swept", || (0..2).all(|at| leases(at, 1) + leases(at, 2) == 0));
     assert_eq!((group.keeping(&shares[0]), leases(0, 0), leases(1, 0)), (vec![0, 1], 1, 1));
 }
@@ -133,8 +133,8 @@ fn nothing_is_taken_of_a_machine_that_may_store_nothing() {
     let group = Group::new(2);
     group.state.readers.lock().insert(FORGER);
     assert_eq!(forge(&group, 0, share(0)), Err(Error::NotPermitted));
-    assert_eq!(group.keeper(0).shares().sessions(), []);
-    assert!(group.keeper(0).shares().server().share(&share(0)).unwrap().is_none());
+    assert_eq!(group.share_host(0).shares().sessions(), []);
+    assert!(group.share_host(0).shares().server().share(&share(0)).unwrap().is_none());
 }
 
 /// Its last upload is under way while the others are swept.
@@ -149,7 +149,7 @@ fn what_a_machine_stores_that_is_expelled_meanwhile_goes_too() {
         }));
     }));
     assert_eq!(forge(&group, 0, share(0)), Ok(()));
-    until("swept", || group.keeper(0).shares().server().leases_of(&share(0)).unwrap().is_empty());
+    until("swept", || group.share_host(0).shares().server().leases_of(&share(0)).unwrap().is_empty());
 }
 
 /// It would be over when the number is another's, which may be never.
@@ -159,8 +159,8 @@ fn nothing_is_taken_of_a_session_that_has_not_begun() {
     let made_up = SessionId(u64::MAX);
     group.state.unknown.lock().insert(made_up);
     assert_eq!(forge_in(made_up, &group, 0, share(0)), Err(Error::CutOff));
-    assert_eq!(group.keeper(0).shares().sessions(), []);
-    assert!(group.keeper(0).shares().server().share(&share(0)).unwrap().is_none());
+    assert_eq!(group.share_host(0).shares().sessions(), []);
+    assert!(group.share_host(0).shares().server().share(&share(0)).unwrap().is_none());
 }
 
 #[test]

@@ -5,11 +5,11 @@ use crate::data::DataDir;
 use crate::net::fingerprint;
 use crate::net::tls::Reception;
 
-fn renew(office: &Office) {
+fn renew(office: &TestCluster) {
     crate::control::renew_authority(office.dirs[0].path(), &mut |_| {}).unwrap();
 }
 
-impl Office {
+impl TestCluster {
     fn authority(&self) -> Authority {
         self.server.server().unwrap().authority().unwrap()
     }
@@ -42,7 +42,7 @@ fn forged(authority: &Authority, dir: &Path, machine: MachineId) -> Caller {
 
 #[test]
 fn a_machine_has_another_certificate_at_its_next_greeting_and_the_earlier_one_is_refused_then() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let address = office.address.clone();
     let config = office.join("clerk");
     let dir = office.dirs[1].path().to_path_buf();
@@ -60,8 +60,8 @@ fn a_machine_has_another_certificate_at_its_next_greeting_and_the_earlier_one_is
     office.settles();
     run(async {
         drop(session(&address, &config).await);
-        let aside = tempfile::tempdir().unwrap();
-        let old = CredentialStore::of(aside.path(), earlier).unwrap().caller();
+        let quarantine = tempfile::tempdir().unwrap();
+        let old = CredentialStore::of(quarantine.path(), earlier).unwrap().caller();
         while office.known(machine_in(&dir)).certified < 2 {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -74,7 +74,7 @@ fn a_machine_has_another_certificate_at_its_next_greeting_and_the_earlier_one_is
 
 #[test]
 fn a_machine_that_was_away_for_many_renewals_comes_back() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (address, config) = (office.address.clone(), office.join("traveller"));
     for _ in 0..5 {
         renew(&office);
@@ -90,7 +90,7 @@ fn a_machine_that_was_away_for_many_renewals_comes_back() {
 
 #[test]
 fn who_has_an_authoritys_key_is_no_machine_by_that() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (address, mut victim) = (office.address.clone(), office.join("victim"));
     let number = machine_in(office.dirs[1].path());
     let stolen = office.authority();
@@ -127,7 +127,7 @@ fn who_has_an_authoritys_key_is_no_machine_by_that() {
 
 #[test]
 fn who_was_a_server_once_passes_for_none_after_the_renewal() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let (address, config) = (office.address.clone(), office.join("victim"));
     let before = office.authority();
     let dir = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn who_was_a_server_once_passes_for_none_after_the_renewal() {
 
 #[test]
 fn invitations_from_before_are_void() {
-    let mut office = Office::new();
+    let mut office = TestCluster::new();
     let token = office.token();
     renew(&office);
     office.settles();
@@ -167,7 +167,7 @@ fn invitations_from_before_are_void() {
 
 #[test]
 fn the_founders_key_is_nowhere_but_in_the_rows() {
-    let office = Office::new();
+    let office = TestCluster::new();
     office.settles();
     let dir = office.dirs[0].path();
     while dir.join("authority.key").exists() {
@@ -175,7 +175,7 @@ fn the_founders_key_is_nowhere_but_in_the_rows() {
     }
     assert!(!dir.join("copies/authority.key").exists());
     let before = fingerprint(office.authority().certificate());
-    let Office { server, dirs, .. } = office;
+    let TestCluster { server, dirs, .. } = office;
     server.stop().unwrap();
     let again = Machine::start(dirs[0].path(), "a test", MachineSettings::default()).unwrap();
     assert_eq!(fingerprint(again.server().unwrap().authority().unwrap().certificate()), before);

@@ -1,7 +1,7 @@
 //! What leases that are granted by three members cost: `cargo test --release -p node grants_of_three -- --ignored --nocapture`.
 
 use super::figures::cpu;
-use super::several::Building;
+use super::several::TestGroup;
 use super::*;
 use ident::FileId;
 use lease::Label;
@@ -25,7 +25,7 @@ struct Talk {
 
 impl Talk {
     /// A machine begins anew: the session that it had is over.
-    fn open(building: &Building, incarnation: u64) -> Talk {
+    fn open(building: &TestGroup, incarnation: u64) -> Talk {
         let (leader, delivered) = (building.leader(), building.delivered.clone());
         let mut talk =
             Talk { leader, delivered, session: SessionId(0), inodes: (0, 0), entries: 0, requests: 0 };
@@ -126,7 +126,7 @@ fn label(name: &str) -> Label {
 #[ignore = "measures"]
 fn grants_of_three() {
     for (dirs, files) in [(200, 500), (20_000, 1)] {
-        let building = Building::new(3);
+        let building = TestGroup::new(3);
         building.leader().propose(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
         let mut maker = Talk::open(&building, 1 << 20);
         maker.lookup(&FileId::root(), "none");

@@ -78,7 +78,7 @@ fn last_voters(group: &Group) -> Vec<BTreeSet<u64>> {
 }
 
 /// A group, its members' directories, and what each has delivered.
-pub(super) struct Building {
+pub(super) struct TestGroup {
     net: Arc<Net>,
     dirs: Vec<TempDir>,
     pub(super) delivered: Delivered,
@@ -89,12 +89,12 @@ pub(super) struct Building {
     damaged: Arc<Mutex<BTreeMap<u64, String>>>,
 }
 
-impl Building {
+impl TestGroup {
     /// With so many members, the first of which has founded it.
-    pub(super) fn new(members: u64) -> Building {
+    pub(super) fn new(members: u64) -> TestGroup {
         let dirs = (0..members).map(|_| tempfile::tempdir().unwrap()).collect();
         let (net, delivered, moved, damaged) = Default::default();
-        let mut building = Building { net, dirs, delivered, opened: 0, moved, damaged };
+        let mut building = TestGroup { net, dirs, delivered, opened: 0, moved, damaged };
         building.start(1);
         building.open();
         for id in 2..=members {
@@ -211,7 +211,7 @@ impl Building {
 
 #[test]
 fn any_one_of_three_may_die_and_come_back() {
-    let mut building = Building::new(3);
+    let mut building = TestGroup::new(3);
     for round in 0..4 {
         building.open();
         // The leader, or another.
@@ -228,7 +228,7 @@ fn any_one_of_three_may_die_and_come_back() {
 /// The leader among them comes back first. That it must not lead by what it was shows here only now and then: the drill's kill-all is what found it.
 #[test]
 fn all_may_die_at_once() {
-    let mut building = Building::new(3);
+    let mut building = TestGroup::new(3);
     for _ in 0..4 {
         (0..50).for_each(|_| building.open());
         let leader = building.leader().member();
@@ -249,7 +249,7 @@ fn all_may_die_at_once() {
 
 #[test]
 fn who_is_cut_off_leads_nobody_and_learns_what_it_missed() {
-    let mut building = Building::new(3);
+    let mut building = TestGroup::new(3);
     building.open();
     let cut = building.leader();
     let id = cut.member();
@@ -281,7 +281,7 @@ fn damage_log(dir: &Path) {
 
 #[test]
 fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
-    let mut building = Building::new(3);
+    let mut building = TestGroup::new(3);
     (0..20).for_each(|_| building.open());
     let lost = building.leader().member() % 3 + 1;
     let group = building.net.up.read()[&lost].clone();
@@ -315,7 +315,7 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
 
 #[test]
 fn two_servers_have_one_vote_and_both_have_everything() {
-    let mut building = Building::new(2);
+    let mut building = TestGroup::new(2);
     (0..10).for_each(|_| building.open());
     building.kill(2);
     (0..10).for_each(|_| building.open());
@@ -334,7 +334,7 @@ fn two_servers_have_one_vote_and_both_have_everything() {
 #[test]
 fn who_votes_no_more_leads_until_that_is_committed() {
     for all_die in [false, true] {
-        let mut building = Building::new(3);
+        let mut building = TestGroup::new(3);
         building.open();
         let leader = building.leader();
         let removed = leader.member();
@@ -380,7 +380,7 @@ fn who_votes_no_more_leads_until_that_is_committed() {
 /// It neither founded the group nor was ever elected: who led has left.
 #[test]
 fn who_is_left_alone_leads_and_does_so_again_after_a_crash() {
-    let mut building = Building::new(2);
+    let mut building = TestGroup::new(2);
     building.open();
     assert_eq!(building.leader().member(), 1);
     wait_until("the leader to be removed", || wait(building.leader().remove_member(1)).is_ok());
@@ -394,7 +394,7 @@ fn who_is_left_alone_leads_and_does_so_again_after_a_crash() {
 }
 
 /// Puts back what a member had when `copy` was made of it.
-fn put_back(building: &Building, id: u64, copy: &Path) {
+fn put_back(building: &TestGroup, id: u64, copy: &Path) {
     let dir = building.dirs[id as usize - 1].path();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
         let path = entry.path();
@@ -407,7 +407,7 @@ fn put_back(building: &Building, id: u64, copy: &Path) {
     copy_dir(copy, dir);
 }
 
-fn cut(building: &Building, one: u64, other: u64) {
+fn cut(building: &TestGroup, one: u64, other: u64) {
     building.net.cut.write().extend([(one, other), (other, one)]);
 }
 
@@ -415,7 +415,7 @@ fn cut(building: &Building, one: u64, other: u64) {
 #[test]
 fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
     for (starts, emptied) in [(0, false), (2, false), (0, true)] {
-        let mut building = Building::new(3);
+        let mut building = TestGroup::new(3);
         building.open();
         let lost = building.leader().member() % 3 + 1;
         let copy = tempfile::tempdir().unwrap();
@@ -447,7 +447,7 @@ fn who_does_not_know_what_it_promised_neither_votes_nor_leads() {
 /// Who has started as it was is asked for nothing more than that others say so; with one of them dead it waits for a while.
 #[test]
 fn of_three_two_go_on_after_a_start() {
-    let mut building = Building::new(3);
+    let mut building = TestGroup::new(3);
     building.open();
     let dead = building.leader().member();
     (1..=3).for_each(|id| building.kill(id));
@@ -471,7 +471,7 @@ fn of_three_two_go_on_after_a_start() {
 /// A disk is cloned, and the group cut in two, one of the two in each part: one part goes on at most.
 #[test]
 fn of_two_clones_one_takes_part() {
-    let mut building = Building::new(3);
+    let mut building = TestGroup::new(3);
     building.open();
     let leader = building.leader().member();
     let (cloned, other) = (leader % 3 + 1, (leader + 1) % 3 + 1);

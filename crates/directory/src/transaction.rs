@@ -1,0 +1,430 @@
+//! One turn: one input, and everything that follows from it at once.
+
+use crate::ask::to_let_go;
+use crate::effects::Aftermath;
+use crate::enrolment::Enrolment;
+use crate::extents::shares_in;
+use crate::files::Files;
+use crate::io::{Input, Output, ShareWork};
+use crate::keys::{self, Global};
+use crate::pending::{Asked, PendingRequests};
+use crate::record::{Record, exact};
+use crate::rights::Subtrees;
+use crate::session::{Misdeed, Sessions};
+use crate::versions::InUse;
+use crate::write_through::WriteThrough;
+use crate::{Corrupt, Policy};
+use ident::FileId;
+use lease::{Field, SessionId, Time};
+use namespace::{Effect, Error, Operation};
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{MachineId, ToClient, ToServer, Version};
+
+/// Without a renewal for so long, a session may be taken for lapsed.
+///
+/// Leases have no expiry beside that (departs from Farsite §3.3: because a machine that is away and in nobody's way would lose what it has done for nothing, a machine that is there renews all at once, and one that is in
+/// somebody's way is fenced when that somebody asks).
+pub const TERM_MS: u64 = 30_000;
+/// Files to go with their last handle that are looked at in one tick, after a session's end.
+const DOOMED_PER_STEP: usize = 256;
+/// As whom the server decides for itself. No session has this number.
+pub(crate) const SERVER: SessionId = SessionId(0);
+/// The smallest and the largest block of a directory's integers: even over a slow link the next one is there before the last is used up.
+const RESERVATION: (u64, u64) = (wire::BIRTH_RESERVATION, 4096);
+
+/// The state that is not keyed by file: what [`crate::Directory::checkpoint`] writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub sessions: Sessions,
+    pub pending: PendingRequests,
+    /// Files that there are.
+    pub files: u64,
+    /// Files that are no more but have rows left.
+    pub dying: u64,
+    /// Running hash of all changes to rows.
+    pub digest: u64,
+    /// How far the search for what is to go and nobody has open any more has come; none is under way if absent.
+    pub sweep: Option<Vec<u8>>,
+    /// Sessions that are over and may still be stuck at having files open, or have them locked: somebody sees that, or nobody has looked yet.
+    pub fading: BTreeSet<SessionId>,
+    /// Sessions that have, or had, locks that others were told of and may be waiting for.
+    pub lockers: BTreeSet<SessionId>,
+    /// Machines whose sessions were ended since they answered nothing, and when that was last.
+    pub deaf: BTreeMap<MachineId, Time>,
+    /// When the latest leader began.
+    pub led: Time,
+    /// Whose files are looked through next, and from which row on; nobody's if absent.
+    pub fade_from: Option<(SessionId, Option<Vec<u8>>)>,
+    /// Machines that are written down, and invitations.
+    pub enrolment: Enrolment,
+    /// The versions in use. They stand in a row of their own, which is read first.
+    #[serde(skip)]
+    pub in_use: InUse,
+    /// Content that is written through. Since version 5.
+    #[serde(skip)]
+    pub through: WriteThrough,
+}
+
+impl State {
+    /// What follows the state in its row, if the version is not the oldest, says which: so no program takes one for another's, and the row of the versions is missed if it is lost. What the version has beside
+    /// comes behind that.
+    pub fn to_row(&self) -> Vec<u8> {
+        let version = self.in_use.version;
+        let mut row = postcard::to_allocvec(self).unwrap_or_default();
+        if version > Version::OLDEST {
+            row.extend(postcard::to_allocvec(&version).unwrap_or_default());
+        }
+        if version.writes_through() {
+            row.extend(postcard::to_allocvec(&self.through).unwrap_or_default());
+        }
+        row
+    }
+
+    /// The state of such a row.
+    pub fn from_row(row: &[u8], in_use: InUse) -> Option<State> {
+        let (state, rest) = postcard::take_from_bytes(row).ok()?;
+        let (version, rest) =
+            if rest.is_empty() { (Version::OLDEST, rest) } else { postcard::take_from_bytes(rest).ok()? };
+        if version != in_use.version || !version.writes_through() && !rest.is_empty() {
+            return None;
+        }
+        let through = if version.writes_through() { exact(rest)? } else { WriteThrough::default() };
+        Some(State { in_use, through, ..state })
+    }
+}
+
+/// See the module. Ends with [`Transaction::finish`].
+pub(crate) struct Transaction<'a> {
+    pub now: Time,
+    pub files: Files<'a>,
+    pub state: &'a mut State,
+    pub policy: &'a Policy,
+    pub out: &'a mut Vec<Output>,
+    pub misdeeds: &'a mut Vec<(SessionId, Misdeed)>,
+    /// What is within what, as far as it was asked.
+    pub subtrees: RefCell<&'a mut Subtrees>,
+    /// For the share server.
+    pub shares: Vec<ShareWork>,
+    /// Whether background work is left.
+    pub again: bool,
+    /// Whether a session will take an answer for the acknowledgment of its log: so what the log has said must last, whatever it was.
+    pub promised: bool,
+}
+
+impl Transaction<'_> {
+    /// Takes the input.
+    pub fn take(&mut self, input: Input) {
+        match input {
+            Input::Open { machine, incarnation, session, connection } => {
+                self.greet(machine, incarnation, session, connection)
+            }
+            Input::Message { session, message } => self.on_message(session, message),
+            Input::Tick => self.tick(),
+            Input::Space(space) => self.state.sessions.measured(space),
+            Input::SharesSettled(work) => work.into_iter().for_each(|work| self.files.settled(work)),
+            Input::Lead => self.lead(),
+            Input::Invite { token, rights, at, until } => self.invite(token, rights, at, until),
+            Input::Revoke { token } => self.revoke(token),
+            Input::Enrol { token, name, key, at, connection } => {
+                self.enrol(&token, name, key, at, connection)
+            }
+            Input::Expel { machine } => self.expel(machine),
+            Input::NoMessage { session } => self.fence(session, Some(Misdeed::NoMessage)),
+            Input::Restored { at } => self.restored(at),
+            Input::Raise { to } => self.raise(to),
+            Input::Speaks { machine, version } => self.speaks(machine, version),
+            Input::Authorize { number, authority } => self.authorize(number, authority),
+            Input::Known { machine, known, itself } => self.known(machine, known, itself),
+        }
+    }
+
+    /// Serves whom the input concerned, and writes back what changed.
+    /// Returns who has sessions, and whether something was [promised](Turn::promised).
+    pub fn finish(mut self) -> Result<(FxHashSet<SessionId>, bool), Corrupt> {
+        self.serve_woken();
+        if !self.shares.is_empty() {
+            self.out.push(Output::Shares(std::mem::take(&mut self.shares)));
+        }
+        if self.again {
+            self.out.push(Output::Again);
+        }
+        let (live, digest, dying) = self.files.finish()?;
+        (self.state.digest, self.state.dying) = (digest, dying);
+        Ok((live, self.promised))
+    }
+
+    /// To a client.
+    pub fn send(&mut self, session: SessionId, message: ToClient) {
+        let rests = matches!(
+            message,
+            ToClient::Granted { .. } | ToClient::Reported { .. } | ToClient::Shipped { .. }
+        );
+        if rests && self.state.sessions.all.get(&session).is_some_and(|known| known.owed) {
+            // So a client knows of each grant which of its releases it followed.
+            self.acknowledge(session, Vec::new());
+        }
+        self.out.push(Output::Send { session, message });
+    }
+
+    fn on_message(&mut self, session: SessionId, message: ToServer) {
+        let Some(known) = self.state.sessions.all.get_mut(&session) else {
+            return self.send(session, ToClient::Fenced);
+        };
+        known.renewed = self.now;
+        let result = match message {
+            ToServer::Renew => {
+                let space = self.state.sessions.space(self.state.files);
+                self.send(session, ToClient::Renewed { space });
+                Ok(())
+            }
+            ToServer::Ask { number, operation, wants, mode } => {
+                let since = self.now;
+                self.on_ask(Asked { session, number, operation, wants, mode, since })
+            }
+            ToServer::Log { first, entries, answer } => self.on_log(session, first, entries, answer),
+            ToServer::Reserve { dir } => {
+                self.reserve(session, dir);
+                Ok(())
+            }
+            ToServer::ReserveInodes { known } => {
+                let (first, end) = match self.may_write(session) {
+                    true => self.state.sessions.reserve_inodes(session, known),
+                    false => (0, 0),
+                };
+                self.send(session, ToClient::ReservedInodes { first, end });
+                Ok(())
+            }
+            ToServer::Allow { held, want, replaces } => {
+                let (bytes, files) = match self.may_write(session) {
+                    true => self.state.sessions.allow(session, held, want, replaces),
+                    false => (0, 0),
+                };
+                let space = self.state.sessions.space(self.state.files);
+                self.send(session, ToClient::Allowance { bytes, files, space });
+                Ok(())
+            }
+            ToServer::Extents { number, file, from } => {
+                let message = self.extents_for(session, number, &file, from);
+                self.send(session, message);
+                Ok(())
+            }
+            ToServer::Goodbye => {
+                self.end(session);
+                Ok(())
+            }
+        };
+        if let Err(misdeed) = result {
+            self.fence(session, Some(misdeed));
+        }
+    }
+
+    /// Gives integers to whom holds anything of the directory: enough for about as long as the last block lasted.
+    fn reserve(&mut self, session: SessionId, dir: FileId) {
+        let (first, end) = match self.may_write(session) && self.may_reserve(session, &dir) {
+            true => self.reserve_integers(&dir),
+            false => (0, 0),
+        };
+        self.send(session, ToClient::Reserved { dir, first, end });
+    }
+
+    /// Takes a block off the directory's counter; its size grows with the directory.
+    pub fn reserve_integers(&mut self, dir: &FileId) -> (u64, u64) {
+        let Some(record) = self.files.record_mut(dir).filter(|record| record.is_directory()) else {
+            return (0, 0);
+        };
+        let first = record.next_integer;
+        let size = record.children.next_power_of_two().clamp(RESERVATION.0, RESERVATION.1);
+        record.next_integer = first.saturating_add(size).min(namespace::POSITION_MAX);
+        (first, record.next_integer)
+    }
+
+    /// Whether the numbers and names in an update are such as were given out, and not yet used: what `decide` cannot know.
+    pub fn may_be_done(&self, operation: &Operation) -> Result<(), Error> {
+        let unused =
+            |dir: &FileId, position: u64| self.files.record(dir).is_some_and(|r| position >= r.unused_from);
+        let given = |dir: &FileId, position: u64| {
+            self.files.record(dir).is_some_and(|record| position < record.next_integer)
+                && (unused(dir, position) || self.files.label_at(dir, position).is_none())
+        };
+        let is_new = |dir: &FileId, position: u64, file: &FileId| {
+            // Nobody but a file that was made with this integer of this directory ever had this identifier.
+            unused(dir, position) && *file == dir.child(position)
+                || self.files.record(file).is_none() && !self.files.is_dying(file)
+        };
+        let fits = match operation {
+            Operation::Create { dir, position, new, .. } => {
+                given(dir, *position) && is_new(dir, *position, &new.file)
+            }
+            Operation::Link { dir, position, .. } => given(dir, *position),
+            Operation::Rename { from_dir, to_dir, position, whiteout, .. } => {
+                given(to_dir, *position)
+                    && whiteout.is_none_or(|left| {
+                        given(from_dir, left.integer)
+                            && is_new(from_dir, left.integer, &left.new_file(from_dir).file)
+                    })
+            }
+            Operation::Publish { file, change, .. } => {
+                shares_in(change).all(|share| self.files.may_refer(file, &share))
+            }
+            _ => true,
+        };
+        if fits { Ok(()) } else { Err(Error::Invalid) }
+    }
+
+    /// Carries out what `session` decided, or had decided for it.
+    pub fn carry_out(
+        &mut self,
+        session: SessionId,
+        operation: &Operation,
+        effects: &[Effect],
+    ) -> Vec<FileId> {
+        let mut aftermath = Aftermath::default();
+        self.subtrees.get_mut().note(&self.files, effects);
+        let machine = self.state.sessions.all.get(&session).map(|session| session.machine);
+        self.files.apply(session, machine, effects, &mut aftermath);
+        self.state.files =
+            (self.state.files + aftermath.born.len() as u64).saturating_sub(aftermath.dead.len() as u64);
+        self.shares.append(&mut aftermath.shares);
+        for file in &aftermath.dead {
+            self.state.pending.died(file);
+            self.state.through.died(file);
+            self.again |= self.files.is_dying(file);
+        }
+        // What is looked through already need not be looked through from the beginning for every file that dies.
+        if !aftermath.dead.is_empty() && self.state.fade_from.is_none() {
+            self.look_for_the_departed();
+        }
+        let says_open = matches!(
+            operation,
+            Operation::Unlink { open: true, .. }
+                | Operation::Rename { open: true, .. }
+                | Operation::SetDisposition { .. }
+        );
+        for file in &aftermath.doomed {
+            // Who deletes what it has open says so, and will say when it has not.
+            if !(says_open && self.files.holdings(file).black_box(&Field::Handles).writes(session)) {
+                self.dispose_unless_open(file);
+            }
+        }
+        aftermath.born
+    }
+
+    /// What is to go with its last handle goes if nobody has it open any more. Who may have, and may not, is asked; when it has answered, this is tried again.
+    pub fn dispose_unless_open(&mut self, file: &FileId) {
+        let Some(record) = self.files.record(file) else { return };
+        // Most files have a name and no deletion pending, and nobody need look for a row.
+        let doomed = record.attributes.links == 0 || record.disposition.is_some();
+        if !doomed || !self.files.is_doomed(file) {
+            return;
+        }
+        match record.holdings.anybody(&Field::Handles) {
+            Ok(true) => {}
+            Ok(false) => self.dispose(file, &record),
+            Err(in_the_way) => self.recall(to_let_go(file, in_the_way).collect()),
+        }
+    }
+
+    /// What the last close would have done. No lease is in the way of the death of what has no name; a name may be leased to others, so the server asks itself
+    /// for that in its turn.
+    fn dispose(&mut self, file: &FileId, record: &Record) {
+        let since = record.disposition.as_ref().map(|disposition| disposition.since);
+        let operation = Operation::Dispose { file: file.clone(), time: since.unwrap_or_default() };
+        if record.attributes.links > 0 {
+            return self.ask_itself(file, operation);
+        }
+        let effects = [Effect::Death { file: file.clone() }];
+        self.carry_out(SERVER, &operation, &effects);
+    }
+
+    /// Time has passed, or background work goes on: one step of each kind.
+    fn tick(&mut self) {
+        self.fence_the_deaf();
+        for session in self.state.sessions.owed() {
+            self.acknowledge(session, Vec::new());
+        }
+        let lapsed: Vec<SessionId> =
+            self.state.pending.awaited().into_iter().filter(|session| self.is_lapsed(*session)).collect();
+        lapsed.into_iter().for_each(|session| self.fence(session, None));
+        self.fence_lapsed_lockers();
+        self.again |= self.files.clear_dying(&mut self.shares);
+        self.sweep_doomed();
+        self.sweep_shields();
+    }
+
+    /// Looks through all that is to go with its last handle, from the beginning.
+    pub fn look_for_the_doomed(&mut self) {
+        self.state.sweep = Some(keys::globals(Global::Doomed).0.into_vec());
+        self.again = true;
+    }
+
+    /// One step of looking for what is to go and only sessions now over had open.
+    fn sweep_doomed(&mut self) {
+        let Some(from) = self.state.sweep.take() else { return };
+        let doomed = self.files.globals(Global::Doomed, Some(&from), DOOMED_PER_STEP);
+        if doomed.len() == DOOMED_PER_STEP {
+            self.state.sweep = doomed.last().map(|(key, _)| [key, [0].as_slice()].concat());
+            self.again = true;
+        }
+        for (key, _) in doomed {
+            if let Some(file) = self.files.parse_key(keys::file_of_global(&key)) {
+                self.dispose_unless_open(&file);
+            }
+        }
+    }
+
+    /// A leader that is new knows neither what was sent nor who is still there.
+    fn lead(&mut self) {
+        for session in self.state.sessions.all.values_mut() {
+            (session.renewed, session.worked) = (self.now, self.now);
+        }
+        self.state.led = self.now;
+        self.state.through.end_all();
+        self.state.pending.queue.recalls.tell_again(self.now);
+        let recalls: Vec<_> = self.state.pending.queue.recalls.unanswered().collect();
+        for (session, released) in recalls {
+            self.send(session, ToClient::Recall { leases: vec![released] });
+        }
+        let flushes = self.state.pending.queue.flushes.unanswered();
+        let flushes: Vec<_> = flushes
+            .map(|(session, number, file, field)| (session, number, file.clone(), field.clone()))
+            .collect();
+        for (session, number, file, field) in flushes {
+            self.send(session, ToClient::Flush { number, file, field });
+        }
+        self.shares = self.files.unsettled();
+        self.again = true;
+    }
+
+    /// Whether nothing was heard of `session` for its term.
+    pub fn is_lapsed(&self, session: SessionId) -> bool {
+        self.state.sessions.all.get(&session).is_none_or(|known| known.lapsed(self.now, TERM_MS))
+    }
+
+    /// The session is over, and its client is told.
+    pub fn fence(&mut self, session: SessionId, misdeed: Option<Misdeed>) {
+        if self.end(session) {
+            self.send(session, ToClient::Fenced);
+            self.misdeeds.extend(misdeed.map(|misdeed| (session, misdeed)));
+        }
+    }
+
+    /// The session is over. What it held is free, at no cost: its identifier just counts for nothing in the rows that name it. What it is stuck at
+    /// fades in the background.
+    fn end(&mut self, session: SessionId) -> bool {
+        if self.state.sessions.all.remove(&session).is_none() {
+            return false;
+        }
+        self.files.end_session(session);
+        self.state.pending.end_session(session);
+        self.state.through.end_session(session);
+        self.state.lockers.remove(&session);
+        self.state.fading.insert(session);
+        self.look_for_the_departed();
+        // What only it had open is to be disposed of.
+        self.look_for_the_doomed();
+        true
+    }
+}

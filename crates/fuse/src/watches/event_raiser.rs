@@ -1,0 +1,272 @@
+//! The process that makes the system calls of which the kernel tells watchers.
+//!
+//! A thread of this process must not do so: killed while it waits for this process' own answer, it
+//! would keep the process, and with it the mount, for ever. So another does, which ends when it is
+//! told nothing more.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use super::phantoms::{ELSEWHERE_NAME, IN_ELSEWHERE};
+
+/// How long one system call may take: a lookup on the way may wait for another machine.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// The longest word: a path of many labels.
+const WORD_BYTES_MAX: usize = 1 << 20;
+
+/// What the process is to do. Names are in the directory that was opened last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Opens the directory at this path from the root, and holds it: then the mount counts as used.
+    Open { path: Vec<u8>, device: u32 },
+    /// Lets go of it.
+    Close,
+    /// mknod, mkdir.
+    Make { name: Vec<u8>, directory: bool },
+    /// unlink, rmdir.
+    Remove { name: Vec<u8>, directory: bool },
+    /// rename.
+    Rename { from: Vec<u8>, to: Vec<u8> },
+    /// rename of what is elsewhere ([`ELSEWHERE_NAME`]).
+    Replace { name: Vec<u8> },
+    /// Sets times: that of the last modification, which is told as a modification, or both, as a
+    /// change of attributes.
+    Touch { name: Vec<u8>, both: bool },
+}
+
+impl Order {
+    /// As words: what, a number, one or two names.
+    fn words(&self) -> [Vec<u8>; 4] {
+        let (what, number, name, other): (u8, u32, &[u8], &[u8]) = match self {
+            Order::Open { path, device } => (b'o', *device, path, &[]),
+            Order::Close => (b'c', 0, &[], &[]),
+            Order::Make { name, directory } => (b'm', (*directory).into(), name, &[]),
+            Order::Remove { name, directory } => (b'r', (*directory).into(), name, &[]),
+            Order::Rename { from, to } => (b'n', 0, from, to),
+            Order::Replace { name } => (b'p', 0, name, &[]),
+            Order::Touch { name, both } => (b't', (*both).into(), name, &[]),
+        };
+        [vec![what], number.to_ne_bytes().to_vec(), name.to_vec(), other.to_vec()]
+    }
+
+    fn of_words([what, number, name, other]: [Vec<u8>; 4]) -> Option<Order> {
+        let number = u32::from_ne_bytes(number.try_into().ok()?);
+        let (is, directory) = (number != 0, number != 0);
+        Some(match what[..] {
+            [b'o'] => Order::Open { path: name, device: number },
+            [b'c'] => Order::Close,
+            [b'm'] => Order::Make { name, directory },
+            [b'r'] => Order::Remove { name, directory },
+            [b'n'] => Order::Rename { from: name, to: other },
+            [b'p'] => Order::Replace { name },
+            [b't'] => Order::Touch { name, both: is },
+            _ => return None,
+        })
+    }
+
+    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for word in self.words() {
+            bytes.extend((word.len() as u32).to_ne_bytes());
+            bytes.extend(word);
+        }
+        to.write_all(&bytes)
+    }
+
+    fn read(from: &mut impl Read) -> io::Result<Order> {
+        let mut words: [Vec<u8>; 4] = Default::default();
+        for word in &mut words {
+            let mut length = [0; 4];
+            from.read_exact(&mut length)?;
+            let length = u32::from_ne_bytes(length) as usize;
+            if length > WORD_BYTES_MAX {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            word.resize(length, 0);
+            from.read_exact(word)?;
+        }
+        Order::of_words(words).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+}
+
+/// The process, as we see it. Killed when dropped.
+pub(super) struct EventRaiser {
+    child: Child,
+    orders: ChildStdin,
+    results: ChildStdout,
+}
+
+impl EventRaiser {
+    /// Starts it: a program and its first arguments, to which the mount's directory is added.
+    pub(super) fn start(program: &[OsString], mount: &Path) -> io::Result<EventRaiser> {
+        let (program, arguments) = program.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(mount)
+            // A group of its own, since Ctrl-C is not for it.
+            .process_group(0)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let (Some(orders), Some(results)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        Ok(EventRaiser { child, orders, results })
+    }
+
+    /// By which the kernel names it in requests.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Has it carry out an order. The error of its system call, if that is one; ours if the process
+    /// is of no more use.
+    pub(super) fn carry_out(&mut self, order: &Order) -> io::Result<Result<(), i32>> {
+        order.write(&mut self.orders)?;
+        let timeout = Timespec { tv_sec: WAIT.as_secs().cast_signed(), tv_nsec: 0 };
+        let mut ready = [PollFd::new(&self.results, PollFlags::IN)];
+        if poll(&mut ready, Some(&timeout))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut errno = [0; 4];
+        self.results.read_exact(&mut errno)?;
+        Ok(match i32::from_ne_bytes(errno) {
+            0 => Ok(()),
+            errno => Err(errno),
+        })
+    }
+}
+
+impl Drop for EventRaiser {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        // One that waits for an answer of ours ends with that, and is not waited for.
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What that process does until nobody gives it orders any more.
+///
+/// # Errors
+/// If what it is told is no order.
+pub fn raise_events(mount: &Path) -> io::Result<()> {
+    let (mut orders, mut results) = (io::stdin().lock(), io::stdout().lock());
+    let mut held = None;
+    loop {
+        let order = match Order::read(&mut orders) {
+            Ok(order) => order,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let errno = obey(mount, order, &mut held).map_or_else(|errno| errno.raw_os_error(), |()| 0);
+        results.write_all(&errno.to_ne_bytes())?;
+        results.flush()?;
+    }
+}
+
+/// The root and the directory.
+type Held = (OwnedFd, OwnedFd);
+
+fn obey(mount: &Path, order: Order, held: &mut Option<Held>) -> rustix::io::Result<()> {
+    let order = match order {
+        Order::Open { path, device } => {
+            *held = None;
+            *held = Some(open(mount, &path, device)?);
+            return Ok(());
+        }
+        Order::Close => {
+            *held = None;
+            return Ok(());
+        }
+        order => order,
+    };
+    let Some((root, dir)) = held else { return Err(rustix::io::Errno::BADF) };
+    match order {
+        Order::Make { name, directory: true } => rustix::fs::mkdirat(dir, &name[..], Mode::RWXU),
+        Order::Make { name, .. } => rustix::fs::mknodat(dir, &name[..], FileType::RegularFile, Mode::RUSR, 0),
+        Order::Remove { name, directory } => rustix::fs::unlinkat(
+            dir,
+            &name[..],
+            if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() },
+        ),
+        Order::Rename { from, to } => rustix::fs::renameat(&dir, &from[..], &dir, &to[..]),
+        Order::Replace { name } => {
+            let elsewhere = open_directory(root, ELSEWHERE_NAME)?;
+            rustix::fs::renameat(elsewhere, IN_ELSEWHERE, dir, &name[..])
+        }
+        Order::Touch { name, both } => {
+            let at = |nanos| Timespec { tv_sec: 0, tv_nsec: nanos };
+            let last_access = at(if both { UTIME_NOW } else { UTIME_OMIT });
+            let times = Timestamps { last_access, last_modification: at(UTIME_NOW) };
+            rustix::fs::utimensat(dir, &name[..], &times, AtFlags::SYMLINK_NOFOLLOW)
+        }
+        Order::Open { .. } | Order::Close => Ok(()),
+    }
+}
+
+/// Only on the mount itself: what is mounted over it or within is none of ours.
+fn open(mount: &Path, path: &[u8], device: u32) -> rustix::io::Result<Held> {
+    let root = open_directory(CWD, mount.as_os_str().as_bytes())?;
+    let mut dir = root.try_clone().map_err(|_| rustix::io::Errno::MFILE)?;
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        dir = open_directory(dir, name)?;
+    }
+    if number(&root)? != device || number(&dir)? != device {
+        return Err(rustix::io::Errno::XDEV);
+    }
+    Ok((root, dir))
+}
+
+fn open_directory(dir: impl std::os::fd::AsFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, OsStr::from_bytes(name), flags, Mode::empty())
+}
+
+/// The device's number, of which the major part is 0.
+fn number(of: &OwnedFd) -> rustix::io::Result<u32> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(rustix::fs::statx(of, "", flags, StatxFlags::empty())?.stx_dev_minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_come_as_they_were_given() {
+        let (name, to) = (b"a b\n".to_vec(), vec![0xff, b'\n']);
+        for order in [
+            Order::Open { path: b"a/b".to_vec(), device: 47 },
+            Order::Close,
+            Order::Make { name: name.clone(), directory: true },
+            Order::Remove { name: name.clone(), directory: false },
+            Order::Rename { from: name.clone(), to },
+            Order::Replace { name: name.clone() },
+            Order::Touch { name, both: true },
+        ] {
+            let mut bytes = Vec::new();
+            order.write(&mut bytes).unwrap();
+            assert_eq!(Order::read(&mut &bytes[..]).unwrap(), order);
+            assert!(Order::read(&mut &bytes[..bytes.len() - 1]).is_err());
+        }
+        assert!(Order::read(&mut &[0xff; 64][..]).is_err());
+    }
+}

@@ -1,0 +1,248 @@
+//! What passes to and fro between machines: what it costs, and that nobody is told what was before.
+
+use crate::locks::machines::Machines;
+use client::{Call, Reply};
+use ident::FileId;
+use lease::{Label, Open};
+use namespace::{FileKind, Timestamp};
+
+const WRITING: Open = Open::posix(false, true);
+const READING: Open = Open::posix(true, false);
+
+impl Machines {
+    /// Whether what is read through the handle is better not kept.
+    fn opens(&mut self, at: usize, open: Open) -> bool {
+        let file = self.file(0);
+        match self.answer(at, Call::Open { file, open, mask: 0 }).unwrap() {
+            Reply::Opened { passing, .. } => passing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn closes(&mut self, at: usize, open: Open) {
+        let file = self.file(0);
+        self.answer(at, Call::Close { file, open }).unwrap();
+    }
+
+    fn writes(&mut self, at: usize, text: &str) {
+        self.opens(at, WRITING);
+        self.writes_on(at, text);
+        self.closes(at, WRITING);
+    }
+
+    /// Through a handle that is open.
+    fn writes_on(&mut self, at: usize, text: &str) {
+        let (file, data) = (self.file(0), text.as_bytes().to_vec().into());
+        self.answer(at, Call::Write { file, offset: 0, data, append: false }).unwrap();
+    }
+
+    fn reads(&mut self, at: usize) -> String {
+        self.opens(at, READING);
+        let text = self.reads_on(at);
+        self.closes(at, READING);
+        text
+    }
+
+    /// Through a handle that is open, past the kernel's pages.
+    fn reads_on(&mut self, at: usize) -> String {
+        let read = Call::Read { file: self.file(0), offset: 0, length: 4096, kept: false, quietly: false };
+        let Reply::Data(parts) = self.answer(at, read).unwrap() else { panic!("no data") };
+        let bytes = |part: &content::ReadPart| match part {
+            content::ReadPart::Bytes(bytes) => bytes.to_vec(),
+            other => panic!("{other:?} of a small file"),
+        };
+        String::from_utf8(parts.iter().flat_map(bytes).collect()).unwrap()
+    }
+
+    /// What stat shows, and whether it may be kept.
+    fn stats(&mut self, at: usize, file: &FileId) -> (namespace::Stat, bool) {
+        match self.answer(at, Call::Stat { file: file.clone() }).unwrap() {
+            Reply::Stat(stat) => (stat, true),
+            Reply::Passing(reply) => match *reply {
+                Reply::Stat(stat) => (stat, false),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn creates(&mut self, at: usize, name: &str) {
+        let (dir, label) = (FileId::root(), Label::new(name.as_bytes()).unwrap());
+        let (kind, mode, umask, rdev, target) = (FileKind::Regular, 0o644, 0, 0, Vec::new());
+        let call = Call::Create { dir, label, kind, mode, umask, rdev, target, open: None };
+        self.answer(at, call).unwrap();
+    }
+}
+
+/// By and by a write and a read of it cost four messages and a flush.
+fn costs_four_messages(
+    machines: &mut Machines,
+    writes: impl Fn(&mut Machines, &str),
+    reads: impl Fn(&mut Machines) -> String,
+) {
+    for round in 0..100 {
+        let text = format!("round {round:03}");
+        let cost = machines.cost(|machines| {
+            writes(machines, &text);
+            assert_eq!(reads(machines), text);
+        });
+        if round >= 8 {
+            assert_eq!(cost.unwrap(), (4, 1), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn a_small_file_that_one_writes_and_another_reads_costs_four_messages_and_one_flush() {
+    let mut machines = Machines::new(1, 2).unwrap();
+    costs_four_messages(&mut machines, |it, text| it.writes(0, text), |it| it.reads(1));
+    // And it is no different for a third that looks now and then.
+    for round in 0..20 {
+        let text = format!("again {round:03}");
+        machines.writes(0, &text);
+        assert_eq!((machines.reads(1), machines.reads(0)), (text.clone(), text));
+    }
+}
+
+/// The kernel must be told when a file is opened that it is read past its pages.
+#[test]
+fn who_opens_what_another_wrote_lately_and_keeps_it_open_pays_no_more() {
+    let mut machines = Machines::new(8, 2).unwrap();
+    machines.writes(0, "round 000");
+    let file = machines.file(0);
+    machines.stats(1, &file);
+    assert!(machines.opens(1, READING), "it may come to pass to and fro");
+    machines.opens(0, WRITING);
+    costs_four_messages(&mut machines, |it, text| it.writes_on(0, text), |it| it.reads_on(1));
+}
+
+#[test]
+fn pages_are_kept_of_what_nobody_else_wrote_lately() {
+    let mut machines = Machines::new(9, 2).unwrap();
+    machines.writes(0, "mine");
+    let file = machines.file(0);
+    assert!(!machines.opens(0, READING), "who wrote it has it to itself");
+    machines.stats(1, &file);
+    assert!(!machines.opens(1, Open::posix(true, true)), "who may write may come to be the one who does");
+    machines.closes(1, Open::posix(true, true));
+    assert!(machines.opens(1, READING) && machines.opens(1, READING));
+    assert_eq!(machines.reads_on(1), "mine");
+    assert!(!machines.opens(1, READING), "who reads it once more may read it often");
+}
+
+#[test]
+fn pages_are_kept_of_what_was_written_long_ago() {
+    let mut machines = Machines::new(10, 2).unwrap();
+    machines.writes(0, "long ago");
+    let file = machines.file(0);
+    machines.stats(1, &file);
+    assert!(machines.opens(1, READING));
+    for _ in 0..40 {
+        machines.pass_time(10_000).unwrap();
+        machines.deliver().unwrap();
+    }
+    machines.stats(1, &file);
+    assert!(!machines.opens(1, READING));
+}
+
+/// As when a file is opened each time: the kernel asks for its size first.
+#[test]
+fn who_is_told_once_more_what_nobody_has_changed_costs_no_flush() {
+    let mut machines = Machines::new(7, 2).unwrap();
+    let file = machines.file(0);
+    for round in 0..100 {
+        let text = format!("round {round:03}");
+        let first = machines.cost(|machines| {
+            machines.writes(0, &text);
+            assert_eq!(machines.stats(1, &file).0.size, text.len() as u64);
+        });
+        let second = machines.cost(|machines| assert_eq!(machines.reads(1), text));
+        if round >= 8 {
+            // It is written through by now.
+            assert_eq!((first.unwrap(), second.unwrap()), ((4, 1), (2, 0)), "round {round}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_change_any_more_is_leased() {
+    let mut machines = Machines::new(2, 2).unwrap();
+    for round in 0..10 {
+        machines.writes(0, &format!("round {round}"));
+        machines.reads(1);
+    }
+    for _ in 0..6 {
+        assert_eq!(machines.reads(1), "round 9");
+    }
+    // Its bytes were let go with the last handle, and are asked for under the lease; its writer is not asked.
+    let cost = machines.cost(|machines| assert_eq!(machines.reads(1), "round 9"));
+    assert_eq!(cost.unwrap().0, 2);
+    let file = machines.file(0);
+    let cost = machines.cost(|machines| assert!(machines.stats(1, &file).1));
+    assert_eq!(cost.unwrap(), (0, 0));
+}
+
+#[test]
+fn a_file_that_two_write_in_turns_is_what_was_written_last() {
+    let mut machines = Machines::new(3, 3).unwrap();
+    for round in 0..60 {
+        let text = format!("round {round}");
+        machines.writes(round % 3, &text);
+        for at in 0..3 {
+            assert_eq!(machines.reads(at), text, "machine {at} in round {round}");
+        }
+    }
+}
+
+#[test]
+fn the_size_of_a_growing_file_is_told_to_who_looks_and_its_writer_keeps_it() {
+    let mut machines = Machines::new(4, 2).unwrap();
+    let file = machines.file(0);
+    let mut kept = true;
+    for round in 1..30 {
+        machines.writes(0, &"x".repeat(round));
+        let stat;
+        (stat, kept) = machines.stats(1, &file);
+        assert_eq!(stat.size, round as u64);
+    }
+    assert!(!kept, "what passes to and fro was leased");
+    // Each change was looked at, and so is said to the server at once; until nobody looks any more.
+    let costs = [1, 2, 3].map(|_| machines.cost(|machines| machines.writes(0, "it needs nobody")).unwrap());
+    assert_eq!(costs, [(2, 1), (2, 1), (0, 0)]);
+}
+
+#[test]
+fn a_directorys_times_are_told_to_who_looks_and_who_makes_names_in_it_keeps_the_right() {
+    let mut machines = Machines::new(5, 2).unwrap();
+    let root = FileId::root();
+    let mut last: Option<Timestamp> = None;
+    let mut kept = true;
+    for round in 0..20 {
+        machines.creates(round % 2, &format!("name {round}"));
+        let stat;
+        (stat, kept) = machines.stats(1 - round % 2, &root);
+        assert!(last.is_none_or(|last| last < stat.mtime), "the times before the last name in round {round}");
+        last = Some(stat.mtime);
+    }
+    assert!(!kept);
+    // On its way to a name nobody looks at times, and nobody is asked for them.
+    let cost = machines.cost(|machines| {
+        let glance = machines.answer(0, Call::Glance { file: root.clone() }).unwrap();
+        assert!(matches!(glance, Reply::Passing(_)), "{glance:?}");
+    });
+    assert_eq!(cost.unwrap(), (0, 0));
+}
+
+/// A lease that is only to touch says nothing of what there is: what was known before goes.
+#[test]
+fn who_may_only_touch_does_not_know() {
+    let mut machines = Machines::new(6, 2).unwrap();
+    let root = FileId::root();
+    for round in 0..8 {
+        machines.creates(0, &format!("mine {round}"));
+        machines.creates(1, &format!("theirs {round}"));
+        let (there, _) = machines.stats(1, &root);
+        let (here, _) = machines.stats(0, &root);
+        assert_eq!((here.mtime, here.attributes.ctime), (there.mtime, there.attributes.ctime));
+    }
+}

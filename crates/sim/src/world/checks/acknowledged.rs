@@ -1,0 +1,45 @@
+//! What was acknowledged survives: what was done before somebody asked for it to be durable is there once that was answered, and whatever was done in a session that is not
+//! over is there when all has come to rest (ARCHITECTURE, invariant 10).
+
+use crate::world::Violation;
+use crate::world::history::{Called, History};
+use client::Call;
+
+impl History {
+    pub(super) fn check_acknowledged(&self) -> Result<(), Violation> {
+        let syncs: Vec<&Called> =
+            self.calls.iter().filter(|called| called.done < u64::MAX && is_sync(&called.call)).collect();
+        for called in self.missing() {
+            let is_whole = self.whole.contains(&called.life);
+            let over = !is_whole && self.lives.get(called.life).is_some_and(|(_, over)| *over);
+            if !over {
+                return Err(format!("{:?} was done, and did not come to be", called.call));
+            }
+            let promised = |sync: &&&Called| {
+                sync.life == called.life && sync.begun > called.done && covers(&sync.call, &called.call)
+            };
+            if let Some(sync) = syncs.iter().find(promised) {
+                return Err(format!("{:?} was lost after {:?} was answered", called.call, sync.call));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_sync(call: &Call) -> bool {
+    matches!(call, Call::Sync { .. } | Call::SyncAll)
+}
+
+fn covers(sync: &Call, update: &Call) -> bool {
+    match (sync, update) {
+        (Call::SyncAll, _) => true,
+        (
+            Call::Sync { file },
+            Call::Write { file: of, .. }
+            | Call::SetAttributes { file: of, .. }
+            | Call::SetXattr { file: of, .. }
+            | Call::RemoveXattr { file: of, .. },
+        ) => file == of,
+        _ => false,
+    }
+}

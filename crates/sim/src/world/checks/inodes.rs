@@ -1,0 +1,24 @@
+//! Inode numbers are stable for ever (ARCHITECTURE, invariant 18): whoever looks at a file sees the number that everybody has seen before, and no other file ever has it.
+
+use crate::world::Violation;
+use ident::FileId;
+use std::collections::BTreeMap;
+
+/// The numbers that anybody was told of.
+#[derive(Debug, Default)]
+pub(in crate::world) struct Inodes {
+    of: BTreeMap<FileId, u64>,
+    files: BTreeMap<u64, FileId>,
+}
+
+impl Inodes {
+    /// Somebody is told that the file has this number.
+    pub fn told(&mut self, file: &FileId, ino: u64) -> Result<(), Violation> {
+        let before = *self.of.entry(file.clone()).or_insert(ino);
+        let other = self.files.entry(ino).or_insert_with(|| file.clone());
+        if before != ino || other != file {
+            return Err(format!("{file} has inode number {ino}; it had {before}, and {other} has {ino}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! What it means that a register (a label, a file's owner and mode, a file's content) is linearizable: its versions, in the order in which the server came to have them, can be put at one instant
+//! each within the call that made them, so that whatever was told of the register at any instant of the call that asked is what it was at one.
+//!
+//! Of values that come again it is not known which version was seen: the earliest that is possible is taken, which leaves the most room to those that look later.
+
+use crate::world::Violation;
+use crate::world::history::{History, Key, Life, Observation, Seen, Value, Version, at_first, is_update};
+use std::collections::BTreeMap;
+
+impl History {
+    /// Those registers are.
+    pub(super) fn check_registers(&self, those: impl Fn(&Key) -> bool) -> Result<(), Violation> {
+        let (lost, nameless) = (self.first_lost(), self.nameless());
+        // What is not there any more, or never came to be, has no policy; a file may have none, too.
+        let of_none = |observation: &&Observation| match (&observation.key, &observation.seen) {
+            (key @ Key::Policy(file), Seen::Value(Value::Policy(None))) => {
+                let is_known = self.registers.contains_key(key) || at_first(key).is_some();
+                nameless.contains(file) || !is_known
+            }
+            _ => false,
+        };
+        let mut of_key: BTreeMap<&Key, Vec<&Observation>> = BTreeMap::new();
+        let observations = self.observations.iter().filter(|observation| those(&observation.key));
+        for observation in observations.filter(|observation| !of_none(observation)) {
+            // Who has seen its own update that never came to be, and what it did after that, is lost with it.
+            let first = lost.get(&(observation.life, observation.key.clone()));
+            if first.is_none_or(|first| observation.ended <= *first) {
+                of_key.entry(&observation.key).or_default().push(observation);
+            }
+        }
+        for (key, versions) in self.registers.iter().filter(|(key, _)| those(key)) {
+            let observations = of_key.remove(key).unwrap_or_default();
+            self.check_register(key, versions, observations)?;
+        }
+        for (key, observations) in of_key {
+            // Nobody has changed it.
+            let versions: Vec<Version> =
+                at_first(key).into_iter().map(|value| Version { value, by: None }).collect();
+            self.check_register(key, &versions, observations)?;
+        }
+        Ok(())
+    }
+
+    /// When each life did something to a register that never came to be.
+    fn first_lost(&self) -> BTreeMap<(Life, Key), u64> {
+        let mut lost = BTreeMap::new();
+        for called in self.calls.iter().filter(|called| !called.applied && called.done < u64::MAX) {
+            for key in called.changes().into_iter().filter(|_| is_update(&called.call)) {
+                let first = lost.entry((called.life, key)).or_insert(called.done - 1);
+                *first = called.done.saturating_sub(1).min(*first);
+            }
+        }
+        lost
+    }
+
+    /// From when to when a version may have come about.
+    fn span(&self, version: &Version) -> (u64, u64) {
+        let called = version.by.and_then(|by| self.calls.get(by));
+        called.map_or((0, 0), |called| (called.begun, called.done))
+    }
+
+    fn check_register(
+        &self,
+        key: &Key,
+        versions: &[Version],
+        mut observations: Vec<&Observation>,
+    ) -> Result<(), Violation> {
+        let spans: Vec<(u64, u64)> = versions.iter().map(|version| self.span(version)).collect();
+        let mut latest_begun = 0;
+        for (index, (begun, done)) in spans.iter().enumerate() {
+            if *done < latest_begun {
+                return Err(format!(
+                    "{key:?}: version {index} was done before one that comes before it was begun"
+                ));
+            }
+            latest_begun = latest_begun.max(*begun);
+        }
+        // By when each version was there for sure.
+        let mut there = spans.iter().map(|(_, done)| *done).collect::<Vec<u64>>();
+        for index in (1..there.len()).rev() {
+            there[index - 1] = there[index - 1].min(there[index]);
+        }
+        observations.sort_by_key(|observation| observation.begun);
+        // Observations that have ended, by when: what they saw nobody sees an earlier version of who begins to look after that.
+        let mut ended: BTreeMap<u64, usize> = BTreeMap::new();
+        for observation in observations {
+            let sure = there.partition_point(|there| *there < observation.begun).saturating_sub(1);
+            let seen_before = ended.range(..observation.begun).next_back().map_or(0, |(_, index)| *index);
+            let from = sure.max(seen_before);
+            let possible = (from..versions.len()).find(|index| {
+                spans[*index].0 <= observation.ended && observation.seen.fits(&versions[*index].value)
+            });
+            let Some(index) = possible else {
+                return Err(self.not_linearizable(key, versions, observation, from));
+            };
+            let before = ended.range(..=observation.ended).next_back().map_or(0, |(_, index)| *index);
+            if index > before {
+                ended.insert(observation.ended, index);
+                let later: Vec<u64> = ended
+                    .range(observation.ended + 1..)
+                    .take_while(|(_, i)| **i <= index)
+                    .map(|(e, _)| *e)
+                    .collect();
+                later.into_iter().for_each(|end| _ = ended.remove(&end));
+            }
+        }
+        Ok(())
+    }
+
+    fn not_linearizable(
+        &self,
+        key: &Key,
+        versions: &[Version],
+        observation: &Observation,
+        from: usize,
+    ) -> Violation {
+        let fits = |(index, version): (usize, &Version)| {
+            observation.seen.fits(&version.value).then(|| (index, self.span(version)))
+        };
+        let fitting: Vec<_> = versions.iter().enumerate().filter_map(fits).collect();
+        let Observation { seen, begun, ended, at, life, .. } = observation;
+        let due: Vec<_> =
+            versions.iter().enumerate().skip(from).take(3).map(|(i, v)| (i, v, self.span(v))).collect();
+        format!(
+            "{key:?}: machine {at} (life {life}) saw {seen:?} at {begun}..{ended}, which it was not: it fits {fitting:?}, and was {due:?} at the earliest, of {}",
+            versions.len()
+        )
+    }
+}

@@ -1,0 +1,140 @@
+//! Replicas that have applied the same entries are the same (Raft §5.4.3, state machine safety): what stands at each place of the log is agreed once and for all, and whoever has applied it, with or without
+//! starting anew from a checkpoint on the way, has said the same, has the same digest, and the same rows.
+
+use crate::world::members::Members;
+use crate::world::{Mutation, Violation, World};
+use directory::Output;
+use rustc_hash::FxHasher;
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::rc::Rc;
+
+/// Rows are compared at every index that this divides.
+const ROWS_EVERY: u64 = 64;
+/// What was said is remembered for so many entries.
+const SAID_MAX: usize = 3_000;
+
+/// What the simulation knows of the log that the replicas together agreed on.
+#[derive(Debug, Default)]
+pub(in crate::world) struct AgreedLog {
+    /// By index, from 1: of which term the entry is.
+    terms: Vec<u64>,
+    /// And what the digest was after it.
+    digests: Vec<u64>,
+    said: BTreeMap<u64, Vec<Vec<Output>>>,
+    /// By index: a hash of all rows.
+    rows: BTreeMap<u64, u64>,
+    /// Who decided, in that order, and from which entry on.
+    pub(super) members: Vec<(u64, Rc<Members>)>,
+}
+
+impl AgreedLog {
+    /// Those decide at first.
+    pub fn new(members: Members) -> AgreedLog {
+        AgreedLog { members: vec![(0, Rc::new(members))], ..AgreedLog::default() }
+    }
+
+    /// How many entries are committed.
+    pub fn committed(&self) -> u64 {
+        self.terms.len() as u64
+    }
+
+    /// Nobody has applied this before.
+    pub fn is_first(&self, index: u64) -> bool {
+        self.digests.len() as u64 == index - 1
+    }
+
+    /// A replica takes this for committed; `by` the leader of that term, if it leads. Whether it is an earlier leader's, and survived.
+    pub fn commits(
+        &mut self,
+        replica: usize,
+        index: u64,
+        term: u64,
+        by: Option<u64>,
+    ) -> Result<bool, Violation> {
+        let agreed = self.terms.get(index as usize - 1).copied();
+        match (agreed, by) {
+            (Some(agreed), _) if agreed == term => Ok(false),
+            (None, Some(by)) if self.committed() == index - 1 => {
+                self.terms.push(term);
+                Ok(by > term)
+            }
+            _ => Err(format!(
+                "replica {replica} takes entry {index} of term {term} for committed, which is {agreed:?}"
+            )),
+        }
+    }
+}
+
+impl World {
+    /// Who begins to lead has all that is committed (Raft §5.4, leader completeness).
+    pub(in crate::world) fn check_complete(&self, leader: usize) -> Result<(), Violation> {
+        let log = &self.group.replicas[leader].log;
+        let committed = self.ledger.committed();
+        let has = committed < log.base() || log.term_at(committed) == self.ledger.terms.last().copied();
+        if has || committed == 0 {
+            return Ok(());
+        }
+        Err(format!("replica {leader} leads, and does not have entry {committed}, which is committed"))
+    }
+
+    /// The replica has come to what others came to; `said` is what the last entry had it say.
+    pub(in crate::world) fn check_replica(
+        &mut self,
+        at: usize,
+        said: &[Vec<Output>],
+    ) -> Result<(), Violation> {
+        let believes = self.weather.lie == Some(Mutation::BelievesRot);
+        let replica = &mut self.group.replicas[at];
+        let (index, digest) = (replica.applied, replica.directory.digest());
+        if index == 0 {
+            return Ok(());
+        }
+        let differs = |what: &str| Err(format!("replica {at} differs in {what} after entry {index}"));
+        match self.ledger.digests.get(index as usize - 1) {
+            None => self.ledger.digests.push(digest),
+            Some(agreed) if *agreed != digest => return differs("its digest"),
+            Some(_) => {}
+        }
+        if !said.is_empty() {
+            match self.ledger.said.get(&index) {
+                Some(agreed) if agreed != said => return differs("what it says"),
+                Some(_) => {}
+                None => _ = self.ledger.said.insert(index, said.to_vec()),
+            }
+            if self.ledger.said.len() > SAID_MAX {
+                self.ledger.said.pop_first();
+            }
+        }
+        // What it has not read yet it cannot know of.
+        if replica.store.are_rotten() && !believes {
+            return Ok(());
+        }
+        if index % ROWS_EVERY == 0 || self.ledger.rows.contains_key(&index) || said.is_empty() {
+            replica.directory.checkpoint(&mut replica.store);
+            let mut hasher = FxHasher::default();
+            for (key, row) in &replica.store.store.rows {
+                hasher.write(key);
+                hasher.write(row);
+            }
+            let hash = hasher.finish();
+            if *self.ledger.rows.entry(index).or_insert(hash) != hash {
+                return differs("its rows");
+            }
+        }
+        Ok(())
+    }
+
+    /// All have the same, at the end.
+    pub(in crate::world) fn check_replicas(&mut self) -> Result<(), Violation> {
+        for at in 0..self.group.replicas.len() {
+            let replica = &mut self.group.replicas[at];
+            replica.directory.checkpoint(&mut replica.store);
+        }
+        let differs = |pair: &[super::super::replica::Replica]| matches!(pair, [one, other] if one.applied == other.applied && one.store.store != other.store.store);
+        match self.group.replicas.windows(2).any(differs) {
+            true => Err("replicas differ at the end".into()),
+            false => Ok(()),
+        }
+    }
+}

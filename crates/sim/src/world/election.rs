@@ -1,0 +1,59 @@
+//! Who leads. A replica that has not heard of a leader for long asks all others for their votes, which are counted at one instant: who has heard of a leader lately gives none, nor does
+//! who has more of the log (Raft §5.4.1, §9.6).
+
+use super::events::Event;
+use super::{Violation, World};
+
+/// How often it is looked who has waited for too long, ms.
+const WATCH_MS: u64 = 50;
+/// How long a replica waits to hear of a leader, ms: at least, and how much more at most.
+const PATIENCE_MS: (u64, u64) = (400, 400);
+
+impl World {
+    /// Who has not heard of a leader for long wants to be it.
+    pub(super) fn watches(&mut self) -> Result<(), Violation> {
+        self.later(WATCH_MS, Event::Watches);
+        for at in 0..self.group.replicas.len() {
+            let patience = PATIENCE_MS.0 + self.below(PATIENCE_MS.1);
+            let replica = &self.group.replicas[at];
+            let runs = replica.up && replica.stopped_until <= self.now;
+            let waits =
+                runs && replica.may_stand() && replica.leads.is_none() && self.now > replica.heard + patience;
+            if waits {
+                self.stands(at, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A replica asks for votes. `rudely`: also of who hears of a leader well.
+    pub(super) fn stands(&mut self, candidate: usize, rudely: bool) -> Result<(), Violation> {
+        let now = self.now;
+        let (term, last) = {
+            let replica = &self.group.replicas[candidate];
+            (replica.term, replica.log.last())
+        };
+        let mut voters = Vec::new();
+        for at in 0..self.group.replicas.len() {
+            let joined = self.group.are_joined(candidate, at);
+            let replica = &self.group.replicas[at];
+            let theirs = replica.log.last();
+            let hears = at != candidate && (replica.leads.is_some() || now <= replica.heard + PATIENCE_MS.0);
+            let complete = (theirs.term, theirs.index) <= (last.term, last.index);
+            if replica.up && replica.stopped_until <= now && joined && complete && (rudely || !hears) {
+                voters.push(at);
+            }
+        }
+        let members = self.group.replicas[candidate].log.members();
+        if !members.suffice(|member| self.group.at(member).is_some_and(|at| voters.contains(&at))) {
+            return Ok(());
+        }
+        let term = voters.iter().map(|at| self.group.replicas[*at].term).fold(term, u64::max) + 1;
+        for at in voters {
+            self.steps_down(at);
+            self.group.replicas[at].enters(term);
+            self.group.replicas[at].heard = now;
+        }
+        self.takes_lead(candidate)
+    }
+}

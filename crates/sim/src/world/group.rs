@@ -1,0 +1,452 @@
+//! A group of replicas, with the contract of Raft in the place of Raft: messages between them are as Raft's are for the log, and votes are counted at one instant ([`super::election`]). Followers
+//! take what the leader of the latest term sends, tell how much of it is on disk, and apply what is committed.
+
+use super::events::Event;
+use super::log::{Entry, Log, Place};
+use super::members::Members;
+use super::net::Way;
+use super::replica::{Checkpoint, Replica};
+use super::{Mutation, Violation, World};
+use directory::{Directory, MemoryStore, Output};
+use lease::Time;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use wire::Versions;
+
+/// What a disk takes for what it is asked for, ms at most.
+const DISK_MS: u64 = 6;
+/// A checkpoint is made after so many entries, and at most so many more.
+const CHECKPOINT_EVERY: u64 = 60;
+const CHECKPOINT_MORE: u64 = 300;
+/// Entries that are kept though they are in a checkpoint, at most: who is not far behind needs no checkpoint.
+const KEPT: u64 = 100;
+/// Entries that were not made durable and may be on disk after a crash all the same, at most.
+const LUCKY: u64 = 3;
+
+/// See the module.
+pub(super) struct Group {
+    /// By machine: those that serve, and those that may.
+    pub replicas: Vec<Replica>,
+    wires: Vec<Wire>,
+    /// What a newcomer begins with, and the number that the next will have.
+    founding: Checkpoint,
+    next: u64,
+    /// Of members that lost their disks: which server each was, and up to where it had the log.
+    pub lost: BTreeMap<u64, (usize, u64)>,
+}
+
+/// From one replica to another.
+#[derive(Clone, Debug)]
+pub(super) struct Wire {
+    /// How long everything takes at least, ms, and twice that at most.
+    delay: u64,
+    /// How many troubles lose everything that is sent here.
+    pub cut: u64,
+    /// When the last that was sent arrives: nothing overtakes anything.
+    arrives_at: u64,
+}
+
+/// What replicas say to each other.
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    /// The leader of `term` leads, and these entries come after that place; up to `commit` all is committed.
+    Append { term: u64, round: u64, before: (u64, u64), entries: Vec<Rc<Entry>>, commit: u64 },
+    /// The same, with all up to some place at once.
+    Install { term: u64, round: u64, checkpoint: Checkpoint },
+    /// What the leader sent is on disk up to this index; or it is needed from that index on.
+    Appended { term: u64, round: u64, matched: Result<u64, u64> },
+}
+
+impl Message {
+    fn term(&self) -> u64 {
+        match self {
+            Message::Append { term, .. } | Message::Install { term, .. } | Message::Appended { term, .. } => {
+                *term
+            }
+        }
+    }
+}
+
+impl Group {
+    /// So many replicas, all with this state, of so many that there may be.
+    pub fn new(
+        servers: usize,
+        replicas: usize,
+        directory: &Directory,
+        store: &MemoryStore,
+        time: Time,
+        knows: Versions,
+    ) -> Group {
+        let place = Place { index: 0, term: 0, time };
+        let members = Rc::new(Members::of(0..servers as u64));
+        let founding = Checkpoint { place, members, rows: Rc::new(store.clone().into()) };
+        let replica = |at: usize| {
+            let replica = Replica::new(directory.clone(), founding.clone(), at as u64, knows);
+            let serves = at < servers;
+            Replica { serves, up: serves, ..replica }
+        };
+        let wire = Wire { delay: 1, cut: 0, arrives_at: 0 };
+        // Those that do not serve yet have their numbers, too.
+        let next = replicas as u64;
+        let (replicas, wires) = ((0..replicas).map(replica).collect(), vec![wire; replicas * replicas]);
+        Group { next, replicas, wires, founding, lost: BTreeMap::new() }
+    }
+
+    /// The server begins anew, with nothing and another number; its process is not there yet.
+    pub fn renews(&mut self, at: usize) {
+        let old = &self.replicas[at];
+        self.lost.insert(old.member, (at, old.durable));
+        let directory = old.directory.clone();
+        let new = Replica::new(directory, self.founding.clone(), self.next, Versions::KNOWN);
+        self.next += 1;
+        let Replica { leaves, start, tail, rate_ppm, checkpoint_at, .. } = *old;
+        let (start, tail) = (start + 1, tail + 1);
+        self.replicas[at] = Replica { up: false, leaves, start, tail, rate_ppm, checkpoint_at, ..new };
+    }
+
+    /// Which server has that number, unless it has lost what it had as that one.
+    pub fn at(&self, member: u64) -> Option<usize> {
+        self.replicas.iter().position(|replica| replica.member == member)
+    }
+
+    pub fn replica(&self, member: u64) -> Option<&Replica> {
+        self.at(member).map(|at| &self.replicas[at])
+    }
+
+    /// Which server has or had that number.
+    pub fn server_of(&self, member: u64) -> Option<usize> {
+        self.at(member).or_else(|| self.lost.get(&member).map(|(at, _)| *at))
+    }
+
+    /// Another server than that one, which a machine may try next.
+    pub fn next_after(&self, server: usize) -> usize {
+        let all = self.replicas.len();
+        let mut others = (1..=all).map(|next| (server + next) % all);
+        others.find(|at| self.replicas[*at].serves).unwrap_or(server)
+    }
+
+    /// A lone voter: nobody votes, and nothing is sent ([`super::lone`]).
+    pub fn is_lone(&self) -> bool {
+        self.replicas.len() == 1
+    }
+
+    /// Somebody is there.
+    pub fn is_up(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.up)
+    }
+
+    pub fn wire(&mut self, from: usize, to: usize) -> &mut Wire {
+        let at = from * self.replicas.len() + to;
+        &mut self.wires[at]
+    }
+
+    /// Both hear each other.
+    pub fn are_joined(&mut self, one: usize, other: usize) -> bool {
+        one == other || self.wire(one, other).cut == 0 && self.wire(other, one).cut == 0
+    }
+
+    pub fn heal(&mut self) {
+        self.wires.iter_mut().for_each(|wire| wire.cut = 0);
+        self.replicas.iter_mut().for_each(|replica| replica.disk_ms = 0);
+    }
+
+    /// The replica that leads in the latest term.
+    pub fn leader(&self) -> Option<usize> {
+        let leads = self.replicas.iter().enumerate().filter(|(_, replica)| replica.leads.is_some());
+        leads.max_by_key(|(_, replica)| replica.term).map(|(at, _)| at)
+    }
+
+    /// Everything that was proposed is committed, and applied by all.
+    pub fn is_idle(&self) -> bool {
+        let Some(leader) = self.leader().and_then(|at| self.replicas.get(at)) else { return false };
+        let last = leader.log.last().index;
+        let idle = leader.leads.as_ref().is_some_and(|leads| leads.is_idle());
+        let mut serving = self.replicas.iter().filter(|replica| replica.serves);
+        idle && serving.all(|replica| replica.up && replica.applied == last)
+    }
+}
+
+impl World {
+    /// Says something to another replica.
+    pub(super) fn sends_message(&mut self, from: usize, to: usize, message: Message) {
+        if self.group.wire(from, to).cut > 0 || self.happens(self.weather.loses) {
+            return;
+        }
+        let delay = self.group.wire(from, to).delay;
+        let slow = matches!(message, Message::Install { .. });
+        let more = self.below(if slow { 500 } else { delay + 1 });
+        let now = self.now;
+        let wire = self.group.wire(from, to);
+        wire.arrives_at = wire.arrives_at.max(now + delay + more);
+        let time = wire.arrives_at;
+        let members = [from, to].map(|at| self.group.replicas[at].member);
+        self.events.add(time, Event::Replicates { from, to, members, message });
+    }
+
+    /// A replica hears another.
+    pub(super) fn replicates(
+        &mut self,
+        from: usize,
+        to: usize,
+        members: [u64; 2],
+        message: Message,
+    ) -> Result<(), Violation> {
+        // What was said to or by one that lost what it had is nobody's any more.
+        let same = members == [from, to].map(|at| self.group.replicas[at].member);
+        let replica = &mut self.group.replicas[to];
+        if !replica.up || !same {
+            return Ok(());
+        }
+        if message.term() > replica.term {
+            self.steps_down(to);
+            self.group.replicas[to].enters(message.term());
+        }
+        let replica = &mut self.group.replicas[to];
+        let (term, now) = (replica.term, self.now);
+        match message {
+            Message::Appended { term: then, round, matched } if then == term => {
+                self.hears_follower(to, from, round, matched)
+            }
+            Message::Appended { .. } => Ok(()),
+            earlier if earlier.term() < term => {
+                // So it hears that there is a later term.
+                self.sends_message(to, from, Message::Appended { term, round: 0, matched: Ok(0) });
+                Ok(())
+            }
+            Message::Append { round, before, entries, commit, .. } => {
+                (replica.follows, replica.heard) = (Some(from), now);
+                self.takes_entries(to, from, round, before, entries, commit)
+            }
+            Message::Install { round, checkpoint, .. } => {
+                (replica.follows, replica.heard) = (Some(from), now);
+                self.takes_checkpoint(to, from, round, checkpoint)
+            }
+        }
+    }
+
+    fn takes_entries(
+        &mut self,
+        to: usize,
+        from: usize,
+        round: u64,
+        (before, before_term): (u64, u64),
+        entries: Vec<Rc<Entry>>,
+        commit: u64,
+    ) -> Result<(), Violation> {
+        let replica = &mut self.group.replicas[to];
+        let term = replica.term;
+        let known = before < replica.log.base() || replica.log.term_at(before) == Some(before_term);
+        if !known {
+            // What it knows to be committed is the same for both: from there on, so that on a wire that loses much one answer that arrives is enough.
+            let matched = Err(replica.commit);
+            self.sends_message(to, from, Message::Appended { term, round, matched });
+            return Ok(());
+        }
+        let (mut index, mut fresh) = (before, false);
+        for entry in entries {
+            index += 1;
+            // What it had before its checkpoint is committed, so it is the same.
+            if index <= replica.log.base() || replica.log.term_at(index) == Some(entry.term) {
+                continue;
+            }
+            if index <= replica.commit {
+                return Err(format!("replica {to} is to replace entry {index}, which is committed"));
+            }
+            self.happened.vanished += replica.truncates(index - 1);
+            replica.log.push(entry);
+            fresh = true;
+        }
+        replica.verified = replica.verified.max(index);
+        let (known, matched) = (commit.min(replica.verified), replica.durable.min(replica.verified));
+        if fresh {
+            self.writes(to);
+        }
+        self.sends_message(to, from, Message::Appended { term, round, matched: Ok(matched) });
+        if known > self.group.replicas[to].commit {
+            self.knows_committed(to, known)?;
+        }
+        self.applies_committed(to)
+    }
+
+    /// A replica that is far behind gets the state as the leader had it at some place.
+    fn takes_checkpoint(
+        &mut self,
+        to: usize,
+        from: usize,
+        round: u64,
+        checkpoint: Checkpoint,
+    ) -> Result<(), Violation> {
+        let replica = &mut self.group.replicas[to];
+        let (term, place) = (replica.term, checkpoint.place);
+        if place.index > replica.commit {
+            self.happened.snapshots += 1;
+            // What it has after that it may have acknowledged (Raft §7).
+            if replica.log.term_at(place.index) == Some(place.term) {
+                replica.log.purge(place.index);
+                replica.durable = replica.durable.max(place.index);
+            } else {
+                replica.tail += 1;
+                replica.rotten = None;
+                replica.log = Log::after(place, checkpoint.members.clone());
+                replica.durable = place.index;
+            }
+            (replica.verified, replica.commit) = (replica.verified.max(place.index), place.index);
+            replica.loads(checkpoint)?;
+            self.check_replica(to, &[])?;
+        }
+        let matched = Ok(self.group.replicas[to].commit.min(self.group.replicas[to].durable));
+        self.sends_message(to, from, Message::Appended { term, round, matched });
+        Ok(())
+    }
+
+    /// The disk is made to keep what is in the log now.
+    pub(super) fn writes(&mut self, at: usize) {
+        let slow = self.group.replicas[at].disk_ms;
+        let takes = self.below(DISK_MS) + if slow > 0 { self.below(slow) } else { 0 };
+        let now = self.now;
+        let replica = &mut self.group.replicas[at];
+        replica.synced_at = replica.synced_at.max(now) + takes;
+        let (through, tail, time) = (replica.log.last().index, replica.tail, replica.synced_at);
+        self.events.add(time, Event::Synced { at, tail, through });
+    }
+
+    /// The disk has kept the log up to there.
+    pub(super) fn synced(&mut self, at: usize, tail: u64, through: u64) -> Result<(), Violation> {
+        let replica = &mut self.group.replicas[at];
+        if !replica.up || replica.tail != tail {
+            return Ok(());
+        }
+        replica.durable = replica.durable.max(through);
+        if replica.leads.is_some() {
+            return self.commits(at);
+        }
+        let (term, matched) = (replica.term, Ok(replica.durable.min(replica.verified)));
+        if let Some(leader) = replica.follows {
+            self.sends_message(at, leader, Message::Appended { term, round: 0, matched });
+        }
+        Ok(())
+    }
+
+    /// All up to this index is committed, as far as this replica knows.
+    pub(super) fn knows_committed(&mut self, at: usize, index: u64) -> Result<(), Violation> {
+        let replica = &mut self.group.replicas[at];
+        let before = std::mem::replace(&mut replica.commit, index);
+        for index in before + 1..=index {
+            let of = replica.log.term_at(index);
+            let Some(term) = of else { return Err(format!("replica {at} has no entry {index}")) };
+            let by = replica.leads.is_some().then_some(replica.term);
+            self.happened.survived += u64::from(self.ledger.commits(at, index, term, by)?);
+            let members = replica.log.get(index).and_then(|entry| entry.members.clone());
+            members.map_or(Ok(()), |members| self.ledger.decide(index, members))?;
+        }
+        self.check_held(at, index)
+    }
+
+    /// Applies what is committed.
+    pub(super) fn applies_committed(&mut self, at: usize) -> Result<(), Violation> {
+        loop {
+            let replica = &self.group.replicas[at];
+            let entry = replica.log.get(replica.applied + 1).filter(|_| replica.applied < replica.commit);
+            let Some(entry) = entry.cloned() else { return Ok(()) };
+            self.applies_entry(at, &entry)?;
+        }
+    }
+
+    fn applies_entry(&mut self, at: usize, entry: &Entry) -> Result<(), Violation> {
+        let tells = self.may_tell(at, entry);
+        let mut said: Vec<Vec<Output>> = Vec::with_capacity(entry.inputs.len());
+        for input in &entry.inputs {
+            let Some(out) = self.applies_input(at, entry.time, input)? else { return Ok(()) };
+            said.push(out);
+        }
+        let replica = &mut self.group.replicas[at];
+        replica.applied += 1;
+        let first = self.ledger.is_first(replica.applied);
+        if replica.applied >= replica.checkpoint_at {
+            let (keep, more) = (self.below(KEPT), self.below(CHECKPOINT_MORE));
+            let replica = &mut self.group.replicas[at];
+            replica.makes_checkpoint(entry.time, entry.term, keep);
+            replica.checkpoint_at = replica.applied + CHECKPOINT_EVERY + more;
+        }
+        self.check_replica(at, &said)?;
+        for (input, out) in entry.inputs.iter().zip(&said).filter(|_| first) {
+            self.note_applied(input, out)?;
+        }
+        let told = said.into_iter().flatten().filter(|_| tells);
+        told.into_iter().try_for_each(|output| self.server_puts_out(at, output))?;
+        // It has led them to where it is no member any more (Raft §6).
+        let replica = &self.group.replicas[at];
+        if entry.members.as_ref().is_some_and(|members| !members.all().contains(&replica.member)) {
+            self.steps_down(at);
+        }
+        Ok(())
+    }
+
+    /// A replica's process ends, and all connections with it. It starts again after `pause`.
+    pub(super) fn replica_crashes(&mut self, at: usize, pause: u64) {
+        if !self.group.replicas[at].up {
+            return;
+        }
+        self.happened.restarts += 1;
+        let lucky = self.below(LUCKY + 1);
+        self.notes(|| format!("replica {at} crashes"));
+        self.group.replicas[at].crashes(lucky);
+        self.loses_server(at);
+        self.later(pause, Event::ReplicaStarts(at));
+    }
+
+    pub(super) fn replica_starts(&mut self, at: usize) -> Result<(), Violation> {
+        let (now, believes) = (self.now, self.weather.lie == Some(Mutation::BelievesRot));
+        let replica = &mut self.group.replicas[at];
+        if replica.up || !replica.serves {
+            return Ok(());
+        }
+        if believes {
+            replica.believes_log();
+        }
+        let damaged = replica.is_damaged();
+        replica.starts()?;
+        if !believes && (damaged || replica.is_damaged()) {
+            self.server_is_lost(at);
+            return Ok(());
+        }
+        replica.heard = now;
+        self.notes(|| {
+            let log = &self.group.replicas[at].log;
+            format!("replica {at} starts with {:?}, where {:?} decide", log.last(), log.members())
+        });
+        self.check_replica(at, &[])
+    }
+
+    /// Until when the server that the event is for is stopped.
+    pub(super) fn is_for_stopped(&self, event: &Event) -> Option<u64> {
+        let server = match event {
+            Event::Replicates { to: at, .. } | Event::Synced { at, .. } => *at,
+            Event::Appends(at, _) | Event::Beats(at, _) | Event::Settles(at, ..) => *at,
+            Event::Arrives { at, way: Way::Up, connection, .. } => self.links[*at].server_of(*connection)?,
+            _ => return None,
+        };
+        Some(self.group.replicas[server].stopped_until).filter(|until| *until > self.now)
+    }
+
+    /// Each replica has a clock of its own, and each wire its length.
+    pub(super) fn begins_group(&mut self) {
+        let replicas = self.group.replicas.len();
+        // Of two clocks neither may be wrong by more than half of what one may be beside a right one.
+        let drift = self.weather.drift_ppm / 2;
+        for at in 0..replicas {
+            let rate = match self.below(3) {
+                0 => 1_000_000 - drift,
+                1 => 1_000_000 + drift,
+                _ => 1_000_000 - drift + self.below(2 * drift + 1),
+            };
+            let checkpoint = 20 + self.below(CHECKPOINT_MORE);
+            let replica = &mut self.group.replicas[at];
+            (replica.rate_ppm, replica.checkpoint_at) = (rate, checkpoint);
+            for to in 0..replicas {
+                let far = [1, 2, 5][self.below(3) as usize];
+                self.group.wire(at, to).delay = far;
+            }
+        }
+    }
+}

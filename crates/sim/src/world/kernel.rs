@@ -1,0 +1,192 @@
+//! What a machine's kernel keeps of what it was told: it answers by itself, without a word to the client, until that is taken back or has stood for as long as it may.
+//!
+//! Entries, those of names that are not there too, and attributes, kept apart as in the kernel: an entry may be kept whose attributes pass. The kernel knows nothing of folds: it has an entry for each name as it was
+//! asked for, and what a front door remembers of that ([`client::Given`]) says which of them go when a lease does.
+
+use super::Mutation;
+use client::{Call, Entries, Given, Invalidation, Reply, When};
+use ident::FileId;
+use lease::{Label, Time};
+use namespace::{Entry, Error, Stat};
+use std::collections::BTreeMap;
+
+/// For so long after an entry was taken back its directory counts as one that others work in, ms. Shorter than in earnest, so that kernels keep something.
+const LATELY_MS: u64 = 500;
+
+/// See the module. All of it with the time until which it stands.
+#[derive(Debug, Default)]
+pub(super) struct Kernel {
+    names: BTreeMap<(FileId, Label), (Time, Option<Entry>)>,
+    attributes: BTreeMap<FileId, (Time, Stat)>,
+    /// The front door's: by directory.
+    given: BTreeMap<FileId, Given>,
+    turn: u32,
+    /// Until when it is given entries of these directories for no time.
+    contended: BTreeMap<FileId, Time>,
+    /// [`super::Mutation::FoldedBelow`].
+    folded_only: bool,
+}
+
+/// What the kernel says by itself.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    /// A name is there, or is not; and the attributes of what it names, if they are kept as well.
+    Name(Option<(Entry, Option<Stat>)>),
+    /// Attributes.
+    Stat(Stat),
+}
+
+impl Kernel {
+    pub fn new(lie: Option<Mutation>) -> Kernel {
+        Kernel { folded_only: lie == Some(Mutation::FoldedBelow), ..Kernel::default() }
+    }
+
+    /// What it says to this call at `now`, if it asks nobody.
+    pub fn answer(&self, call: &Call, now: Time) -> Option<Kept> {
+        let stat = |file: &FileId| {
+            self.attributes.get(file).filter(|(until, _)| now < *until).map(|(_, stat)| *stat)
+        };
+        match call {
+            Call::Lookup { dir, label } => {
+                let (_, entry) =
+                    self.names.get(&(dir.clone(), label.clone())).filter(|(until, _)| now < *until)?;
+                Some(Kept::Name(entry.clone().map(|entry| (entry.clone(), stat(&entry.file)))))
+            }
+            Call::Stat { file } => stat(file).map(Kept::Stat),
+            _ => None,
+        }
+    }
+
+    /// It is given the answer to a call, to keep until then.
+    pub fn given(&mut self, now: Time, call: &Call, result: &Result<Reply, Error>, until: Time) {
+        self.contended.retain(|_, until| now < *until);
+        if result.is_ok() && !matches!(call, Call::Lookup { .. } | Call::List { .. }) {
+            // It drops the attributes of a directory whose names it has changed itself.
+            for dir in locks(call).into_iter().flatten() {
+                self.attributes.remove(dir);
+            }
+        }
+        match (call, result) {
+            (
+                Call::Lookup { dir, label } | Call::Create { dir, label, .. } | Call::Link { dir, label, .. },
+                Ok(reply),
+            ) => {
+                if let Reply::Glimpsed(_) = reply {
+                    self.names.remove(&(dir.clone(), label.clone()));
+                } else if let Reply::Node(entry, _) = reply.clone().told() {
+                    self.given_entry(dir, label, (until, Some(entry.clone())));
+                    self.given_stat(&entry.file, reply, until);
+                }
+            }
+            (Call::Lookup { dir, label }, Err(Error::NotFound)) => {
+                self.given_entry(dir, label, (until, None));
+            }
+            (Call::Stat { file } | Call::SetAttributes { file, .. }, Ok(reply)) => {
+                self.given_stat(file, reply, until);
+            }
+            (Call::Write { file, .. }, Ok(_)) => _ = self.attributes.remove(file),
+            (Call::Unlink { dir, label, .. }, Ok(_)) => {
+                self.names.remove(&(dir.clone(), label.clone()));
+            }
+            // It moves its own entry, which stands for as long as it did.
+            (Call::Rename { from_dir, from, to_dir, to, .. }, Ok(_)) => {
+                let moved = self.names.remove(&(from_dir.clone(), from.clone()));
+                match moved.filter(|(_, entry)| entry.is_some()) {
+                    Some(moved) => self.given_entry(to_dir, to, moved),
+                    None => _ = self.names.remove(&(to_dir.clone(), to.clone())),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn given_stat(&mut self, file: &FileId, reply: &Reply, until: Time) {
+        match reply {
+            Reply::Node(_, stat) | Reply::Stat(stat) => {
+                _ = self.attributes.insert(file.clone(), (until, *stat))
+            }
+            _ => _ = self.attributes.remove(file),
+        }
+    }
+
+    /// Others work there.
+    pub fn contend(&mut self, now: Time, what: &[Invalidation]) {
+        for what in what {
+            if let Invalidation::Entry(dir, _) | Invalidation::Entries(dir) = what {
+                self.contended.insert(dir.clone(), now.after_ms(LATELY_MS));
+            }
+        }
+    }
+
+    fn given_entry(&mut self, dir: &FileId, label: &Label, entry: (Time, Option<Entry>)) {
+        if self.contended.contains_key(dir) {
+            _ = self.names.remove(&(dir.clone(), label.clone()));
+            return;
+        }
+        let when = When { turn: self.turn, at_ms: 0, was_told: false };
+        self.turn += 1;
+        self.given.entry(dir.clone()).or_default().give(label, when);
+        self.names.insert((dir.clone(), label.clone()), entry);
+    }
+
+    /// The directory whose lock it takes to take this back, if there is anything to be taken back.
+    pub fn needs_lock<'a>(&self, what: &'a Invalidation) -> Option<&'a FileId> {
+        match what {
+            Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                (!self.entries(what).is_empty()).then_some(dir)
+            }
+            _ => None,
+        }
+    }
+
+    fn entries(&self, what: &Invalidation) -> Entries {
+        match what {
+            Invalidation::Entry(dir, folded) => self.given.get(dir).map(|given| {
+                let mut entries = given.folding_to(folded);
+                entries.retain(|(label, _)| !self.folded_only || label == folded);
+                entries
+            }),
+            Invalidation::Entries(dir) => self.given.get(dir).map(Given::all),
+            _ => None,
+        }
+        .unwrap_or_default()
+    }
+
+    /// All of this goes.
+    pub fn takes_back(&mut self, what: &[Invalidation]) {
+        for what in what {
+            match what {
+                Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
+                    for (label, when) in self.entries(what) {
+                        self.names.remove(&(dir.clone(), label.clone()));
+                        self.given.get_mut(dir).map(|given| given.forget(&label, when));
+                    }
+                }
+                Invalidation::Attributes(file) | Invalidation::Pages(file) => {
+                    _ = self.attributes.remove(file)
+                }
+                Invalidation::Everything => {
+                    *self = Kernel { folded_only: self.folded_only, ..Kernel::default() }
+                }
+            }
+        }
+    }
+
+    /// All entries go, which takes no lock.
+    pub fn drops_entries(&mut self) {
+        self.names.clear();
+    }
+}
+
+/// The directories that a call keeps locked until it is answered.
+pub(super) fn locks(call: &Call) -> [Option<&FileId>; 2] {
+    match call {
+        Call::Create { dir, .. }
+        | Call::Link { dir, .. }
+        | Call::Unlink { dir, .. }
+        | Call::Lookup { dir, .. }
+        | Call::List { dir, .. } => [Some(dir), None],
+        Call::Rename { from_dir, to_dir, .. } => [Some(from_dir), Some(to_dir)],
+        _ => [None, None],
+    }
+}

@@ -1,0 +1,420 @@
+//! A machine: the host of a client, with a clock of its own, programs, and a way to the server.
+
+use super::ending::Left;
+use super::events::Event;
+use super::history::{Life, tick_of, wall};
+use super::kernel::{Kernel, locks};
+use super::net::{Link, Packet, Way};
+use super::{Mutation, Violation, World};
+use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
+use ident::FileId;
+use lease::{SessionId, Time};
+use rand_core::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::{LogEntry, MachineId, Space, ToClient, ToServer, Version};
+
+/// How often a machine looks at its clock, ms.
+const TICK_MS: u64 = 100;
+/// How often a machine of which there are several servers asks one of them what changes nothing, ms, on average.
+const ASK_MS: u64 = 300;
+/// How long a machine that crashed is away, ms at most.
+const CRASHED_MS: u64 = 5_000;
+/// The number of such a question: none that its client has.
+pub(super) const QUESTION: u64 = u64::MAX;
+
+/// How often it is tried to take an entry back whose directory is locked, and after how long each time, ms.
+const LOCKED_TRIES: u32 = 200;
+const LOCKED_TRY_MS: u64 = 10;
+
+/// See the module.
+pub(super) struct Machine {
+    pub id: MachineId,
+    pub incarnation: u64,
+    /// The newest version that its program knows.
+    pub speaks: Version,
+    pub client: Client,
+    pub connection: Option<u64>,
+    /// Which server it is to, or the next is going to be.
+    pub server: usize,
+    /// What the latest connection is in. Its beginning may still be on its way.
+    welcomed: Option<SessionId>,
+    /// What the client is in: the one whose beginning it has heard. Only that can go on over the next connection.
+    pub session: Option<SessionId>,
+    /// Which of its sessions it is in, as far as it knows: what is done in one of them is lost with it.
+    pub life: Life,
+    /// Until when it is stopped.
+    pub frozen: Option<u64>,
+    /// How fast its clock runs, in millionths, and what it showed at the beginning.
+    rate_ppm: u64,
+    offset: u64,
+    pub kernel: Kernel,
+    /// What is to be stored and is not yet, by number.
+    pub unstored: BTreeMap<u64, Upload>,
+    /// What an orderly end has left, until the server has it.
+    pub left: Option<Left>,
+    /// Since when its connection is up, ms; and until when, at least, something else is in the way of what it says.
+    pub steady: Option<u64>,
+    pub rough_until: u64,
+    /// Waiting calls: what each is to the history, and which program made it.
+    pub calls: BTreeMap<Ticket, (usize, usize)>,
+    /// Programs whose call gave way and was made again.
+    pub gave_way: BTreeSet<usize>,
+}
+
+impl Machine {
+    /// The connection has this session from here on.
+    pub fn opened(&mut self, connection: u64, session: SessionId) {
+        if self.connection == Some(connection) {
+            self.welcomed = Some(session);
+        }
+    }
+}
+
+impl World {
+    pub(super) fn add_machine(&mut self, at: usize) {
+        // Clocks of servers are wrong, too, where one goes on after another.
+        let drift = if self.group.is_lone() { self.weather.drift_ppm } else { self.weather.drift_ppm / 2 };
+        // Half of all clocks are as wrong as they may be.
+        let rate_ppm = match self.below(4) {
+            0 => 1_000_000 - drift,
+            1 => 1_000_000 + drift,
+            _ => 1_000_000 - drift + self.below(2 * drift + 1),
+        };
+        let (client, offset) = (self.new_client(), self.below(1_000_000));
+        let id = MachineId(at as u64 + 1);
+        let life = self.history.new_life(at);
+        let servers = self.group.replicas.len();
+        let server = if self.weather.servers > 1 { self.below(self.weather.servers) as usize } else { 0 };
+        self.machines.push(Machine {
+            id,
+            incarnation: 1,
+            speaks: self.weather.founded_by().newest,
+            client,
+            connection: None,
+            server,
+            welcomed: None,
+            session: None,
+            life,
+            frozen: None,
+            rate_ppm,
+            offset,
+            kernel: Kernel::new(self.weather.lie),
+            unstored: BTreeMap::new(),
+            left: None,
+            steady: None,
+            rough_until: 0,
+            calls: BTreeMap::new(),
+            gave_way: BTreeSet::new(),
+        });
+        // Some are near and some are far.
+        let far = [1, 2, 5, 30][self.below(4) as usize];
+        self.links.push(Link::new(far, servers));
+        self.later(0, Event::Dials(at));
+        let tick = self.below(TICK_MS);
+        self.later(tick, Event::Ticks(at));
+        if !self.group.is_lone() || self.is_limited(at) {
+            self.later(ASK_MS, Event::Asks(at));
+        }
+    }
+
+    pub(super) fn new_client(&mut self) -> Client {
+        let mut seed = [0; 32];
+        self.rng.fill_bytes(&mut seed);
+        // Small bounds, so that every limit is met.
+        let mut client = Client::new(Settings {
+            dirty_bytes_max: 512 << 10,
+            files_max: 24,
+            names_max: 4,
+            ..Settings::new(seed)
+        });
+        if self.weather.lie != Some(Mutation::NothingBelow) {
+            client.has_below();
+        }
+        client
+    }
+
+    /// What the machine's clock shows.
+    pub(super) fn clock(&self, at: usize) -> Time {
+        let machine = &self.machines[at];
+        Time(machine.offset + self.now * machine.rate_ppm / 1_000_000)
+    }
+
+    /// The machine's clocks; no two readings of what files are stamped with are the same, so that each update can be told from all others.
+    pub(super) fn read_clocks(&mut self, at: usize) -> Now {
+        let wall = wall(self.history.tick());
+        Now { time: self.clock(at), wall }
+    }
+
+    /// Whether the machine is stopped, and what was about to happen waits until it goes on.
+    pub(super) fn waits_frozen(&mut self, at: usize, event: impl FnOnce() -> Event) -> bool {
+        let Some(until) = self.machines[at].frozen.filter(|until| *until >= self.now) else { return false };
+        self.events.add(until, event());
+        true
+    }
+
+    pub(super) fn thaws(&mut self, at: usize) -> Result<(), Violation> {
+        self.machines[at].frozen = None;
+        Ok(())
+    }
+
+    pub(super) fn machine_ticks(&mut self, at: usize) -> Result<(), Violation> {
+        if self.waits_frozen(at, || Event::Ticks(at)) {
+            return Ok(());
+        }
+        self.later(TICK_MS, Event::Ticks(at));
+        let now = self.clock(at);
+        if self.machines[at].client.deadline().is_some_and(|deadline| deadline <= now) {
+            self.input(at, Input::Tick)?;
+        }
+        self.gives_up_silence(at);
+        Ok(())
+    }
+
+    /// The machine asks for what its client seldom has to: content that did not fit into a grant.
+    pub(super) fn asks(&mut self, at: usize) -> Result<(), Violation> {
+        let (wait, file) = (1 + self.below(2 * ASK_MS), self.below(self.known.files.len() as u64) as usize);
+        self.later(wait, Event::Asks(at));
+        if let Some(file) = self.known.files.get(file).filter(|_| self.machines[at].frozen.is_none()) {
+            let question = ToServer::Extents { number: QUESTION, file: file.clone(), from: 0 };
+            let asks = self.asks_for(at, file.clone());
+            self.says(at, question);
+            asks.into_iter().for_each(|question| self.says(at, question));
+        }
+        Ok(())
+    }
+
+    /// The server says something.
+    pub(super) fn machine_hears(
+        &mut self,
+        at: usize,
+        connection: u64,
+        message: ToClient,
+    ) -> Result<(), Violation> {
+        let asked = matches!(
+            message,
+            ToClient::Extents { number: QUESTION, .. }
+                | ToClient::Shipped { number: QUESTION, .. }
+                | ToClient::Reported { number: QUESTION, .. }
+        );
+        if asked || self.machines[at].connection != Some(connection) {
+            self.happened.questions += u64::from(asked);
+            return Ok(());
+        }
+        if self.machines[at].left.is_some() {
+            return self.goes_on_hears(at, &message);
+        }
+        let fenced = matches!(message, ToClient::Fenced);
+        if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
+            self.machines[at].session = self.machines[at].welcomed;
+            self.machines[at].steady = Some(self.now);
+        }
+        self.happened.resumed += u64::from(matches!(message, ToClient::Resumed { .. }));
+        self.happened.heard += u64::from(matches!(message, ToClient::Heard { goes_on: true, .. }));
+        if self.weather.lie == Some(Mutation::TermFromReceipt)
+            && let ToClient::Renewed { space } = message
+        {
+            return self.lie_about_receipt(at, space);
+        }
+        if let (ToClient::Opened { .. }, Some(session)) = (&message, self.machines[at].session) {
+            self.input(at, Input::Message(message))?;
+            let life = self.machines[at].life;
+            self.history.begins(session, life);
+        } else {
+            self.input(at, Input::Message(message))?;
+        }
+        if fenced {
+            self.breaks(at);
+        }
+        Ok(())
+    }
+
+    /// A client that counts from when it hears: as if it had greeted only now.
+    fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
+        let (through, rejected, term_ms, rules) =
+            (0, Vec::new(), directory::TERM_MS, namespace::Rules::NEWEST.number());
+        self.input(at, Input::Greeting)?;
+        let resumed = ToClient::Resumed { through, rejected, space, term_ms, rules };
+        self.input(at, Input::Message(resumed))
+    }
+
+    pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
+        let now = self.read_clocks(at);
+        let mut out = Vec::new();
+        self.notes(|| format!("machine {at} hears at {}: {input:?}", tick_of(now.wall)));
+        self.machines[at].client.handle(now, input, &mut out);
+        self.carry_out(at, now, out)
+    }
+
+    /// Does what the client wants done.
+    pub(super) fn carry_out(&mut self, at: usize, now: Now, out: Vec<Output>) -> Result<(), Violation> {
+        // As in the machine that ships, a program makes no other call before all is on its way, or
+        // that would be overtaken.
+        let mut interrupted = Vec::new();
+        for output in out {
+            self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
+            match output {
+                Output::Send(message) => self.says(at, message),
+                Output::Answer { ticket, result } => {
+                    let Some((call, program)) = self.machines[at].calls.remove(&ticket) else {
+                        return Err(format!("{ticket:?} of machine {at} is answered twice"));
+                    };
+                    match result {
+                        Err(namespace::Error::Interrupted) => interrupted.push((call, program, result)),
+                        result => self.told(at, call, program, result, now)?,
+                    }
+                }
+                Output::Store(upload) => {
+                    self.machines[at].unstored.insert(upload.upload, upload.clone());
+                    let (wait, life) = (1 + self.below(400), self.machines[at].incarnation);
+                    self.later(wait, Event::Uploads(at, life, Box::new(upload)));
+                }
+                Output::Salvage(salvage) if salvage.cut_off => {
+                    self.happened.fenced += 1;
+                    self.machines[at].life = self.history.new_life(at);
+                }
+                Output::Salvage(salvage) if self.is_limited(at) => {
+                    // A directory was moved to where there is nothing for it.
+                    let life = self.machines[at].life;
+                    salvage
+                        .items
+                        .iter()
+                        .for_each(|lost| self.history.turned_down(life, &lost.what, &lost.file));
+                }
+                Output::Salvage(salvage) => {
+                    return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
+                }
+                Output::Yield { number, what } => {
+                    let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
+                    self.later(wait, Event::Yields(at, incarnation, number, what, 0));
+                }
+                Output::Invalidate(what) => self.machines[at].kernel.takes_back(&[what]),
+                Output::Unneeded(_) | Output::Settled(_) => {}
+            }
+        }
+        interrupted
+            .into_iter()
+            .try_for_each(|(call, program, result)| self.told(at, call, program, result, now))
+    }
+
+    /// The client says something to the server, if there is a connection.
+    pub(super) fn says(&mut self, at: usize, message: ToServer) {
+        let Some(connection) = self.machines[at].connection else { return };
+        if self.weather.lie == Some(Mutation::HeardEarly)
+            && let ToServer::Log { first, entries, .. } = &message
+            && let Some(LogEntry::Wrote { file }) = entries.last()
+        {
+            let through = first + entries.len() as u64 - 1;
+            let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+            self.send(at, Way::Down, connection, Packet::Tells(heard));
+        }
+        self.send(at, Way::Up, connection, Packet::Says(message));
+    }
+
+    /// What was handed out below goes; entries once nobody holds the lock that it takes.
+    pub(super) fn yields(
+        &mut self,
+        (at, incarnation): (usize, u64),
+        number: u64,
+        mut what: Vec<Invalidation>,
+        tries: u32,
+    ) -> Result<(), Violation> {
+        let gone = self.machines[at].incarnation != incarnation || self.machines[at].left.is_some();
+        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, number, what.clone(), tries)) {
+            return Ok(());
+        }
+        if self.weather.lie == Some(Mutation::KeptBelow) {
+            return self.input(at, Input::Yielded { number });
+        }
+        let now = self.clock(at);
+        self.machines[at].kernel.contend(now, &what);
+        let dirs = self.locked_below(at, &what);
+        if dirs.is_empty() {
+            self.machines[at].kernel.takes_back(&what);
+            return self.input(at, Input::Yielded { number });
+        }
+        if tries == LOCKED_TRIES {
+            self.happened.stuck += 1;
+            self.machines[at].kernel.drops_entries();
+            self.machines[at].kernel.takes_back(&what);
+            return self.input(at, Input::Yielded { number });
+        }
+        // From there all is to go, so that whoever comes again holds up nothing.
+        for dir in &dirs {
+            let entries = Invalidation::Entries(dir.clone());
+            if !what.contains(&entries) {
+                what.push(entries);
+            }
+        }
+        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, number, what, tries + 1));
+        self.gives_way(at, &dirs)
+    }
+
+    /// The directories that some call under way keeps locked, and whose lock it takes to take this back.
+    fn locked_below(&self, at: usize, what: &[Invalidation]) -> BTreeSet<FileId> {
+        let machine = &self.machines[at];
+        let called = machine.calls.values().filter_map(|(number, _)| self.history.calls.get(*number));
+        let locked: BTreeSet<&FileId> = called.flat_map(|called| locks(&called.call)).flatten().collect();
+        let needed = what.iter().filter_map(|what| machine.kernel.needs_lock(what));
+        needed.filter(|dir| locked.contains(dir)).cloned().collect()
+    }
+
+    /// Calls that keep these locked give way, none twice in a row.
+    fn gives_way(&mut self, at: usize, dirs: &BTreeSet<FileId>) -> Result<(), Violation> {
+        let machine = &self.machines[at];
+        let locks_one = |number: &usize| {
+            let called = self.history.calls.get(*number);
+            called.is_some_and(|it| locks(&it.call).into_iter().flatten().any(|dir| dirs.contains(dir)))
+        };
+        let holders = machine
+            .calls
+            .iter()
+            .filter(|(_, (number, program))| !machine.gave_way.contains(program) && locks_one(number));
+        let holders: Vec<(Ticket, usize)> =
+            holders.map(|(ticket, (_, program))| (*ticket, *program)).collect();
+        for (ticket, program) in holders {
+            let (now, mut out) = (self.read_clocks(at), Vec::new());
+            self.machines[at].gave_way.insert(program);
+            self.machines[at].client.give_way(now, ticket, &mut out);
+            self.carry_out(at, now, out)?;
+        }
+        Ok(())
+    }
+
+    /// An upload is stored, unless the machine has no way to where shares are: then later.
+    pub(super) fn uploads(
+        &mut self,
+        at: usize,
+        incarnation: u64,
+        upload: Box<Upload>,
+    ) -> Result<(), Violation> {
+        if self.machines[at].incarnation != incarnation || self.machines[at].left.is_some() {
+            return Ok(());
+        }
+        let away = self.links[at].cut.iter().any(|cut| *cut > 0) || !self.group.is_up();
+        if away || self.machines[at].frozen.is_some() {
+            self.later(700, Event::Uploads(at, incarnation, upload));
+            return Ok(());
+        }
+        let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
+        let (bytes, hashes) = content::seal_share(&upload.key, pieces);
+        self.shares.insert(upload.share, bytes);
+        self.machines[at].unstored.remove(&upload.upload);
+        self.input(at, Input::Stored { upload: upload.upload, result: Ok(hashes) })
+    }
+
+    /// The machine's process ends, and begins anew.
+    pub(super) fn crashes(&mut self, at: usize) -> Result<(), Violation> {
+        self.happened.crashes += 1;
+        if self.machines[at].left.is_some() {
+            self.crashes_going_on(at);
+            return Ok(());
+        }
+        self.check_soon(at, self.machines[at].life)?;
+        self.begins_anew(at, CRASHED_MS);
+        let life = self.history.new_life(at);
+        let machine = &mut self.machines[at];
+        machine.life = life;
+        machine.incarnation += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! Who decides: members of the group that vote, and learners, which only follow. What people want changes while machines work: another number of servers, or a new one for one whose
+//! disk is not to be believed any more. A leader goes there in steps, one at a time, as `raft` does: newcomers learn, and vote when they have caught up, an odd number of them;
+//! of those that vote before and of those that vote after a majority is needed meanwhile (joint consensus, Raft §6).
+
+use super::events::Event;
+use super::log::Entry;
+use super::replica::Replica;
+use super::{Mutation, World};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Entries by which a learner may be behind that has caught up.
+const CAUGHT_UP: u64 = 20;
+/// Servers that machines may be asked to be.
+const WANTED: [usize; 3] = [1, 3, 5];
+/// How long a server that is no member any more is there yet, ms at most.
+const LINGERS_MS: u64 = 20_000;
+
+/// See the module. Members have numbers, and no two ever the same: one that comes back without what it had is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Members {
+    /// Of each of these a majority is needed: one set, or two while the second takes the first's place.
+    pub voters: Vec<BTreeSet<u64>>,
+    pub learners: BTreeSet<u64>,
+}
+
+impl Members {
+    /// These decide, and nobody else follows.
+    pub fn of(voters: impl IntoIterator<Item = u64>) -> Members {
+        Members { voters: vec![voters.into_iter().collect()], learners: BTreeSet::new() }
+    }
+
+    pub fn all(&self) -> BTreeSet<u64> {
+        self.voters.iter().flatten().chain(&self.learners).copied().collect()
+    }
+
+    pub fn vote(&self, member: u64) -> bool {
+        self.voters.iter().any(|voters| voters.contains(&member))
+    }
+
+    /// What a majority has reached, where `of` says how far each is.
+    pub fn reach(&self, of: impl Fn(u64) -> u64) -> u64 {
+        let majority = |voters: &BTreeSet<u64>| {
+            let mut reached: Vec<u64> = voters.iter().map(|member| of(*member)).collect();
+            reached.sort_unstable();
+            let at = (reached.len().max(1) - 1) / 2;
+            reached.get(at).copied().unwrap_or_default()
+        };
+        self.voters.iter().map(majority).min().unwrap_or_default()
+    }
+
+    /// Whether those are a majority.
+    pub fn suffice(&self, those: impl Fn(u64) -> bool) -> bool {
+        self.reach(|member| u64::from(those(member))) == 1
+    }
+}
+
+impl World {
+    /// People want another number of servers. Not while what some server has may be gone: those that have it must not leave.
+    pub(super) fn wants_servers(&mut self) {
+        if self.group.replicas.iter().any(Replica::is_rotten)
+            || self.weather.shipped && self.members_are_lost()
+        {
+            return;
+        }
+        let wanted = WANTED[self.below(WANTED.len() as u64) as usize];
+        let servers = self.group.replicas.len();
+        let first = self.below(servers as u64) as usize;
+        let mut stay = self.group.replicas.iter().filter(|replica| replica.stays()).count();
+        self.notes(|| format!("{wanted} servers are to be instead of {stay}"));
+        for at in (0..servers).map(|next| (first + next) % servers) {
+            let replica = &mut self.group.replicas[at];
+            if stay > wanted && replica.stays() {
+                replica.leaves = true;
+                stay -= 1;
+            } else if stay < wanted && !replica.serves {
+                stay += 1;
+                self.server_is_new(at);
+            }
+        }
+    }
+
+    /// A machine begins to serve, with nothing.
+    fn server_is_new(&mut self, at: usize) {
+        self.group.replicas[at].serves = true;
+        if !self.weather.shipped {
+            self.group.renews(at);
+        }
+        let pause = self.below(2_000);
+        self.later(pause, Event::ReplicaStarts(at));
+    }
+
+    /// The server has come upon damage on its disk: whatever it had counts no more, and it begins anew under another number.
+    pub(super) fn server_is_lost(&mut self, at: usize) {
+        self.notes(|| format!("server {at} has lost what it had"));
+        self.happened.refused += 1;
+        self.loses_server(at);
+        self.group.renews(at);
+        if self.group.replicas[at].leaves {
+            return self.ends_service(at);
+        }
+        let pause = self.some_time(10_000);
+        self.later(pause, Event::ReplicaStarts(at));
+    }
+
+    /// The leader does the next step towards what people want.
+    pub(super) fn tends_group(&mut self, leader: usize) {
+        let replica = &self.group.replicas[leader];
+        let Some(first) = replica.leads.as_ref().map(|leads| leads.first) else { return };
+        // One change at a time, and none before an entry of its own is committed.
+        if replica.commit < first.max(replica.log.changed_at()) {
+            return;
+        }
+        let members = replica.log.members().clone();
+        if let Some(next) = self.next_members(leader, &members) {
+            let voters = next.voters.last().cloned().unwrap_or_default();
+            let next = match self.weather.lie {
+                Some(Mutation::ChangesAtOnce) => Members { voters: vec![voters], ..next },
+                _ => next,
+            };
+            self.notes(|| format!("server {leader} changes {members:?} to {next:?}"));
+            self.happened.changes += 1;
+            self.adds_entry(leader, Vec::new(), Some(Rc::new(next)));
+        }
+        self.retires(&members);
+    }
+
+    /// The next step, if anything is to be other than it is.
+    fn next_members(&self, leader: usize, members: &Members) -> Option<Members> {
+        let group = &self.group;
+        let (voters, all) = (members.voters.last()?, members.all());
+        if members.voters.len() > 1 {
+            let learners = all.difference(voters).copied().collect();
+            return Some(Members { voters: vec![voters.clone()], learners });
+        }
+        let mut serving = group.replicas.iter().filter(|replica| replica.up && replica.stays());
+        if let Some(new) = serving.find(|replica| !all.contains(&replica.member)) {
+            let learners = members.learners.iter().copied().chain([new.member]).collect();
+            return Some(Members { learners, ..members.clone() });
+        }
+        let counts = |member: u64| {
+            let up_to_date = || self.matched(leader, member) + CAUGHT_UP >= group.replicas[leader].commit;
+            group.replica(member).is_some_and(Replica::stays) && (voters.contains(&member) || up_to_date())
+        };
+        // Who has lost its disk stays until who takes its place has caught up, so that an entry needs as many others as before.
+        let is_lost = |member: u64| {
+            let at = group.server_of(member).filter(|_| group.replica(member).is_none());
+            at.is_some_and(|at| group.replicas[at].stays() && !counts(group.replicas[at].member))
+        };
+        let mut order: Vec<u64> =
+            all.iter().copied().filter(|member| counts(*member) || is_lost(*member)).collect();
+        // Nobody leaves meanwhile, or those that have lost all might be left.
+        if order.iter().any(|member| is_lost(*member)) {
+            order.extend(
+                voters
+                    .iter()
+                    .filter(|member| !order.contains(member) && group.at(**member).is_some())
+                    .collect::<Vec<_>>(),
+            );
+        }
+        let it = group.replicas[leader].member;
+        order.sort_by_key(|member| (!voters.contains(member), *member != it, *member));
+        order.truncate((order.len().max(1) - 1) / 2 * 2 + 1);
+        let should: BTreeSet<u64> = order.into_iter().collect();
+        if should != *voters && !should.is_empty() {
+            return Some(Members { voters: vec![voters.clone(), should], ..members.clone() });
+        }
+        let stays = |member: &u64| group.replica(*member).is_some_and(Replica::stays);
+        let learners: BTreeSet<u64> = members.learners.iter().copied().filter(stays).collect();
+        (learners != members.learners).then(|| Members { learners, ..members.clone() })
+    }
+
+    /// Who is to leave and is no member any more is there for a while yet, whatever it takes for true.
+    fn retires(&mut self, members: &Members) {
+        let all = members.all();
+        for at in 0..self.group.replicas.len() {
+            let replica = &mut self.group.replicas[at];
+            if replica.leaves && !replica.retired && !all.contains(&replica.member) {
+                replica.retired = true;
+                let wait = self.below(LINGERS_MS);
+                self.later(wait, Event::Retires(at));
+            }
+        }
+    }
+
+    pub(super) fn retires_now(&mut self, at: usize) {
+        if self.group.replicas[at].retired {
+            self.ends_service(at);
+        }
+    }
+
+    /// A server that is no member any more ends.
+    pub(super) fn ends_service(&mut self, at: usize) {
+        self.notes(|| format!("machine {} does not serve any more", at + 1));
+        if self.weather.shipped {
+            self.member_is_discarded(at);
+        }
+        let replica = &mut self.group.replicas[at];
+        replica.crashes(0);
+        (replica.serves, replica.leaves, replica.retired) = (false, false, false);
+        self.loses_server(at);
+    }
+
+    /// An entry is put at the end of the leader's log.
+    pub(super) fn adds_entry(
+        &mut self,
+        leader: usize,
+        inputs: Vec<directory::Input>,
+        members: Option<Rc<Members>>,
+    ) {
+        let now = self.now;
+        let replica = &mut self.group.replicas[leader];
+        let Some(leads) = &replica.leads else { return };
+        let time = leads.time(now, replica.rate_ppm);
+        replica.log.push(Rc::new(Entry { term: replica.term, time, inputs, members }));
+        replica.verified = replica.log.last().index;
+        self.writes(leader);
+        self.sends_to_all(leader);
+    }
+
+    /// Every server that is to be one votes, and none is suspected of anything.
+    pub(super) fn is_whole(&self) -> bool {
+        let Some(leader) = self.group.leader() else { return false };
+        let replica = &self.group.replicas[leader];
+        let members = replica.log.members();
+        let settled = replica.commit >= replica.log.changed_at() && members.voters.len() == 1;
+        let mut serving = self.group.replicas.iter().filter(|replica| replica.serves);
+        settled && serving.all(|it| it.stays() && members.vote(it.member) && !it.is_rotten())
+    }
+
+    /// Something on a disk changes by itself: rows, or an entry of the log, and not the last, which would be like one that was being written.
+    pub(super) fn disk_rots(&mut self, at: usize) {
+        let voters = self.group.replicas.iter().filter(|replica| replica.serves).count();
+        if voters == 1 || !self.is_whole() || !self.group.replicas[at].serves {
+            return;
+        }
+        self.happened.rotten += 1;
+        self.notes(|| format!("the disk of server {at} rots"));
+        let (rng, in_log) = (&mut self.rng, self.happened.rotten.is_multiple_of(2));
+        let mut some = |bound: u64| rand_core::Rng::next_u64(rng) % bound.max(1);
+        let replica = &mut self.group.replicas[at];
+        if in_log {
+            replica.log_rots(&mut some);
+        } else {
+            (0..=some(3)).for_each(|_| replica.rows_rot(&mut some));
+        }
+    }
+
+    /// All that a server has is read.
+    pub(super) fn scrubs(&mut self, at: usize) {
+        let replica = &self.group.replicas[at];
+        if replica.up && replica.is_rotten() && self.weather.lie != Some(Mutation::BelievesRot) {
+            self.server_is_lost(at);
+        }
+    }
+}

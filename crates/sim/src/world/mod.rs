@@ -1,0 +1,398 @@
+//! A building full of machines and one server, or a group of them, in one thread and from one seed: links with delays of their own that lose, double and reorder, break and heal, machines that
+//! freeze, crash and have clocks that drift, servers that start again from what was durable and elect another leader.
+//!
+//! Everything that takes time is an event; the earliest happens next. What machines see is written down and compared with what the server did, in the order in
+//! which it did it ([`history`]); what must hold is one file each in [`checks`]. Calls are begun until so many have been; then all heals, and everything must come to
+//! rest.
+
+mod checks;
+mod election;
+mod ending;
+mod events;
+mod faults;
+mod group;
+mod history;
+mod kernel;
+mod leader;
+mod limited;
+mod log;
+mod lone;
+mod machine;
+mod members;
+mod net;
+mod paths;
+mod replica;
+mod rows;
+mod server;
+mod shipped;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+mod weather;
+mod workload;
+
+use crate::cluster::Violation;
+use crate::model::feed;
+use checks::AgreedLog;
+use events::{Event, Events};
+use group::Group;
+use history::History;
+use lease::Time;
+use limited::Limits;
+use lone::Lone;
+use machine::Machine;
+use members::Members;
+use namespace::ShareId;
+use net::Link;
+use paths::Paths;
+use rand_chacha::ChaCha12Rng;
+use rand_core::{Rng, SeedableRng};
+use serde::Serialize;
+use shipped::Shipped;
+use std::collections::BTreeMap;
+use workload::Known;
+
+pub use weather::{Mutation, Weather};
+
+/// What happened, in case it is of interest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Calls begun.
+    pub calls: u64,
+    /// Of these, calls answered with a refusal or with what was asked for.
+    pub answered: u64,
+    /// Calls answered by saying that this machine was cut off.
+    pub cut_off: u64,
+    /// Calls that a machine's kernel answered by itself.
+    pub kept: u64,
+    /// Calls that gave way to what was taken back from below.
+    pub gave_way: u64,
+    /// Times that none did, and all entries went.
+    pub stuck: u64,
+    /// Changes that were written through.
+    pub heard: u64,
+    /// The longest that a program waited which asked for what others replaced, ms.
+    pub waited_ms: u64,
+    /// How often a name was replaced at most while somebody looked it up.
+    pub overtaken: u64,
+    /// Messages that arrived.
+    pub messages: u64,
+    /// Times a session went on over another connection.
+    pub resumed: u64,
+    /// Sessions that ended, other than in order.
+    pub fenced: u64,
+    /// Updates done on a machine that never came to be, since its session ended before.
+    pub lost: u64,
+    /// Times a machine's process ended and began again.
+    pub crashes: u64,
+    /// Times one ended in order.
+    pub ends: u64,
+    /// Times that the next start went on with what that had left.
+    pub went_on: u64,
+    /// Times that processes of servers ended and began again.
+    pub restarts: u64,
+    /// Leaders of groups of servers.
+    pub elections: u64,
+    /// Times a server got its state from another.
+    pub snapshots: u64,
+    /// Questions that a leader answered without a log entry.
+    pub questions: u64,
+    /// Entries of the log of which a leader did not hear that they were committed, and that were by the next.
+    pub survived: u64,
+    /// Entries that were in somebody's log and went.
+    pub vanished: u64,
+    /// Times that a server's disk lost or changed what it was to keep.
+    pub rotten: u64,
+    /// Times that a server's disk was put back to an older copy, or emptied.
+    pub put_back: u64,
+    /// Times that a server refused to go on with such a disk, and was added anew.
+    pub refused: u64,
+    /// Times that a server's disk was full.
+    pub full: u64,
+    /// Steps from some members of a group of servers to others.
+    pub changes: u64,
+    /// Calls that a machine was told it may not make.
+    pub denied: u64,
+    /// Times the cluster's version was raised.
+    pub raised: u64,
+    /// Files that were made with the policy of their directory.
+    pub inherited: u64,
+    /// Publications of content that is spread otherwise than usual.
+    pub spread: u64,
+    /// Updates that were replayed by older rules than the cluster's.
+    pub by_older_rules: u64,
+    /// Milliseconds that went by.
+    pub ms: u64,
+    /// Digest of all events and of what the server came to have: equal for equal runs.
+    pub trace: u64,
+}
+
+impl std::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Stats) {
+        let Stats {
+            calls,
+            answered,
+            cut_off,
+            kept,
+            gave_way,
+            stuck,
+            heard,
+            waited_ms,
+            overtaken,
+            messages,
+            resumed,
+            fenced,
+            lost,
+            crashes,
+            ends,
+            went_on,
+            restarts,
+            elections,
+            snapshots,
+            questions,
+            survived,
+            vanished,
+            rotten,
+            put_back,
+            refused,
+            full,
+            changes,
+            denied,
+            raised,
+            inherited,
+            spread,
+            by_older_rules,
+            ms,
+            trace,
+        } = other;
+        self.calls += calls;
+        self.answered += answered;
+        self.cut_off += cut_off;
+        self.kept += kept;
+        self.gave_way += gave_way;
+        self.stuck += stuck;
+        self.heard += heard;
+        self.waited_ms = self.waited_ms.max(waited_ms);
+        self.overtaken = self.overtaken.max(overtaken);
+        self.messages += messages;
+        self.resumed += resumed;
+        self.fenced += fenced;
+        self.lost += lost;
+        self.crashes += crashes;
+        self.ends += ends;
+        self.went_on += went_on;
+        self.restarts += restarts;
+        self.elections += elections;
+        self.snapshots += snapshots;
+        self.questions += questions;
+        self.survived += survived;
+        self.vanished += vanished;
+        self.rotten += rotten;
+        self.put_back += put_back;
+        self.refused += refused;
+        self.full += full;
+        self.changes += changes;
+        self.denied += denied;
+        self.raised += raised;
+        self.inherited += inherited;
+        self.spread += spread;
+        self.by_older_rules += by_older_rules;
+        self.ms += ms;
+        self.trace = self.trace.wrapping_mul(31).wrapping_add(trace);
+    }
+}
+
+/// See the module.
+pub struct World {
+    rng: ChaCha12Rng,
+    /// Milliseconds, as a lone server's clock counts them.
+    now: u64,
+    events: Events,
+    weather: Weather,
+    group: Group,
+    lone: Lone,
+    shipped: Shipped,
+    ledger: AgreedLog,
+    machines: Vec<Machine>,
+    links: Vec<Link>,
+    connections: u64,
+    /// What the share server keeps.
+    shares: BTreeMap<ShareId, Vec<u8>>,
+    history: History,
+    known: Known,
+    paths: Paths,
+    limits: Limits,
+    /// Calls that are still to be begun.
+    calls_left: u64,
+    /// Nothing goes wrong any more.
+    healed: bool,
+    happened: Stats,
+}
+
+/// Does what `seed` says with so many machines until they have made `calls` calls, in weather of the seed's choice, and says what was wrong.
+pub fn run_world(seed: u64, machines: u64, calls: u64) -> Result<Stats, Violation> {
+    run_world_in(Weather::of(seed), seed, machines, calls)
+}
+
+/// The same in this weather.
+pub fn run_world_in(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<Stats, Violation> {
+    let mut building = World::new(weather, seed, machines, calls)?;
+    let outcome = building.run();
+    let (begun, ms) = (building.happened.calls, building.now);
+    outcome.map_err(|what| {
+        format!("seed {seed}, {machines} machines, call {begun} of {calls}, {ms} ms: {what}")
+    })?;
+    Ok(building.happened)
+}
+
+impl World {
+    fn new(weather: Weather, seed: u64, machines: u64, calls: u64) -> Result<World, Violation> {
+        // Who may not do everything joins when there is what it may.
+        let weather = Weather { limited: weather.limited.min(machines - 1), ..weather };
+        let full = machines - weather.limited;
+        let (directory, store) = server::found(full, weather.founded_by())?;
+        let now = 1_000;
+        let mut building = World {
+            rng: ChaCha12Rng::seed_from_u64(seed),
+            now,
+            events: Events::default(),
+            weather,
+            group: Group::new(
+                weather.servers as usize,
+                weather.servers_max() as usize,
+                &directory,
+                &store,
+                Time(now),
+                weather.founded_by(),
+            ),
+            lone: Lone::new(&directory),
+            shipped: Shipped::new(
+                if weather.shipped { weather.servers_max() } else { 0 },
+                seed,
+                weather.lie,
+            )?,
+            ledger: AgreedLog::new(match weather.shipped {
+                true => Members::of([raft::FOUNDER]),
+                false => Members::of(0..weather.servers),
+            }),
+            machines: Vec::new(),
+            links: Vec::new(),
+            connections: 0,
+            shares: BTreeMap::new(),
+            history: History::default(),
+            known: Known::default(),
+            paths: Paths::default(),
+            limits: Limits::default(),
+            calls_left: calls,
+            healed: false,
+            happened: Stats { trace: 0xcbf2_9ce4_8422_2325, ..Stats::default() },
+        };
+        building.servers_begin(full)?;
+        for at in 0..full as usize {
+            building.add_machine(at);
+        }
+        building.make_directories()?;
+        building.make_paths()?;
+        building.admits_limited(full, machines)?;
+        building.programs_begin();
+        building.begin_faults();
+        building.begin_upgrade();
+        Ok(building)
+    }
+
+    fn run(&mut self) -> Result<(), Violation> {
+        while self.calls_left > 0 {
+            self.step()?;
+        }
+        self.heal()?;
+        self.comes_to_rest()?;
+        self.look_at_everything()?;
+        self.check_authority()?;
+        if self.weather.shipped {
+            self.check_members()?;
+        } else {
+            self.check_members_settled()?;
+            self.check_replicas()?;
+            self.check_rot()?;
+            // The last machine that spoke an older one may have been heard of just now.
+            let _ = self.comes_to(|building| building.check_version().is_ok());
+            self.check_version()?;
+        }
+        self.happened.lost = self.history.lost();
+        (self.happened.inherited, self.happened.spread) = (self.history.inherited, self.history.spread);
+        self.happened.ms = self.now;
+        self.history.check()
+    }
+
+    /// The next event.
+    fn step(&mut self) -> Result<(), Violation> {
+        if self.weather.shipped && self.servers_run()? {
+            return Ok(());
+        }
+        let Some((time, event)) = self.events.next() else { return Err("nothing happens any more".into()) };
+        self.now = self.now.max(time);
+        let digests = self.group.replicas.iter().map(|replica| replica.directory.digest());
+        let digest = digests.fold(0, |all: u64, digest| all.rotate_left(1) ^ digest);
+        feed(&mut self.happened.trace, &[time.to_be_bytes(), digest.to_be_bytes()].concat());
+        if let Some(until) = self.is_for_stopped(&event) {
+            self.events.add(until, event);
+            return Ok(());
+        }
+        match event {
+            Event::Arrives { at, way, connection, packet } => self.arrives(at, way, connection, packet),
+            Event::Resends { at, way, connection, packet } => {
+                self.transmits(at, way, connection, packet);
+                Ok(())
+            }
+            Event::Dials(at) => self.dials(at),
+            Event::Ticks(at) => self.machine_ticks(at),
+            Event::Asks(at) => self.asks(at),
+            Event::Calls(at, program) => self.begins(at, program),
+            Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
+            Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
+            Event::Yields(at, incarnation, number, what, tries) => {
+                self.yields((at, incarnation), number, what, tries)
+            }
+            Event::Thaws(at) => self.thaws(at),
+            Event::Applies(start) => self.applies(start),
+            Event::ServerTicks => self.server_ticks(),
+            Event::ReplicaStarts(at) => self.server_starts(at),
+            Event::Settles(at, start, work) => self.settles(at, start, work),
+            Event::Replicates { from, to, members, message } => self.replicates(from, to, members, message),
+            Event::Synced { at, tail, through } => self.synced(at, tail, through),
+            Event::Appends(at, start) => self.appends(at, start),
+            Event::Retires(at) => {
+                self.retires_now(at);
+                Ok(())
+            }
+            Event::Beats(at, start) => self.beats(at, start),
+            Event::Watches => self.watches(),
+            Event::Repairs(repaired) => self.repairs(repaired),
+            Event::Fault => self.fault(),
+            Event::Upgrades => self.upgrades(),
+            Event::Mends(at, mended) => self.mends(at, mended),
+            Event::Looks => self.looks(),
+        }
+    }
+
+    /// Says what happens, if anybody listens.
+    fn notes(&self, what: impl FnOnce() -> String) {
+        if self.weather.aloud {
+            println!("{:>9} {}", self.now, what());
+        }
+    }
+
+    /// A number below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.rng.next_u64() % bound.max(1)
+    }
+
+    fn one_in(&mut self, odds: u64) -> bool {
+        self.below(odds) == 0
+    }
+
+    /// In `ms` milliseconds from now.
+    fn later(&mut self, ms: u64, event: Event) {
+        self.events.add(self.now + ms, event);
+    }
+}

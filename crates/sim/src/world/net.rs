@@ -1,0 +1,323 @@
+//! Links between machines and servers. A link delays, loses, doubles and reorders packets. A connection over it makes of that what TCP does: what is lost is sent again, what comes
+//! early waits, what comes twice is taken once. It may break, and then what is under way is lost; but for what a machine sent before it gave the connection up, which may come while it
+//! has another.
+
+use super::events::Event;
+use super::{Violation, World};
+use client::Input as ClientInput;
+use lease::SessionId;
+use std::collections::BTreeMap;
+use wire::{ToClient, ToServer};
+
+/// A client gives a connection up over which it has been owed an answer for so long, ms on its own clock.
+const SILENCE_MS: u64 = 5_000;
+/// After which a packet that was lost is sent again, ms; twice as much each time, so many times.
+const RESEND_MS: u64 = 200;
+const RESEND_DOUBLINGS: u32 = 4;
+
+/// Which way a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Up,
+    Down,
+}
+
+/// What connections carry.
+#[derive(Clone, Debug)]
+pub(super) enum Packet {
+    /// The greeting: which start of the machine it is, and the session that it had.
+    Greets { incarnation: u64, session: Option<SessionId> },
+    /// In the connection's session.
+    Says(ToServer),
+    /// The connection's session.
+    Opened(SessionId),
+    /// In it.
+    Tells(ToClient),
+    /// This server does not lead; that one may. The connection ends.
+    Away { leader: Option<usize> },
+}
+
+/// A packet as connections know it.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered {
+    number: u64,
+    packet: Packet,
+    /// How often it was lost.
+    lost: u32,
+}
+
+/// The way from a machine to servers and back.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// Delays as they are now: at least, and how much more at most.
+    pub delay: (u64, u64),
+    /// How many troubles lose everything that is sent that way.
+    pub cut: [u64; 2],
+    /// The same, by server.
+    pub cut_of: Vec<[u64; 2]>,
+    /// The connection that works, if there is one; what is under way on another is lost.
+    pub alive: Option<u64>,
+    /// One that the machine gave up: what it sent over it still arrives.
+    left: Option<u64>,
+    /// These two.
+    connections: BTreeMap<u64, Connection>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+struct Connection {
+    server: usize,
+    /// The server has ended it, and takes nothing more from it.
+    closed: bool,
+    /// What became of the packets, each way.
+    carried: [Carried; 2],
+}
+
+/// What a connection has carried one way.
+#[derive(Debug, Default)]
+struct Carried {
+    /// How many packets were sent.
+    sent: u64,
+    /// How many were taken, in their order.
+    taken: u64,
+    /// What came before its turn.
+    early: BTreeMap<u64, Packet>,
+}
+
+impl Link {
+    /// One on which everything takes so long at least, ms, and twice that at most.
+    pub fn new(delay: u64, servers: usize) -> Link {
+        Link { delay: (delay, delay), cut_of: vec![[0; 2]; servers], ..Link::default() }
+    }
+
+    /// A new connection works.
+    fn connects(&mut self, connection: u64, server: usize) {
+        self.alive = Some(connection);
+        let new = Connection { server, closed: false, carried: Default::default() };
+        self.connections.insert(connection, new);
+        self.forget();
+    }
+
+    /// The server ends the connection. What it has sent may still come.
+    pub fn is_closed(&mut self, connection: u64) {
+        if let Some(connection) = self.connections.get_mut(&connection) {
+            connection.closed = true;
+        }
+    }
+
+    /// The server at the other end is no more.
+    fn loses_server(&mut self, server: usize) {
+        let to_it = |connection: &u64| self.connections.get(connection).is_some_and(|it| it.server == server);
+        (self.alive, self.left) = (self.alive.filter(|it| !to_it(it)), self.left.filter(|it| !to_it(it)));
+        self.forget();
+    }
+
+    /// Which server the connection is to.
+    pub fn server_of(&self, connection: u64) -> Option<usize> {
+        self.connections.get(&connection).map(|connection| connection.server)
+    }
+
+    /// How many troubles lose what is sent over the connection that way.
+    fn cuts(&self, way: Way, connection: u64) -> u64 {
+        let of_server = self.server_of(connection).and_then(|server| self.cut_of.get(server));
+        self.cut[way as usize] + of_server.map_or(0, |cut| cut[way as usize])
+    }
+
+    /// The machine gives its connection up.
+    fn leaves(&mut self) {
+        self.left = self.alive.take();
+        self.forget();
+    }
+
+    /// The connection is no more, at either end.
+    pub fn loses(&mut self) {
+        (self.alive, self.left) = (None, None);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        let (alive, left) = (self.alive, self.left);
+        self.connections.retain(|connection, _| [alive, left].contains(&Some(*connection)));
+    }
+
+    fn carries(&self, way: Way, connection: u64) -> bool {
+        self.alive == Some(connection) || (way == Way::Up && self.left == Some(connection))
+    }
+}
+
+impl World {
+    /// Sends a packet over a connection.
+    pub(super) fn send(&mut self, at: usize, way: Way, connection: u64, packet: Packet) {
+        let link = &mut self.links[at];
+        if link.alive == Some(connection)
+            && let Some(known) = link.connections.get_mut(&connection)
+        {
+            let carried = &mut known.carried[way as usize];
+            let number = carried.sent;
+            carried.sent += 1;
+            self.transmits(at, way, connection, Numbered { number, packet, lost: 0 });
+        }
+    }
+
+    /// Puts a packet on the wire. Each takes a time of its own.
+    pub(super) fn transmits(&mut self, at: usize, way: Way, connection: u64, packet: Numbered) {
+        if !self.links[at].carries(way, connection) {
+            return;
+        }
+        if self.links[at].cuts(way, connection) > 0 || self.happens(self.weather.loses) {
+            let wait = RESEND_MS << packet.lost.min(RESEND_DOUBLINGS);
+            let packet = Numbered { lost: packet.lost + 1, ..packet };
+            return self.later(wait, Event::Resends { at, way, connection, packet });
+        }
+        let copies = 1 + u64::from(self.happens(self.weather.doubles));
+        for _ in 0..copies {
+            let (least, more) = self.links[at].delay;
+            let delay = least + self.below(more + 1);
+            self.later(delay, Event::Arrives { at, way, connection, packet: packet.clone() });
+        }
+    }
+
+    /// Whether something with these odds happens now; never if they are zero.
+    pub(super) fn happens(&mut self, odds: u64) -> bool {
+        odds > 0 && !self.healed && self.one_in(odds)
+    }
+
+    /// A packet arrives, if its connection is still there: whatever is in order now is taken.
+    pub(super) fn arrives(
+        &mut self,
+        at: usize,
+        way: Way,
+        connection: u64,
+        packet: Numbered,
+    ) -> Result<(), Violation> {
+        if way == Way::Down
+            && self.waits_frozen(at, || Event::Arrives { at, way, connection, packet: packet.clone() })
+        {
+            return Ok(());
+        }
+        let Numbered { number, packet, .. } = packet;
+        if let Some(carried) = self.carried(at, way, connection).filter(|carried| number >= carried.taken) {
+            carried.early.insert(number, packet);
+        }
+        while let Some(carried) = self.carried(at, way, connection)
+            && let Some(packet) = carried.early.remove(&carried.taken)
+        {
+            carried.taken += 1;
+            self.takes(at, connection, packet)?;
+        }
+        Ok(())
+    }
+
+    fn carried(&mut self, at: usize, way: Way, connection: u64) -> Option<&mut Carried> {
+        let link = &mut self.links[at];
+        if !link.carries(way, connection) {
+            return None;
+        }
+        let known = link.connections.get_mut(&connection)?;
+        (way == Way::Down || !known.closed).then_some(&mut known.carried[way as usize])
+    }
+
+    fn takes(&mut self, at: usize, connection: u64, packet: Packet) -> Result<(), Violation> {
+        self.happened.messages += 1;
+        let server = self.links[at].server_of(connection).unwrap_or_default();
+        match packet {
+            Packet::Greets { incarnation, session } => {
+                self.server_is_greeted(server, at, connection, incarnation, session);
+                Ok(())
+            }
+            Packet::Says(message) => {
+                fits_a_frame(&message)?;
+                self.server_hears(server, at, connection, message)
+            }
+            Packet::Away { leader } => {
+                if self.machines[at].connection == Some(connection) {
+                    self.machines[at].server = leader.unwrap_or(self.group.next_after(server));
+                    self.breaks(at);
+                }
+                Ok(())
+            }
+            Packet::Opened(session) => {
+                self.machines[at].opened(connection, session);
+                Ok(())
+            }
+            Packet::Tells(message) => {
+                fits_a_frame(&message)?;
+                self.machine_hears(at, connection, message)
+            }
+        }
+    }
+
+    /// A machine that has no connection tries to get one.
+    pub(super) fn dials(&mut self, at: usize) -> Result<(), Violation> {
+        if self.machines[at].connection.is_some() || self.waits_frozen(at, || Event::Dials(at)) {
+            return Ok(());
+        }
+        let server = self.machines[at].server;
+        if !self.group.replicas[server].up {
+            self.machines[at].server = self.group.next_after(server);
+            self.later(500, Event::Dials(at));
+            return Ok(());
+        }
+        self.connections += 1;
+        let connection = self.connections;
+        self.links[at].connects(connection, server);
+        let machine = &mut self.machines[at];
+        machine.connection = Some(connection);
+        let may_go_on = machine.left.is_some() || machine.client.has_session();
+        let (incarnation, session) = (machine.incarnation, machine.session.filter(|_| may_go_on));
+        self.input(at, ClientInput::Greeting)?;
+        self.send(at, Way::Up, connection, Packet::Greets { incarnation, session });
+        Ok(())
+    }
+
+    /// The connection of a machine breaks, and the machine hears of it.
+    pub(super) fn breaks(&mut self, at: usize) {
+        self.links[at].loses();
+        self.hangs_up(at);
+    }
+
+    /// A server's process is no more; the machines that have connections to it hear of that.
+    pub(super) fn loses_server(&mut self, server: usize) {
+        for at in 0..self.machines.len() {
+            self.links[at].loses_server(server);
+            if self.machines[at].server == server {
+                self.breaks(at);
+            }
+        }
+    }
+
+    /// The machine gives its connection up. What it has sent may still come.
+    pub(super) fn leaves(&mut self, at: usize) {
+        self.links[at].leaves();
+        self.hangs_up(at);
+    }
+
+    fn hangs_up(&mut self, at: usize) {
+        self.machines[at].steady = None;
+        if self.machines[at].connection.take().is_some() {
+            let pause = self.below(2_000);
+            self.later(pause, Event::Dials(at));
+        }
+    }
+
+    /// Nothing has come for long: the machine gives the connection up.
+    pub(super) fn gives_up_silence(&mut self, at: usize) {
+        let now = self.clock(at);
+        let owed = self.machines[at].client.owed_since();
+        if self.machines[at].connection.is_some()
+            && owed.is_some_and(|since| now.ms_since(since) > SILENCE_MS)
+        {
+            // Whoever it greets next may be the leader.
+            self.machines[at].server = self.group.next_after(self.machines[at].server);
+            self.leaves(at);
+        }
+    }
+}
+
+/// Whatever is said can be sent.
+fn fits_a_frame(message: &impl serde::Serialize) -> Result<(), Violation> {
+    match wire::encode(message).len() {
+        0..=wire::FRAME_BYTES_MAX => Ok(()),
+        bytes => Err(format!("a message of {bytes} bytes")),
+    }
+}

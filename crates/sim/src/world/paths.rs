@@ -1,0 +1,250 @@
+//! Calls on paths, as a kernel makes them: it looks the name up, and then asks for what is wanted of the file that it was told of, which must still be good for that. What is gone by then it looks up once
+//! more, and no further. Some programs replace the files of two names by rename as fast as they can; the names always exist, so nobody may ever be told otherwise, nor wait while others are served for long.
+
+use super::events::Event;
+use super::history::CallNumber;
+use super::workload::create;
+use super::{Violation, World};
+use crate::names::label;
+use client::{Call, Input, Reply};
+use ident::FileId;
+use lease::Open;
+use namespace::{AttributeChange, Error, FileKind, POLICY_LABEL, RenameMode};
+use std::collections::BTreeMap;
+
+/// Names of which there is always one, and under which their successors are made.
+const ALWAYS: [(&str, &str); 2] = [("a", "a new"), ("b", "b new")];
+/// A name that programs make if nobody else has.
+const EXCLUSIVE: &str = "lock";
+/// The longest that a call may wait in fair weather, ms: about as long as the twenty calls before it take, each of which has to wait for two recalls over the slowest links.
+const WAITS_MAX_MS: u64 = 6_000;
+
+/// How often a name may be replaced in fair weather while somebody looks it up.
+const OVERTAKEN_MAX: u64 = 1000;
+
+/// What programs are at.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    /// By machine and program.
+    walks: BTreeMap<(usize, usize), Walk>,
+    /// When each call of theirs was begun, and how often each name had been replaced then.
+    begun: BTreeMap<CallNumber, (u64, [u64; ALWAYS.len()])>,
+    /// How often each name has been replaced.
+    replaced: [u64; ALWAYS.len()],
+}
+
+/// A call on a path under way.
+#[derive(Clone, Debug)]
+struct Walk {
+    name: &'static str,
+    /// What was found.
+    found: Option<FileId>,
+    /// It was gone once, and is looked up again.
+    again: bool,
+    /// What remains to be closed.
+    open: Option<(FileId, Open)>,
+    /// In which of the machine's lives.
+    life: usize,
+}
+
+impl World {
+    fn always_in(&self) -> FileId {
+        self.known.dirs[3].clone()
+    }
+
+    /// Makes the names that always exist.
+    pub(super) fn make_paths(&mut self) -> Result<(), Violation> {
+        if self.weather.replaces > 0 {
+            for (name, _) in ALWAYS {
+                let made = create(self.always_in(), label(name.as_bytes()), FileKind::Regular);
+                self.call(0, super::workload::NOBODY, made)?;
+                self.complete()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a program calls next.
+    pub(super) fn some_path_call(&mut self, at: usize, program: usize) -> Call {
+        let dir = self.always_in();
+        // The first program of two machines replaces, each its own name.
+        if let Some((name, new)) = ALWAYS.get(at).filter(|_| program == 0) {
+            return self.some_replacement(at, program, dir, name, new);
+        }
+        let (life, pick) = (self.machines[at].life, self.below(ALWAYS.len() as u64) as usize);
+        if self.one_in(8) {
+            let made = create(dir.clone(), label(EXCLUSIVE.as_bytes()), FileKind::Regular);
+            let gone = Call::Unlink { dir, label: label(EXCLUSIVE.as_bytes()), directory: false };
+            return if self.one_in(2) { made } else { gone };
+        }
+        let fresh = Walk { name: ALWAYS[pick].0, found: None, again: false, open: None, life };
+        let walk = self.paths.walks.entry((at, program)).or_insert(fresh.clone());
+        if walk.life != life {
+            *walk = fresh;
+        }
+        let walk = walk.clone();
+        if let Some((file, open)) = walk.open {
+            return Call::Close { file, open };
+        }
+        let Some(file) = walk.found else { return Call::Lookup { dir, label: label(walk.name.as_bytes()) } };
+        match self.below(6) {
+            0 | 1 => Call::Open { file, open: Open::posix(true, false), mask: 4 },
+            2 => {
+                let uid = Some(self.happened.calls as u32);
+                let change = AttributeChange { uid, ..AttributeChange::default() };
+                Call::SetAttributes { file, change, size: None, through_handle: false }
+            }
+            3 => Call::Access { file, mask: 0 },
+            4 => Call::GetXattr { file, name: POLICY_LABEL.clone() },
+            _ => Call::Stat { file },
+        }
+    }
+
+    fn some_replacement(
+        &mut self,
+        at: usize,
+        program: usize,
+        dir: FileId,
+        name: &'static str,
+        new: &str,
+    ) -> Call {
+        let (new, walk) = (label(new.as_bytes()), self.paths.walks.remove(&(at, program)));
+        if let Some(walk) = walk {
+            if let Some(file) = walk.found.filter(|_| self.one_in(2)) {
+                // The new file has content, which it is to bring along.
+                self.paths.walks.insert((at, program), Walk { found: None, ..walk });
+                let data = self.happened.calls.to_be_bytes().repeat(3).into();
+                return Call::Write { file, offset: 0, data, append: false };
+            }
+            let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
+            return Call::Rename {
+                from_dir,
+                from: new,
+                to_dir,
+                to: label(name.as_bytes()),
+                mode,
+                whiteout: false,
+            };
+        }
+        let life = self.machines[at].life;
+        let made = Walk { name, found: None, again: false, open: None, life };
+        self.paths.walks.insert((at, program), made);
+        create(dir, new, FileKind::Regular)
+    }
+
+    /// A program has begun a call.
+    pub(super) fn path_begun(&mut self, number: CallNumber) {
+        if self.weather.replaces > 0 {
+            self.paths.begun.insert(number, (self.now, self.paths.replaced));
+        }
+    }
+
+    /// A program's call was answered.
+    pub(super) fn path_answered(
+        &mut self,
+        at: usize,
+        (number, program): (CallNumber, usize),
+        call: &Call,
+        result: &Result<Reply, Error>,
+    ) -> Result<(), Violation> {
+        let Some((begun, before)) = self.paths.begun.remove(&number) else { return Ok(()) };
+        let waited = self.now - begun;
+        self.happened.waited_ms = self.happened.waited_ms.max(waited);
+        if self.weather.is_fair() && waited > WAITS_MAX_MS {
+            return Err(format!("machine {at} waited {waited} ms for {call:?}"));
+        }
+        self.is_not_overtaken(at, call, before)?;
+        let life = self.machines[at].life;
+        let (replaces, always_in) = (program == 0 && at < ALWAYS.len(), self.always_in());
+        if replaces && matches!((call, result), (Call::Rename { .. }, Ok(_))) {
+            self.paths.replaced[at] += 1;
+        }
+        let Some(walk) = self.paths.walks.get_mut(&(at, program)) else { return Ok(()) };
+        if replaces {
+            if let (Call::Create { .. }, Ok(Reply::Node(entry, _))) = (call, result) {
+                walk.found = Some(entry.file.clone());
+            }
+            return Ok(());
+        }
+        // Programs have other calls, too.
+        let ours = match call {
+            Call::Lookup { dir, label: of } => *dir == always_in && of == &label(walk.name.as_bytes()),
+            Call::Open { file, .. }
+            | Call::SetAttributes { file, .. }
+            | Call::Access { file, .. }
+            | Call::GetXattr { file, .. }
+            | Call::Stat { file } => walk.found.as_ref() == Some(file),
+            Call::Close { file, .. } => walk.open.as_ref().is_some_and(|(open, _)| open == file),
+            _ => false,
+        };
+        if !ours {
+            return Ok(());
+        }
+        match (call, result) {
+            // Whatever was held open or looked up ended with the session.
+            (_, Err(Error::CutOff)) => _ = self.paths.walks.remove(&(at, program)),
+            _ if walk.life != life => _ = self.paths.walks.remove(&(at, program)),
+            (Call::Lookup { .. }, Ok(reply)) => match reply.clone().told() {
+                Reply::Node(entry, _) => walk.found = Some(entry.file),
+                _ => _ = self.paths.walks.remove(&(at, program)),
+            },
+            (Call::Open { file, open, .. }, Ok(_)) => walk.open = Some((file.clone(), *open)),
+            (_, Err(Error::Stale)) if !walk.again => (walk.again, walk.found) = (true, None),
+            (_, Err(error @ (Error::Stale | Error::NotFound))) if self.is_steady(at) => {
+                return Err(format!("machine {at}, {call:?}, of a name that always exists: {error}"));
+            }
+            _ => _ = self.paths.walks.remove(&(at, program)),
+        }
+        Ok(())
+    }
+
+    /// Whoever looks a name up is answered after a few who replace it meanwhile, however fast they are: questions that have lost races are answered in the order in which they came.
+    fn is_not_overtaken(
+        &mut self,
+        at: usize,
+        call: &Call,
+        before: [u64; ALWAYS.len()],
+    ) -> Result<(), Violation> {
+        let Call::Lookup { dir, label: of } = call else { return Ok(()) };
+        let name = ALWAYS.iter().position(|(name, _)| label(name.as_bytes()) == *of);
+        let Some(name) = name.filter(|_| *dir == self.always_in()) else { return Ok(()) };
+        let overtaken = self.paths.replaced[name] - before[name];
+        self.happened.overtaken = self.happened.overtaken.max(overtaken);
+        if self.weather.is_fair() && overtaken > OVERTAKEN_MAX {
+            return Err(format!("machine {at} was overtaken by {overtaken} who replaced what it looks up"));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is wrong with a machine that would excuse it: one that was stopped or cut off comes late for what it has found.
+    fn is_steady(&self, at: usize) -> bool {
+        self.weather.is_fair() || self.machines[at].client.valid_for_ms(self.clock(at)) > 0
+    }
+
+    /// What lingers the kernel forgets soon, unless a call on its path is under way.
+    pub(super) fn forgets(&mut self, at: usize, incarnation: u64, file: FileId) -> Result<(), Violation> {
+        if self.machines[at].incarnation != incarnation {
+            return Ok(());
+        }
+        let pinned =
+            |((of, _), walk): (&(usize, usize), &Walk)| *of == at && walk.found.as_ref() == Some(&file);
+        if self.paths.walks.iter().any(pinned) || self.machines[at].frozen.is_some() {
+            self.later(5, Event::Forgets(at, incarnation, file));
+            return Ok(());
+        }
+        self.input(at, Input::Forgotten(vec![file]))
+    }
+
+    /// The kernel is told that a file lingers.
+    pub(super) fn is_told_to_linger(&mut self, at: usize, result: &Result<Reply, Error>) {
+        if let Ok(Reply::Lingers(file)) = result {
+            let (wait, incarnation) = (self.below(6), self.machines[at].incarnation);
+            self.later(wait, Event::Forgets(at, incarnation, file.clone()));
+        }
+    }
+
+    /// How long a program pauses that has no time to lose.
+    pub(super) fn path_pause(&mut self) -> u64 {
+        if self.one_in(20) { self.below(60) } else { self.below(4) }
+    }
+}

@@ -1,0 +1,389 @@
+//! The host of a server: what it is to machines. Connections, whose sessions go over them, and the share server's work.
+
+use super::events::Event;
+use super::net::{Packet, Way};
+use super::{Mutation, Violation, World};
+use crate::cluster::root;
+use directory::{Directory, Input, MemoryStore, Output, ShareWork};
+use lease::{SessionId, Time};
+use std::collections::BTreeMap;
+use wire::{AskMode, LogEntry, MachineId, Rights, ToClient, ToServer, Version, Versions};
+
+/// How often a server looks at its clock, ms.
+const TICK_MS: u64 = 500;
+/// A server reads all that it has at one in so many looks at its clock.
+const SCRUB_ODDS: u64 = 60;
+/// Numbers of requests by a client are below this.
+const NUMBERS: u64 = 1 << 40;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    /// By machine: the connection that greeted last.
+    listens: BTreeMap<usize, u64>,
+    /// By connection.
+    sessions: BTreeMap<u64, SessionId>,
+    /// Which connection a session's messages go over, and of which machine it is.
+    routes: BTreeMap<SessionId, (usize, u64)>,
+}
+
+impl Host {
+    /// The machine has greeted over this connection: its earlier ones are not listened to any more. Not if it has greeted over a later one.
+    fn listens_to(&mut self, at: usize, connection: u64) -> bool {
+        let before = self.listens.get(&at).copied();
+        if before.is_some_and(|before| before > connection) {
+            return false;
+        }
+        self.listens.insert(at, connection);
+        before.map(|before| self.sessions.remove(&before));
+        true
+    }
+}
+
+/// What lets so many machines into a cluster, but for the founder.
+pub(super) fn invitations(machines: u64) -> impl Iterator<Item = (Input, Input)> {
+    (1..=machines).map(MachineId).filter(|id| *id != directory::FOUNDER).map(|id| {
+        let mut token = [0; 32];
+        token[..8].copy_from_slice(&id.0.to_be_bytes());
+        let (rights, name, connection) = (Rights::FULL, format!("machine-{}", id.0), 0);
+        let enrol = Input::Enrol { token, name, key: [0; 32], at: 0, connection };
+        (Input::Invite { token, rights, at: 0, until: 1 }, enrol)
+    })
+}
+
+/// A new cluster with so many machines in it.
+pub(super) fn found(machines: u64, by: Versions) -> Result<(Directory, MemoryStore), Violation> {
+    let mut store = MemoryStore::default();
+    let mut directory = Directory::create(&mut store, root(), by);
+    for (invite, enrol) in invitations(machines) {
+        for input in [invite, enrol] {
+            directory.handle(Time(1), input, &mut store, &mut Vec::new()).map_err(|e| e.to_string())?;
+        }
+    }
+    directory.checkpoint(&mut store);
+    Ok((directory, store))
+}
+
+impl World {
+    pub(super) fn servers_begin(&mut self, machines: u64) -> Result<(), Violation> {
+        if self.weather.shipped {
+            self.begins_group();
+            self.later(TICK_MS, Event::ServerTicks);
+            return self.shipped_begin(machines);
+        }
+        if self.group.is_lone() {
+            self.lone_leads();
+        } else {
+            self.begins_group();
+            self.later(0, Event::Watches);
+            self.stands(0, true)?;
+        }
+        self.later(TICK_MS, Event::ServerTicks);
+        Ok(())
+    }
+
+    pub(super) fn server_ticks(&mut self) -> Result<(), Violation> {
+        self.later(TICK_MS, Event::ServerTicks);
+        for at in 0..self.group.replicas.len() {
+            if self.group.replicas[at].stopped_until > self.now {
+                continue;
+            }
+            self.propose(at, Input::Tick);
+            self.raises_version(at);
+            if !self.weather.shipped {
+                self.tends_group(at);
+            }
+            if self.weather.rots > 0 && !self.group.is_lone() && self.happens(SCRUB_ODDS) {
+                self.scrubs(at);
+            }
+        }
+        if self.weather.shipped {
+            self.tends_members();
+        }
+        Ok(())
+    }
+
+    /// Whether this server leads, as far as it knows.
+    pub(super) fn leads(&self, server: usize) -> bool {
+        if self.weather.shipped {
+            self.member_leads(server)
+        } else {
+            self.group.replicas[server].leads.is_some()
+        }
+    }
+
+    /// The server that leads, if there is one: the latest.
+    pub(super) fn leader(&self) -> Option<usize> {
+        if self.weather.shipped { self.shipped.leader() } else { self.group.leader() }
+    }
+
+    /// Puts an input into the log, if this server leads.
+    pub(super) fn propose(&mut self, server: usize, input: Input) {
+        match (self.weather.shipped, self.group.is_lone()) {
+            (true, _) => self.member_proposes(server, input),
+            (false, true) => self.lone_proposes(input),
+            (false, false) => self.adds_to_batch(server, input),
+        }
+    }
+
+    /// A machine greets a server. One that does not lead turns it away, and says who may.
+    pub(super) fn server_is_greeted(
+        &mut self,
+        server: usize,
+        at: usize,
+        connection: u64,
+        incarnation: u64,
+        session: Option<SessionId>,
+    ) {
+        let (machine, lone) = (self.machines[at].id, self.group.is_lone());
+        if !lone && !self.leads(server) {
+            return self.turns_away(server, at, connection);
+        }
+        let replica = &mut self.group.replicas[server];
+        // From here on no other connection of this machine is listened to.
+        if replica.host.listens_to(at, connection) {
+            if replica.directory.version() > Version::OLDEST {
+                let version = self.machines[at].speaks.min(replica.knows.newest);
+                self.propose(server, Input::Speaks { machine, version });
+            }
+            self.propose(server, Input::Open { machine, incarnation, session, connection });
+        }
+    }
+
+    pub(super) fn turns_away(&mut self, server: usize, at: usize, connection: u64) {
+        let follows = match self.weather.shipped {
+            true => self.member_follows(server),
+            false => self.group.replicas[server].follows,
+        };
+        let leader = follows.filter(|leader| *leader != server);
+        self.send(at, Way::Down, connection, Packet::Away { leader });
+        self.links[at].is_closed(connection);
+    }
+
+    /// It does not lead any more: its connections end.
+    pub(super) fn turns_all_away(&mut self, server: usize) {
+        let host = std::mem::take(&mut self.group.replicas[server].host);
+        for (at, connection) in host.listens {
+            self.turns_away(server, at, connection);
+        }
+    }
+
+    /// A machine says something over a connection.
+    pub(super) fn server_hears(
+        &mut self,
+        server: usize,
+        at: usize,
+        connection: u64,
+        message: ToServer,
+    ) -> Result<(), Violation> {
+        let replica = &self.group.replicas[server];
+        let Some(session) = replica.host.sessions.get(&connection).copied().filter(|_| replica.up) else {
+            return Ok(());
+        };
+        if let ToServer::Extents { .. } = message {
+            if self.weather.shipped {
+                self.member_is_asked(server, at, connection, session, message);
+                return Ok(());
+            }
+            if !self.group.is_lone() {
+                return self.is_asked(server, at, connection, session, message);
+            }
+            if let Some(answer) = replica.directory.query(session, &message, &replica.store) {
+                self.send(at, Way::Down, connection, Packet::Tells(answer));
+            }
+            return Ok(());
+        }
+        let message = match message {
+            // A server that does not know that it was asked before: each connection's requests have numbers of their own.
+            ToServer::Ask { number, operation, wants, mode: mode @ AskMode::Ship }
+                if self.weather.lie == Some(Mutation::ShipsForgotten) =>
+            {
+                ToServer::Ask { number: number + connection * NUMBERS, operation, wants, mode }
+            }
+            message => message,
+        };
+        self.propose(server, Input::Message { session, message });
+        Ok(())
+    }
+
+    /// An input of the log is applied: what came of it, unless the server came upon damage.
+    pub(super) fn applies_input(
+        &mut self,
+        server: usize,
+        time: Time,
+        input: &Input,
+    ) -> Result<Option<Vec<Output>>, Violation> {
+        let forgets =
+            self.weather.lie == Some(Mutation::ShipsForgotten) && matches!(input, Input::Open { .. });
+        let replica = &mut self.group.replicas[server];
+        let mut out = Vec::new();
+        let handled = replica.directory.handle(time, input.clone(), &mut replica.store, &mut out);
+        if replica.store.is_noticed() && self.weather.lie != Some(Mutation::BelievesRot) {
+            self.server_is_lost(server);
+            return Ok(None);
+        }
+        handled.map_err(|e| e.to_string())?;
+        if let Some((session, misdeed)) = replica.directory.misdeeds().first() {
+            return Err(format!("{session:?}: {misdeed}"));
+        }
+        // It has nothing to tell of what it did over an earlier connection.
+        out.retain(|output| {
+            !(forgets && matches!(output, Output::Send { message: ToClient::Shipped { .. }, .. }))
+        });
+        self.notes(|| format!("server {server} at {time:?}: {input:?}, so {out:?}"));
+        Ok(Some(out))
+    }
+
+    /// What the server did with updates is written down.
+    pub(super) fn note_applied(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
+        self.history.left.clear();
+        if let Input::Message {
+            session,
+            message: ToServer::Ask { number, operation, mode: AskMode::Ship, .. },
+        } = input
+        {
+            self.history.asked(*session, *number, operation.clone());
+        }
+        self.note_log(input, out)?;
+        // What waited for that was done after it.
+        let older = self.weather.upgrade_ms > 0;
+        for output in out {
+            if let Output::Send { session, message: ToClient::Shipped { number, result: Ok((_, effects)) } } =
+                output
+            {
+                self.history.shipped(*session, *number, effects, older)?;
+            }
+        }
+        self.check_rights(out)
+    }
+
+    fn note_log(&mut self, input: &Input, out: &[Output]) -> Result<(), Violation> {
+        let Input::Message { session, message: ToServer::Log { first, entries, .. } } = input else {
+            return Ok(());
+        };
+        let refused = out.iter().find_map(|output| match output {
+            Output::Send { session: to, message: ToClient::Applied { rejected, .. } } if to == session => {
+                Some(rejected.as_slice())
+            }
+            _ => None,
+        });
+        // Of a session that is over nothing is applied; if an entry was refused its client is told at once.
+        let over = |output: &Output| matches!(output, Output::Send { session: to, message: ToClient::Fenced } if to == session);
+        let (rejected, through) = (refused.unwrap_or_default(), first + entries.len() as u64 - 1);
+        if entries.is_empty() || out.iter().any(over) {
+            return Ok(());
+        }
+        // What was sent again was applied before.
+        let fresh = self.history.fresh(*session, through);
+        let updates = (*first..=through).zip(entries).filter(|(number, _)| {
+            fresh.contains(number) && !rejected.iter().any(|(refused, _)| refused == number)
+        });
+        for (_, entry) in updates {
+            if let LogEntry::Update { rules, operation } = entry {
+                let newest = self.group.replicas.iter().map(|replica| replica.directory.version()).max();
+                let older = newest.is_some_and(|version| version.rules().number() > *rules);
+                self.happened.by_older_rules += u64::from(older);
+                self.check_change(*session, operation)?;
+                self.history.applied(*session, operation, *rules)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What came of an input leaves the server.
+    pub(super) fn server_puts_out(&mut self, server: usize, output: Output) -> Result<(), Violation> {
+        let replica = &mut self.group.replicas[server];
+        let (host, start) = (&mut replica.host, replica.start);
+        match output {
+            Output::Opened { session, connection, machine, .. } => {
+                let at = machine.0 as usize - 1;
+                if host.listens.get(&at) == Some(&connection) {
+                    host.sessions.insert(connection, session);
+                    host.routes.insert(session, (at, connection));
+                    self.send(at, Way::Down, connection, Packet::Opened(session));
+                }
+            }
+            Output::Send { session, message } => {
+                let message = match message {
+                    ToClient::Shipped { number, result } => {
+                        ToClient::Shipped { number: number % NUMBERS, result }
+                    }
+                    message => message,
+                };
+                if let Some((at, connection)) = host.routes.get(&session).copied() {
+                    self.send(at, Way::Down, connection, Packet::Tells(message));
+                }
+            }
+            Output::Shares(work) => {
+                let wait = 1 + self.below(50);
+                self.later(wait, Event::Settles(server, start, work));
+            }
+            Output::Again => self.propose(server, Input::Tick),
+            Output::Sync => {}
+            Output::Raised { .. } => {
+                self.happened.raised += 1;
+                self.turns_all_away(server);
+            }
+            Output::Refused { why, .. } => return Err(why.to_string()),
+            Output::Invited { .. } => self.limits.invited = true,
+            Output::Enrolled { result: Ok((machine, _)), .. } => self.limits.enrolled = machine.0,
+            Output::Enrolled { .. }
+            | Output::Expelled { .. }
+            | Output::Authorized { .. }
+            | Output::Revoked { .. } => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn settles(
+        &mut self,
+        server: usize,
+        start: u64,
+        work: Vec<ShareWork>,
+    ) -> Result<(), Violation> {
+        if start == self.group.replicas[server].start {
+            self.propose(server, Input::SharesSettled(work));
+        }
+        Ok(())
+    }
+
+    pub(super) fn server_starts(&mut self, server: usize) -> Result<(), Violation> {
+        match (self.weather.shipped, self.group.is_lone()) {
+            (true, _) => self.member_comes_back(server),
+            (false, true) => return self.lone_starts(),
+            (false, false) => return self.replica_starts(server),
+        }
+        Ok(())
+    }
+
+    /// Which of the servers crash, and for how long.
+    pub(super) fn servers_crash(&mut self) {
+        let pause = self.some_time(40_000);
+        if self.group.is_lone() {
+            return self.lone_crashes(pause);
+        }
+        let replicas = self.group.replicas.len();
+        let leader = self.leader().unwrap_or_default();
+        let (some, others) =
+            (self.below(replicas as u64) as usize, 1 + self.below(replicas as u64 - 1) as usize);
+        match self.below(5) {
+            0..2 => self.one_crashes(leader, pause),
+            2 => self.one_crashes((leader + others) % replicas, pause),
+            3 => {
+                for next in 0..replicas / 2 {
+                    self.one_crashes((some + next) % replicas, pause);
+                }
+            }
+            _ => {
+                for at in 0..replicas {
+                    let pause = self.some_time(40_000);
+                    self.one_crashes(at, pause);
+                }
+            }
+        }
+    }
+
+    fn one_crashes(&mut self, at: usize, pause: u64) {
+        if self.weather.shipped { self.member_crashes(at, pause) } else { self.replica_crashes(at, pause) }
+    }
+}

@@ -1,0 +1,454 @@
+//! Servers that run the shipped code: `raft`, with openraft, the log and the rows, each on a disk of its own ([`disk`]), with wires between them ([`wires`]), all in one thread and in
+//! simulated time. What they agree on is compared with what the simulation comes to itself ([`oracle`]).
+//!
+//! A server here is a machine; the *member* of the group that it is has another number each time that it lost its disk.
+
+mod disk;
+mod members;
+mod oracle;
+mod processes;
+mod wires;
+
+use super::net::{Packet, Way};
+use super::server::found;
+use super::{Mutation, Violation, World};
+use crate::model::feed;
+use directory::{Input, MemoryStore};
+use disk::Disk;
+use lease::SessionId;
+use members::Changing;
+use oracle::Oracle;
+use parking_lot::Mutex;
+use raft::{FOUNDER, Group, Host, Life};
+use rand_chacha::ChaCha12Rng;
+use rand_core::SeedableRng;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use wire::{Space, ToClient, ToServer, Versions};
+use wires::Net;
+
+/// What servers do is looked at so often at least, ms: before anybody's log has lost it to a checkpoint.
+const LOOK_MS: u64 = 10;
+/// See the module.
+pub(super) struct Shipped {
+    time: Runtime,
+    began: Instant,
+    net: Arc<Net>,
+    told: Arc<Inbox>,
+    pub servers: Vec<Server>,
+    pub oracle: Oracle,
+    restores_leader: bool,
+    believes_members: bool,
+    /// The latest number that a member has.
+    numbered: u64,
+    /// Whose process is changing what about the members, by [`Changing`].
+    changing: [Option<Arc<Life>>; 2],
+}
+
+/// A machine that serves.
+pub(super) struct Server {
+    pub member: u64,
+    disk: Disk,
+    pub life: Arc<Life>,
+    /// Once it has started.
+    pub group: Option<Arc<Group>>,
+    /// Counts its starts.
+    process: u64,
+    /// It led when it was looked at last.
+    led: bool,
+    looked_at: Option<u64>,
+    /// Its disk has lost or changed something that it was to keep: it must not go on.
+    damaged: bool,
+    /// An older copy of its disk, and which member it was then.
+    copy: Option<(u64, Disk)>,
+    /// Its disk is such a copy, or was emptied, and it has not been found out what it had promised since.
+    forgot: bool,
+    /// Its disk was put back since it is this member: that may come out later, by one that was not heard at its start.
+    was_put_back: bool,
+    /// It can see that its files are others.
+    moved: bool,
+    /// The leader has it among the members, or had.
+    was_member: bool,
+    /// The members as it knew them when its process ended.
+    knew: Vec<raft::Member>,
+    /// Where it listens.
+    address: String,
+    /// How long it is away when it crashes.
+    pause: u64,
+}
+
+/// What servers have told, in order: which server, and in which of its starts.
+#[derive(Default)]
+struct Inbox {
+    told: Mutex<VecDeque<(usize, u64, Told)>>,
+    wake: Notify,
+}
+
+enum Told {
+    Started(Arc<Group>),
+    Refused(String),
+    Event(raft::Event),
+    /// Whether it leads.
+    Leads(bool),
+    /// The change of the members has come to something, or not.
+    Changed(Changing),
+    /// It does not know any more that it leads: who has asked over that connection is to ask another.
+    Doubts {
+        at: usize,
+        connection: u64,
+    },
+    /// The answer to a question of a machine over that connection; how much was committed when it came, and how much is applied where it is answered.
+    Answer {
+        at: usize,
+        connection: u64,
+        answer: ToClient,
+        committed: u64,
+        applied: u64,
+    },
+}
+
+impl Server {
+    /// Where it says that it is, on that machine.
+    fn host(&self, at: usize) -> Host {
+        Host { machine: at as u64 + 1, addresses: vec![self.address.clone()], ..Host::default() }
+    }
+
+    fn lacks_room_to_begin(&self) -> bool {
+        self.disk.is_full() && !self.was_member
+    }
+
+    /// Its disk is full from now on, or not any more.
+    pub fn fills_disk(&self, full: bool) {
+        self.disk.fills(full);
+        self.life.fills_disk(full);
+    }
+}
+
+impl Inbox {
+    fn put(&self, at: usize, start: u64, told: Told) {
+        self.told.lock().push_back((at, start, told));
+        self.wake.notify_one();
+    }
+}
+
+impl Shipped {
+    /// So many servers, none of which has begun.
+    pub fn new(servers: u64, seed: u64, lie: Option<Mutation>) -> Result<Shipped, Violation> {
+        let time = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        let time = time.map_err(|e| e.to_string())?;
+        let chance = ChaCha12Rng::seed_from_u64(seed ^ 0x3175);
+        let wires = vec![vec![(1, false); servers as usize]; servers as usize];
+        let net = wires::State { chance, wires, loses: 0, members: BTreeMap::new() };
+        let (began, lives) = {
+            let _in = time.enter();
+            (Instant::now(), (0..servers).map(|_| Life::new(0, 0)).collect::<Vec<_>>())
+        };
+        let server = |life| Server {
+            member: 0,
+            disk: Disk::default(),
+            life,
+            group: None,
+            process: 0,
+            led: false,
+            looked_at: None,
+            damaged: false,
+            copy: None,
+            forgot: false,
+            was_put_back: false,
+            moved: false,
+            was_member: false,
+            knew: Vec::new(),
+            address: String::new(),
+            pause: 0,
+        };
+        let servers: Vec<Server> = lives.into_iter().map(server).collect();
+        if lie == Some(Mutation::DiskKeepsNothing) {
+            servers.iter().for_each(|server| server.disk.lies());
+        }
+        let (directory, store) = found(0, Versions::KNOWN)?;
+        Ok(Shipped {
+            time,
+            began,
+            net: Arc::new(Net(Mutex::new(net))),
+            told: Arc::default(),
+            servers,
+            oracle: Oracle::new(directory, store),
+            restores_leader: lie == Some(Mutation::RestoresLeader),
+            believes_members: lie == Some(Mutation::BelievesMembers),
+            numbered: 0,
+            changing: [None, None],
+        })
+    }
+
+    /// How much of the log is committed, as far as anybody can know.
+    pub fn committed(&self) -> u64 {
+        self.oracle.entries.len() as u64
+    }
+
+    /// Some server's disk was put back or emptied, and the others have not said yet what that comes to: what else goes wrong waits.
+    pub fn is_in_doubt(&self) -> bool {
+        self.servers.iter().any(|server| server.forgot)
+    }
+
+    /// The server that leads, as far as it knows; of several the one that has applied most.
+    pub fn leader(&self) -> Option<usize> {
+        let groups = self.servers.iter().enumerate().filter_map(|(at, it)| Some((at, it.group.as_ref()?)));
+        let leaders = groups.filter(|(_, group)| group.leads());
+        leaders.max_by_key(|(_, group)| group.status().term).map(|(at, _)| at)
+    }
+}
+
+impl World {
+    /// The first server founds the group, the machines are let into the cluster, and the other servers become members.
+    pub(super) fn shipped_begin(&mut self, machines: u64) -> Result<(), Violation> {
+        for at in 0..self.shipped.servers.len() {
+            let wires: Vec<(u64, bool)> =
+                (0..self.shipped.servers.len()).map(|_| ([1, 2, 5][self.below(3) as usize], false)).collect();
+            self.shipped.net.0.lock().wires[at] = wires;
+        }
+        self.shipped.servers[0].member = FOUNDER;
+        self.shipped.numbered = FOUNDER;
+        self.member_starts(0);
+        self.comes_to(|building| building.leads(0))?;
+        for (invite, enrol) in super::server::invitations(machines) {
+            self.propose(0, invite);
+            self.propose(0, enrol);
+        }
+        for at in 1..self.weather.servers as usize {
+            self.member_is_new(at);
+        }
+        self.comes_to(World::members_are_settled)
+    }
+
+    /// Servers do what they do until the next event, or until something comes of it: false if nothing did.
+    pub(super) fn servers_run(&mut self) -> Result<bool, Violation> {
+        let next = self.events.time().unwrap_or(u64::MAX).min(self.now + LOOK_MS).max(self.now);
+        self.tell_wires();
+        let shipped = &mut self.shipped;
+        let (until, told) = (shipped.began + Duration::from_millis(next), shipped.told.clone());
+        let (began, time) = (shipped.began, &shipped.time);
+        let now = time.block_on(async move {
+            tokio::select! {
+                biased;
+                () = told.wake.notified() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+            began.elapsed()
+        });
+        self.now = self.now.max(now.as_millis() as u64);
+        self.looks_at_entries()?;
+        let mut something = false;
+        loop {
+            let told = self.shipped.told.told.lock().pop_front();
+            let Some((at, start, told)) = told else { break };
+            something = true;
+            feed(&mut self.happened.trace, &[self.now.to_be_bytes(), (at as u64).to_be_bytes()].concat());
+            if self.shipped.servers[at].process == start {
+                self.hears_server(at, told)?;
+            }
+        }
+        for at in 0..self.shipped.servers.len() {
+            something |= self.looks_at_server(at)?;
+        }
+        Ok(something || self.now < self.events.time().unwrap_or(u64::MAX))
+    }
+
+    /// Wires are as the weather has them.
+    fn tell_wires(&mut self) {
+        let servers = self.shipped.servers.len();
+        let loses = if self.healed { 0 } else { self.weather.loses * 20 };
+        let mut net = self.shipped.net.0.lock();
+        net.loses = loses;
+        for from in 0..servers {
+            for to in 0..servers {
+                net.wires[from][to].1 = self.group.wire(from, to).cut > 0;
+            }
+        }
+    }
+
+    fn hears_server(&mut self, at: usize, told: Told) -> Result<(), Violation> {
+        match told {
+            Told::Started(_) if self.shipped.servers[at].damaged => {
+                Err(format!("server {at} has started with a log that has rotted"))
+            }
+            Told::Started(group) => {
+                self.notes(|| format!("server {at} has started: {:?}", group.standing()));
+                let leads = group.leads();
+                self.shipped.servers[at].group = Some(group);
+                self.leads_or_not(at, leads);
+                Ok(())
+            }
+            Told::Event(raft::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
+                self.notes(|| format!("server {at} has forgotten: {why}"));
+                self.happened.refused += 1;
+                let server = &mut self.shipped.servers[at];
+                (server.damaged, server.forgot) = (true, false);
+                server.life.end();
+                Ok(())
+            }
+            Told::Refused(why) if self.shipped.servers[at].forgot => {
+                self.shipped.servers[at].forgot = false;
+                self.shipped.servers[at].damaged = true;
+                self.hears_server(at, Told::Refused(why))
+            }
+            Told::Refused(why) if self.shipped.servers[at].damaged => {
+                self.notes(|| format!("server {at} refuses: {why}"));
+                self.happened.refused += 1;
+                self.shipped.servers[at].life.end();
+                Ok(())
+            }
+            Told::Refused(_) if self.shipped.servers[at].life.is_over() => Ok(()),
+            // Who begins with nothing needs room.
+            Told::Refused(_) if self.shipped.servers[at].lacks_room_to_begin() => {
+                self.shipped.servers[at].life.end();
+                Ok(())
+            }
+            Told::Refused(why) => Err(format!("server {at} does not start: {why}")),
+            Told::Event(raft::Event::Outputs(outputs)) => {
+                self.notes(|| format!("server {at} tells {outputs:?}"));
+                outputs.into_iter().try_for_each(|output| self.server_puts_out(at, output))
+            }
+            Told::Event(raft::Event::Applied(_)) => Ok(()),
+            Told::Event(raft::Event::Damaged(why)) => {
+                Err(format!("server {at} says that it has lost what it had: {why}"))
+            }
+            Told::Changed(which) => {
+                self.shipped.changing[which as usize] = None;
+                Ok(())
+            }
+            Told::Doubts { at: machine, connection } => {
+                self.turns_away(at, machine, connection);
+                Ok(())
+            }
+            Told::Event(raft::Event::Replaced) => {
+                self.happened.snapshots += 1;
+                Ok(())
+            }
+            Told::Event(raft::Event::Standing) => Ok(()),
+            Told::Leads(leads) => {
+                self.leads_or_not(at, leads);
+                Ok(())
+            }
+            Told::Answer { at: machine, connection, answer, committed, applied } => {
+                if applied < committed {
+                    return Err(format!(
+                        "server {at} answers from what was there after {applied} entries, though {committed} were committed when it was asked"
+                    ));
+                }
+                self.send(machine, Way::Down, connection, Packet::Tells(answer));
+                Ok(())
+            }
+        }
+    }
+
+    /// It may lead now, or not any more.
+    fn leads_or_not(&mut self, at: usize, leads: bool) {
+        let led = std::mem::replace(&mut self.shipped.servers[at].led, leads);
+        if leads && !led {
+            self.happened.elections += 1;
+            self.notes(|| format!("server {at} leads"));
+            self.propose(at, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
+        } else if led && !leads {
+            self.notes(|| format!("server {at} does not lead any more"));
+            self.group.replicas[at].start += 1;
+            self.turns_all_away(at);
+        }
+    }
+
+    /// It may have ended.
+    fn looks_at_server(&mut self, at: usize) -> Result<bool, Violation> {
+        let others: Vec<u64> = (0..self.shipped.servers.len())
+            .filter(|other| *other != at && self.group.replicas[*other].serves)
+            .map(|other| self.shipped.servers[other].member)
+            .collect();
+        let server = &mut self.shipped.servers[at];
+        // Once all others have heard of its start and taken it for what it was, none has a reason left to blame it.
+        server.was_put_back &= !server
+            .group
+            .as_ref()
+            .is_some_and(|group| others.iter().all(|member| group.is_confirmed_by(*member)));
+        // It has not forgotten anything, or nobody has noticed.
+        server.forgot &= !server.group.as_ref().is_some_and(|group| group.is_trusted());
+        server.moved &= server.forgot;
+        let server = &self.shipped.servers[at];
+        if !self.group.replicas[at].up || !server.life.is_over() {
+            return Ok(false);
+        }
+        if let Some(why) = server.life.why_over().filter(|_| !server.damaged) {
+            return Err(format!("server {at} has stopped itself: {why}"));
+        }
+        self.member_ended(at);
+        Ok(true)
+    }
+}
+
+impl World {
+    /// This server leads, as far as it knows.
+    pub(super) fn member_leads(&self, at: usize) -> bool {
+        self.shipped.servers[at].led
+    }
+
+    /// The server that it takes for the leader.
+    pub(super) fn member_follows(&self, at: usize) -> Option<usize> {
+        let servers = &self.shipped.servers;
+        let leader = servers[at].group.as_ref()?.standing().leader?;
+        servers.iter().position(|server| server.member == leader)
+    }
+
+    /// Puts an input into its log, if it leads.
+    pub(super) fn member_proposes(&mut self, at: usize, input: Input) {
+        let server = &self.shipped.servers[at];
+        if let Some(group) = server.group.as_ref().filter(|_| !server.life.is_over()) {
+            group.propose(input);
+        }
+    }
+
+    /// A machine asks what changes nothing.
+    pub(super) fn member_is_asked(
+        &mut self,
+        server: usize,
+        at: usize,
+        connection: u64,
+        session: SessionId,
+        message: ToServer,
+    ) {
+        let (committed, start, told) =
+            (self.shipped.committed(), self.shipped.servers[server].process, self.shipped.told.clone());
+        let it = &self.shipped.servers[server];
+        let Some(group) = it.group.clone() else { return };
+        let _in = self.shipped.time.enter();
+        it.life.spawn(async move {
+            if !group.confirm().await {
+                return told.put(server, start, Told::Doubts { at, connection });
+            }
+            let applied = group.applied().map_or(0, |index| index + 1);
+            if let Some(answer) = group.answer(session, &message) {
+                told.put(server, start, Told::Answer { at, connection, answer, committed, applied });
+            }
+        });
+    }
+
+    /// At the end all have the same rows, which are those that the simulation has.
+    pub(super) fn check_members(&mut self) -> Result<(), Violation> {
+        let oracle = &mut self.shipped.oracle;
+        oracle.directory.checkpoint(&mut oracle.store);
+        for (at, server) in self.shipped.servers.iter().enumerate() {
+            let Some(group) = &server.group else { continue };
+            let rows = group.query(|directory, rows| {
+                let rows = rows.scan(&[], &[0xff; 64], usize::MAX);
+                let mut store = MemoryStore { rows: rows.into_iter().collect() };
+                directory.checkpoint(&mut store);
+                store
+            });
+            let reached = group.applied().map_or(0, |index| index as usize + 1);
+            if reached == oracle.entries.len() && rows != oracle.store {
+                return Err(format!("server {at} has other rows at the end than its log comes to"));
+            }
+        }
+        Ok(())
+    }
+}
